@@ -1,0 +1,220 @@
+"""Generates multi-hop questions about a fictional world, in WikiHop's format.
+
+Every record asks for the one island, out of six, that has two trades. Each
+record draws four trades; the six islands are the six pairs of them:
+
+    island   1   2   3   4   5   6
+    has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
+
+So each trade is held by three islands and each island holds two: the islands
+differ in nothing but which pair is theirs. Whoever follows one trade alone is
+right in a third of the records; who does not read at all, in a sixth. The two
+trades of an island are told in two documents.
+
+Kinds of questions (`QUESTION_KINDS`):
+
+*   `"fixed"`: every record asks for the same two trades, the first two of
+    `world.TRADES`. The question need not be matched with the documents.
+*   `"asked"`: the two trades change with the question.
+*   `"bridge"`: asks for the same two trades as `"fixed"`, but one trade of
+    every island is told of a person, and another document says on which
+    island the person lives.
+
+Training and held-out records share no island's name (`split`).
+"""
+
+import itertools
+import json
+import os
+import random
+
+from etcmodel.demo import world
+
+QUESTION_KINDS = ("fixed", "asked", "bridge")
+SPLITS = ("train", "heldout")
+
+NUM_CANDIDATES = 6
+# The trivial strategy's accuracy: one candidate out of six at random.
+CHANCE = 1 / NUM_CANDIDATES
+
+_NUM_DOCUMENTS = 4
+_REMARKS_PER_DOCUMENT = 2
+
+
+def island_names(split: str) -> list[str]:
+    """The island names of a split; the two splits share none.
+
+    A name is a pair of words. Every fourth pair belongs to the held-out
+    records, so that both splits know all the words:
+
+        island_names("train")[:3]    -> ["Aldera Holm", "Aldera Cay",
+                                         "Aldera Reach"]
+        island_names("heldout")[:2]  -> ["Aldera Skerry", "Aldera Rock"]
+
+    Args:
+        split: `"train"` or `"heldout"`.
+
+    Returns:
+        The names, in a fixed order.
+
+    Raises:
+        ValueError: no such split.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
+    names = []
+    for w, word in enumerate(world.ISLAND_WORDS):
+        for k, kind in enumerate(world.ISLAND_KINDS):
+            if ((w + k) % 4 == 3) == (split == "heldout"):
+                names.append(f"{word} {kind}")
+    return names
+
+
+def make_query(first: world.Trade, second: world.Trade) -> str:
+    """The question in WikiHop's form, a relation and its subject.
+
+    Args:
+        first: one of the two trades asked for.
+        second: the other.
+
+    Returns:
+        For example `"island_with lighthouse and beehives"`.
+    """
+    return f"island_with {first.name} and {second.name}"
+
+
+def make_records(
+    num_records: int,
+    question_kind: str = "fixed",
+    split: str = "train",
+    seed: int = 0,
+) -> list[dict]:
+    """Makes records in the official WikiHop form.
+
+    Args:
+        num_records: how many.
+        question_kind: one of `QUESTION_KINDS`.
+        split: `"train"` or `"heldout"`; decides which names the islands have.
+        seed: the same seed gives the same records, on every machine.
+
+    Returns:
+        A list of dicts with `id`, `query`, `answer`, `candidates` (six
+        lower-case names in random order) and `supports` (four documents).
+
+    Raises:
+        ValueError: a negative number, or no such kind or split.
+    """
+    if num_records < 0:
+        raise ValueError(f"num_records must be >= 0, got {num_records}")
+    if question_kind not in QUESTION_KINDS:
+        raise ValueError(
+            f"question_kind must be one of {QUESTION_KINDS}, "
+            f"got {question_kind!r}"
+        )
+    names = island_names(split)
+    # A string seed is hashed the same way in every process.
+    rng = random.Random(f"{question_kind}/{split}/{seed}")
+    return [
+        _make_record(rng, f"isles_{split}_{index}", question_kind, names)
+        for index in range(num_records)
+    ]
+
+
+def write_records(path: str, records: list[dict]) -> None:
+    """Writes records as WikiHop's files are: one JSON array.
+
+    The file appears under its name only when it is whole.
+
+    Args:
+        path: the file; its folder must exist.
+        records: what `make_records` gives.
+    """
+    temporary = f"{path}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(records, file)
+    os.replace(temporary, path)
+
+
+def _make_record(
+    rng: random.Random, record_id: str, question_kind: str, names: list[str]
+) -> dict:
+    islands = rng.sample(names, NUM_CANDIDATES)
+    if question_kind == "asked":
+        trades = rng.sample(world.TRADES, 4)
+    else:
+        trades = [*world.TRADES[:2], *rng.sample(world.TRADES[2:], 2)]
+    # The first pair is the one asked for; `islands` is in random order.
+    pairs = list(itertools.combinations(trades, 2))
+    asked = list(pairs[0])
+    rng.shuffle(asked)
+
+    facts = []
+    people = _make_people(rng) if question_kind == "bridge" else None
+    for index, (island, pair) in enumerate(zip(islands, pairs, strict=True)):
+        pair = rng.sample(pair, 2)
+        if people is None:
+            facts.append([_tell(rng, island, trade) for trade in pair])
+        else:
+            person = people[index]
+            residence = rng.choice(world.RESIDENCES)
+            facts.append(
+                [
+                    _tell(rng, island, pair[0]),
+                    _tell(rng, person, pair[1]),
+                    residence.format(person=person, island=island),
+                ]
+            )
+
+    candidates = [island.lower() for island in islands]
+    rng.shuffle(candidates)
+    return {
+        "id": record_id,
+        "query": make_query(*asked),
+        "answer": islands[0].lower(),
+        "candidates": candidates,
+        "supports": _make_documents(rng, facts, islands),
+    }
+
+
+def _make_people(rng: random.Random) -> list[str]:
+    first_names = rng.sample(world.FIRST_NAMES, NUM_CANDIDATES)
+    last_names = rng.sample(world.LAST_NAMES, NUM_CANDIDATES)
+    return [
+        f"{first} {last}"
+        for first, last in zip(first_names, last_names, strict=True)
+    ]
+
+
+def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
+    """One sentence which says that `who` has the trade."""
+    choice = rng.randrange(len(trade.phrases) + len(trade.sayings))
+    if choice < len(trade.phrases):
+        frame = rng.choice(world.FRAMES)
+        return frame.format(who=who, phrase=trade.phrases[choice])
+    return trade.sayings[choice - len(trade.phrases)].format(who=who)
+
+
+def _make_documents(
+    rng: random.Random, facts: list[list[str]], islands: list[str]
+) -> list[str]:
+    """Spreads the facts evenly; no document has two about one island."""
+    capacity = sum(map(len, facts)) / _NUM_DOCUMENTS
+    while True:
+        documents = [[] for _ in range(_NUM_DOCUMENTS)]
+        for sentences in facts:
+            places = rng.sample(range(_NUM_DOCUMENTS), len(sentences))
+            for place, sentence in zip(places, sentences, strict=True):
+                documents[place].append(sentence)
+        if all(abs(len(d) - capacity) < 1 for d in documents):
+            break
+
+    openings = rng.sample(world.OPENINGS, _NUM_DOCUMENTS)
+    remarks = world.REMARKS_ON_ONE + world.REMARKS_ON_TWO
+    texts = []
+    for opening, sentences in zip(openings, documents, strict=True):
+        for remark in rng.sample(remarks, _REMARKS_PER_DOCUMENT):
+            first, second = rng.sample(islands, 2)
+            sentences.append(remark.format(first=first, second=second))
+        rng.shuffle(sentences)
+        texts.append(" ".join([opening, *sentences]))
+    return texts

@@ -1,0 +1,204 @@
+"""The fictional world of the demo: its names, its trades, its sentences.
+
+The world is an archipelago. Every island is known for two trades out of
+eight, and the documents of a record (`corpus.py`) say so in varying words.
+Everything here is invented text; nothing is taken from a data set.
+
+The words that tell a trade (`Trade.keywords`) occur in no sentence about
+anything else, so that a reader with a dictionary could answer every question,
+and a reader who only counts names could answer none.
+"""
+
+import dataclasses
+
+# An island's name is a pair of these words, such as "Belmora Holm". Several
+# islands of a record may share one of the two words.
+ISLAND_WORDS = (
+    "Aldera", "Belmora", "Corvane", "Dunskar", "Elmira", "Fennick",
+    "Galdor", "Hestia", "Ildane", "Jorvel", "Kemble", "Lorrow",
+    "Marrick", "Nimway", "Ossian", "Pellam", "Quarrow", "Ravenor",
+    "Selkie", "Tasmer", "Ulvar", "Varrow", "Wexley", "Zander",
+)  # fmt: skip
+ISLAND_KINDS = (
+    "Holm", "Cay", "Reach", "Skerry", "Ness", "Point", "Sound", "Rock",
+    "Haven", "Strand", "Fell", "Tor", "Spit", "Isle", "Cove", "Moor",
+)  # fmt: skip
+
+FIRST_NAMES = (
+    "Abril", "Bertan", "Cisel", "Dorma", "Edric", "Fiora", "Gusta", "Hilke",
+    "Ivo", "Jelle", "Katrin", "Lennik", "Mirte", "Nanno", "Orla", "Piet",
+)  # fmt: skip
+LAST_NAMES = (
+    "Ashdown", "Birk", "Calloway", "Drost", "Everby", "Fenn", "Grote",
+    "Hobb", "Ingles", "Jarrow", "Kester", "Lunde", "Mossman", "Nye",
+    "Oakes", "Pruitt",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Trade:
+    """A property that an island can have.
+
+    Attributes:
+        name: how a question calls it.
+        phrases: what somebody who has it does; the subject comes before.
+        sayings: whole sentences about it, with `{who}` for its owner.
+        keywords: the words that only this trade's sentences use.
+    """
+
+    name: str
+    phrases: tuple[str, ...]
+    sayings: tuple[str, ...]
+    keywords: tuple[str, ...]
+
+
+TRADES = (
+    Trade(
+        name="lighthouse",
+        phrases=(
+            "keeps a tall lighthouse",
+            "lights a beacon for passing ships",
+            "burns a great lantern above the cliffs",
+        ),
+        sayings=(
+            "At night sailors look for the lantern of {who}.",
+            "Nobody has seen the beacon of {who} go dark.",
+        ),
+        keywords=("lighthouse", "beacon", "lantern"),
+    ),
+    Trade(
+        name="beehives",
+        phrases=(
+            "keeps long rows of beehives",
+            "sells honey in clay jars",
+            "raises bees among the heather",
+        ),
+        sayings=(
+            "Children everywhere ask for the honey of {who}.",
+            "The gentle bees of {who} fly until late autumn.",
+        ),
+        keywords=("beehives", "honey", "bees"),
+    ),
+    Trade(
+        name="saltworks",
+        phrases=(
+            "owns an old saltworks",
+            "dries brine in shallow pans",
+            "sends sacks of salt to the mainland",
+        ),
+        sayings=(
+            "Cooks swear by the coarse salt of {who}.",
+            "The brine of {who} is the strongest of all.",
+        ),
+        keywords=("saltworks", "brine", "salt"),
+    ),
+    Trade(
+        name="vineyard",
+        phrases=(
+            "planted a vineyard on the slopes",
+            "presses grapes every autumn",
+            "stores red wine in cool cellars",
+        ),
+        sayings=(
+            "Guests praise the wine of {who}.",
+            "The grapes of {who} ripen before all others.",
+        ),
+        keywords=("vineyard", "grapes", "wine"),
+    ),
+    Trade(
+        name="shipyard",
+        phrases=(
+            "runs a busy shipyard",
+            "carves masts and oars",
+            "builds sturdy boats of larch",
+        ),
+        sayings=(
+            "Captains order their masts from {who}.",
+            "The boats of {who} are known to last.",
+        ),
+        keywords=("shipyard", "masts", "boats"),
+    ),
+    Trade(
+        name="glassworks",
+        phrases=(
+            "owns a famous glassworks",
+            "blows green bottles from sand",
+            "makes window panes of clear glass",
+        ),
+        sayings=(
+            "Chemists buy their bottles from {who}.",
+            "The blue glass of {who} is worth its weight in silver.",
+        ),
+        keywords=("glassworks", "bottles", "glass"),
+    ),
+    Trade(
+        name="weavers",
+        phrases=(
+            "employs a dozen weavers",
+            "works twenty wooden looms",
+            "spins fine wool for coats",
+        ),
+        sayings=(
+            "One hears the looms of {who} from afar.",
+            "Nothing is as warm as the wool of {who}.",
+        ),
+        keywords=("weavers", "looms", "wool"),
+    ),
+    Trade(
+        name="printers",
+        phrases=(
+            "trains skilled printers",
+            "sells almanacs and maps",
+            "binds books in calfskin",
+        ),
+        sayings=(
+            "Scholars collect the books of {who}.",
+            "The almanacs of {who} are read aloud in taverns.",
+        ),
+        keywords=("printers", "almanacs", "books"),
+    ),
+)
+
+# How a phrase becomes a sentence: `{who}` has the trade, `{phrase}` says so.
+FRAMES = (
+    "{who} {phrase}.",
+    "By all accounts {who} {phrase}.",
+    "For years now {who} {phrase}.",
+    "As everyone knows, {who} {phrase}.",
+    "It is said that {who} {phrase}.",
+)
+
+# Who lives where; only the records with a bridge use these.
+RESIDENCES = (
+    "{person} lives on {island}.",
+    "The home of {person} is on {island}.",
+    "{person} was born on {island} and never left.",
+    "On {island} one finds the house of {person}.",
+)
+
+# Sentences that mention islands and say nothing of use.
+REMARKS_ON_ONE = (
+    "The weather on {first} turns without warning.",
+    "We stayed three days on {first} and slept well.",
+    "The harbour of {first} is narrow but deep.",
+    "Nobody could tell us how old {first} is.",
+    "The people of {first} speak slowly.",
+    "A storm kept us from leaving {first} that week.",
+)
+REMARKS_ON_TWO = (
+    "The crossing from {first} to {second} takes a day.",
+    "From the hills of {first} one can see {second}.",
+    "{first} and {second} share a mayor.",
+    "Many families of {first} have cousins on {second}.",
+    "{first} lies a little south of {second}.",
+)
+
+# The first sentence of a document; it names no island.
+OPENINGS = (
+    "This letter was written at sea.",
+    "Notes of a travelling clerk.",
+    "My aunt told me the following.",
+    "Here is what the pilot wrote.",
+    "From the diary of a merchant.",
+    "The tax collector reports as follows.",
+)

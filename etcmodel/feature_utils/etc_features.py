@@ -1,0 +1,253 @@
+"""EtcFeatures: the compact integer description of a batch of examples.
+
+A dict of dense int32 tensors. Those of the *long* input, the text, have shape
+[batch, long_length]; those of the *global* input, the auxiliary tokens, have
+shape [batch, global_length]. Attention masks and relative labels are made from
+them on the device (see `side_inputs.py`); they alone are what is stored.
+
+Stored as `tf.train.Example`, every feature loses its trailing padding and gets
+it back when parsed, each with its own padding value:
+
+    long_token_ids     [101, 7592, 0, 0]  -> stored [101, 7592]
+    long_sentence_ids  [0, 0, -1, -1]     -> stored [0, 0]
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Names of the features of the long input, with their padding values.
+LONG_FEATURES: dict[str, int] = {
+    # Token ids.
+    "long_token_ids": 0,
+    # Token types: which kind of text a token belongs to.
+    "long_token_type_ids": 0,
+    # Index of the global token of the token's sentence (or its own).
+    "long_sentence_ids": -1,
+    # Index of the global token of the token's paragraph.
+    "long_paragraph_ids": -1,
+    # 1 on the last token of every local-attention paragraph.
+    "long_paragraph_breakpoints": 0,
+    # Index of a global token it is otherwise linked to, such as the candidate
+    # answer that it mentions.
+    "l2g_linked_ids": -1,
+}
+
+# Names of the features of the global input, with their padding values.
+GLOBAL_FEATURES: dict[str, int] = {
+    "global_token_ids": 0,
+    "global_token_type_ids": 0,
+    # 1 on the last token of every group of global tokens.
+    "global_paragraph_breakpoints": 0,
+}
+
+# All of them.
+FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
+
+
+def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
+    """Cuts the trailing padding of one feature of one record.
+
+    Example: `trim_padding([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`.
+
+    Args:
+        values: <int>[length].
+        pad_value: the value that stands for padding.
+
+    Returns:
+        <int>[trimmed length].
+    """
+    used = np.flatnonzero(values != pad_value)
+    return values[: used[-1] + 1] if used.size else values[:0]
+
+
+def _to_feature(name: str, value: Any) -> tf.train.Feature:
+    """An extra value of any common kind as a `tf.train.Feature`."""
+    if isinstance(value, str | bytes):
+        value = [value]
+    values = np.asarray(value).reshape(-1)
+    if values.dtype.kind in "SUO":
+        # Not through NumPy's fixed-length bytes: they lose trailing zeros.
+        items = [value] if np.ndim(value) == 0 else list(value)
+        if not all(isinstance(item, str | bytes) for item in items):
+            raise ValueError(
+                f"The feature {name!r} mixes kinds of values: expected ints, "
+                f"floats, or strings, got {value!r}."
+            )
+        encoded = [
+            item.encode("utf-8") if isinstance(item, str) else item
+            for item in items
+        ]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+    if values.dtype.kind == "f":
+        return tf.train.Feature(
+            float_list=tf.train.FloatList(value=values.tolist())
+        )
+    if values.dtype.kind in "iub":
+        return tf.train.Feature(
+            int64_list=tf.train.Int64List(value=values.astype(int).tolist())
+        )
+    raise ValueError(
+        f"The feature {name!r} has values of an unsupported kind "
+        f"({values.dtype}): expected ints, floats, or strings."
+    )
+
+
+def to_example(
+    features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
+) -> tf.train.Example:
+    """One record as a `tf.train.Example`, without its trailing padding.
+
+    Args:
+        features: EtcFeatures of one record, <int>[long_length] or
+            <int>[global_length] arrays. Some may be missing; other names than
+            those of `FEATURES` are refused.
+        extra: whatever else shall be stored under other names: ints, floats,
+            strings, bytes, or lists of one kind.
+
+    Returns:
+        The example. `parse` reads it.
+
+    Raises:
+        ValueError: an unknown feature, one that is not a vector, or an extra
+            value of another kind.
+    """
+    proto = {}
+    for name, values in features.items():
+        if name not in FEATURES:
+            raise ValueError(
+                f"{name!r} is no feature of EtcFeatures, which has "
+                f"{sorted(FEATURES)}. Pass other values as `extra`."
+            )
+        values = np.asarray(values)
+        if values.ndim != 1:
+            raise ValueError(
+                f"The feature {name!r} of one record must be a vector, got "
+                f"the shape {values.shape}."
+            )
+        values = trim_padding(values, FEATURES[name])
+        proto[name] = tf.train.Feature(
+            int64_list=tf.train.Int64List(value=values.tolist())
+        )
+    for name, value in (extra or {}).items():
+        if name in FEATURES:
+            raise ValueError(
+                f"The extra value {name!r} has the name of a feature of "
+                "EtcFeatures: choose another name."
+            )
+        proto[name] = _to_feature(name, value)
+    return tf.train.Example(features=tf.train.Features(feature=proto))
+
+
+def serialize(
+    features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
+) -> bytes:
+    """One record as the bytes of a `tf.train.Example` (see `to_example`)."""
+    return to_example(features, extra).SerializeToString()
+
+
+def serialize_batch(
+    features: Mapping[str, Any],
+    extra: Sequence[Mapping[str, Any]] | None = None,
+) -> list[bytes]:
+    """Every record of a batch as the bytes of a `tf.train.Example`.
+
+    Args:
+        features: EtcFeatures, <int>[batch, long_length] or
+            <int>[batch, global_length] arrays or tensors.
+        extra: for every record what else shall be stored (see `to_example`).
+
+    Returns:
+        One string of bytes for each record.
+
+    Raises:
+        ValueError: as `to_example`, or `extra` is not as long as the batch.
+    """
+    arrays = {name: np.asarray(values) for name, values in features.items()}
+    sizes = {values.shape[0] for values in arrays.values()}
+    if extra is not None:
+        sizes.add(len(extra))
+    if len(sizes) != 1:
+        raise ValueError(
+            "Features and extra values must have one batch size, got "
+            f"{sorted(sizes)}."
+        )
+    return [
+        serialize(
+            {name: values[i] for name, values in arrays.items()},
+            extra[i] if extra is not None else None,
+        )
+        for i in range(sizes.pop())
+    ]
+
+
+def _pad(
+    name: str, values: tf.RaggedTensor, pad_value: int, length: int | None
+) -> tf.Tensor:
+    """Brings a stored feature to its length; only padding may be cut off."""
+    if length is None:
+        # [batch, longest]
+        return tf.cast(values.to_tensor(default_value=pad_value), tf.int32)
+    beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
+    check = tf.debugging.Assert(
+        tf.logical_not(beyond),
+        [
+            f"An example has a {name!r} that is longer than the {length} "
+            "positions asked for. Use the lengths with which the examples "
+            "were made, or greater ones. Its length is:",
+            tf.reduce_max(values.row_lengths()),
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        # [batch, length]
+        dense = values.to_tensor(default_value=pad_value, shape=[None, length])
+    return tf.cast(dense, tf.int32)
+
+
+def parse(
+    serialized: tf.Tensor,
+    long_length: int | None,
+    global_length: int | None,
+    extra: Mapping[str, Any] | None = None,
+    names: Sequence[str] | None = None,
+) -> dict[str, tf.Tensor]:
+    """Reads serialized examples back; graph code.
+
+    Examples that were stored with their padding, such as those of the original
+    code, are read as well. A feature that an example lacks is all padding.
+
+    Args:
+        serialized: <string>[batch].
+        long_length: length of the long features; None for the longest of the
+            batch (feature by feature: then lengths can differ).
+        global_length: likewise for the global features.
+        extra: for other names their specification, as for
+            `tf.io.parse_example`.
+        names: which features to read; all of `FEATURES` by default.
+
+    Returns:
+        The features, <int32>[batch, long_length] or
+        <int32>[batch, global_length], and what `extra` names.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if something that is not
+            padding lies beyond a length, or an example is damaged.
+        ValueError: a name in `names` is unknown.
+    """
+    names = list(FEATURES if names is None else names)
+    unknown = sorted(set(names) - set(FEATURES))
+    if unknown:
+        raise ValueError(
+            f"Unknown features {unknown}: expected some of {sorted(FEATURES)}."
+        )
+    spec: dict[str, Any] = {
+        name: tf.io.RaggedFeature(tf.int64) for name in names
+    }
+    spec.update(extra or {})
+    parsed = tf.io.parse_example(serialized, spec)
+    for name in names:
+        length = long_length if name in LONG_FEATURES else global_length
+        parsed[name] = _pad(name, parsed[name], FEATURES[name], length)
+    return parsed

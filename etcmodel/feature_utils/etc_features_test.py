@@ -1,0 +1,148 @@
+"""Tests of `etc_features`."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import etc_features
+
+# The worked WikiHop example of the original code's description: three
+# positions of padding at the end of both inputs.
+WIKIHOP = {
+    "long_token_ids": [21, 22, 23, 31, 32, 41, 21, 42, 22, 23, 43, 0, 0, 0],
+    "long_token_type_ids": [4, 4, 4, 3, 3, 1, 1, 1, 1, 1, 1, 0, 0, 0],
+    "long_sentence_ids": [0, 1, 1, 2, 3, 5, 5, 6, 8, 8, 8, -1, -1, -1],
+    "long_paragraph_ids": [-1] * 5 + [4, 4, 4, 7, 7, 7] + [-1] * 3,
+    "long_paragraph_breakpoints": [1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0],
+    "l2g_linked_ids": [0, 1, 1, -1, -1, -1, 0, -1, 1, 1, -1, -1, -1, -1],
+    "global_token_ids": [4, 4, 3, 3, 5, 1, 1, 5, 1, 0, 0, 0],
+    "global_token_type_ids": [6, 6, 5, 5, 7, 0, 0, 7, 0, 0, 0, 0],
+    "global_paragraph_breakpoints": [1, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0],
+}
+
+
+def full_example(features):
+    """An example that keeps its padding, as the original code stores it."""
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                name: tf.train.Feature(
+                    int64_list=tf.train.Int64List(value=values)
+                )
+                for name, values in features.items()
+            }
+        )
+    ).SerializeToString()
+
+
+class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
+    def test_names(self):
+        self.assertCountEqual(etc_features.FEATURES, WIKIHOP)
+        self.assertLen(etc_features.LONG_FEATURES, 6)
+
+    def test_trim_padding(self):
+        trim = etc_features.trim_padding
+        self.assertAllEqual(trim(np.array([3, -1, 5, -1]), -1), [3, -1, 5])
+        self.assertAllEqual(trim(np.array([0, 0]), 0), [])
+        self.assertAllEqual(trim(np.array([], np.int32), 0), [])
+
+    def test_padding_is_not_stored(self):
+        example = etc_features.to_example(WIKIHOP)
+        stored = example.features.feature
+        self.assertLen(stored["long_token_ids"].int64_list.value, 11)
+        self.assertLen(stored["l2g_linked_ids"].int64_list.value, 10)
+        self.assertLen(stored["global_token_type_ids"].int64_list.value, 8)
+
+    @parameterized.parameters(
+        (14, 12, etc_features.serialize),
+        (14, 12, full_example),
+        (20, 15, etc_features.serialize),
+        (11, 9, full_example),
+    )
+    def test_round_trip(self, long_length, global_length, writer):
+        parsed = etc_features.parse(
+            tf.constant([writer(WIKIHOP)]), long_length, global_length
+        )
+        self.assertCountEqual(parsed, WIKIHOP)
+        for name, values in WIKIHOP.items():
+            is_long = name in etc_features.LONG_FEATURES
+            length = long_length if is_long else global_length
+            pad = etc_features.FEATURES[name]
+            expected = (values + [pad] * 20)[:length]
+            self.assertEqual(parsed[name].dtype, tf.int32)
+            self.assertAllEqual(parsed[name], [expected], name)
+
+    def test_graph_with_static_shapes_and_unknown_lengths(self):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def parse(serialized):
+            features = etc_features.parse(serialized, 14, None)
+            self.assertEqual(features["long_token_ids"].shape[1], 14)
+            return features
+
+        short = {"long_token_ids": [7], "global_token_ids": [1]}
+        parsed = parse(
+            tf.constant(
+                [etc_features.serialize(WIKIHOP), etc_features.serialize(short)]
+            )
+        )
+        self.assertAllEqual(
+            parsed["long_token_ids"],
+            [WIKIHOP["long_token_ids"], [7] + [0] * 13],
+        )
+        # What an example lacks is padding.
+        self.assertAllEqual(parsed["l2g_linked_ids"][1], [-1] * 14)
+        self.assertAllEqual(parsed["global_token_ids"][1], [1] + [0] * 8)
+
+    def test_too_long_is_an_error_that_names_the_feature(self):
+        serialized = tf.constant([etc_features.serialize(WIKIHOP)])
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "'long_token_ids'.* 10 positions"
+        ):
+            etc_features.parse(serialized, 10, 12, names=["long_token_ids"])
+
+    def test_extra_values(self):
+        serialized = etc_features.serialize_batch(
+            {"long_token_ids": tf.constant([[1, 0], [2, 3]])},
+            [
+                {"id": "réc", "label": 3, "weight": 0.5, "names": [b"\x00"]},
+                {"id": "b", "label": 4, "weight": 1.0, "names": ["x", "y"]},
+            ],
+        )
+        parsed = etc_features.parse(
+            tf.constant(serialized),
+            2,
+            0,
+            extra={
+                "id": tf.io.FixedLenFeature([], tf.string),
+                "label": tf.io.FixedLenFeature([], tf.int64),
+                "weight": tf.io.FixedLenFeature([], tf.float32),
+                "names": tf.io.RaggedFeature(tf.string),
+            },
+        )
+        self.assertAllEqual(parsed["id"], ["réc".encode(), b"b"])
+        self.assertAllEqual(parsed["label"], [3, 4])
+        self.assertAllEqual(parsed["weight"], [0.5, 1.0])
+        self.assertAllEqual(
+            parsed["names"], tf.ragged.constant([[b"\x00"], [b"x", b"y"]])
+        )
+        self.assertAllEqual(parsed["long_token_ids"], [[1, 0], [2, 3]])
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "'label' is no feature"):
+            etc_features.serialize({"label": [1]})
+        with self.assertRaisesRegex(ValueError, "'long_token_ids'.*vector"):
+            etc_features.serialize({"long_token_ids": [[1]]})
+        with self.assertRaisesRegex(ValueError, "another name"):
+            etc_features.serialize({}, {"long_token_ids": [1]})
+        with self.assertRaisesRegex(ValueError, "'x' mixes"):
+            etc_features.serialize({}, {"x": ["a", 1.5, None]})
+        with self.assertRaisesRegex(ValueError, "one batch size"):
+            etc_features.serialize_batch({"long_token_ids": [[1]]}, [{}, {}])
+        with self.assertRaisesRegex(ValueError, "Unknown features"):
+            etc_features.parse(tf.constant([b""]), 1, 1, names=["label"])
+        with self.assertRaises(tf.errors.InvalidArgumentError):
+            etc_features.parse(tf.constant([b"not an example"]), 1, 1)
+
+
+if __name__ == "__main__":
+    tf.test.main()

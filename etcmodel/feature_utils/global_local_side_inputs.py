@@ -1,0 +1,489 @@
+"""Masks and labels of the four attention pieces, for sentences in long text.
+
+One long token belongs to at most one unit (a sentence, a fixed block), one
+global token stands for each unit, and several examples may be packed into one
+row. `multihop_side_inputs.py` is the same for a question with paragraphs.
+
+Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.feature_utils import masks
+from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
+
+
+@dataclasses.dataclass(eq=False)
+class GlobalLocalTransformerSideInputs:
+    """What the global-local layers need besides the embeddings.
+
+    Masks hold 1 where the query (second axis) may attend to the key (third
+    axis), labels hold relative position ids; every field may be None. The
+    last axis of the long-to-long pieces is a band: column `k` is the key at
+    distance `k - local_radius`.
+
+    Attributes:
+        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1].
+        g2g_att_mask: <int32>[batch, global, global].
+        l2g_att_mask: <int32>[batch, long, global].
+        g2l_att_mask: <int32>[batch, global, long].
+        l2l_relative_att_ids: <int32>[batch, long, 2 * local_radius + 1].
+        g2g_relative_att_ids: <int32>[batch, global, global].
+        l2g_relative_att_ids: <int32>[batch, long, global].
+        g2l_relative_att_ids: <int32>[batch, global, long].
+    """
+
+    l2l_att_mask: Any
+    g2g_att_mask: Any
+    l2g_att_mask: Any
+    g2l_att_mask: Any
+    l2l_relative_att_ids: Any
+    g2g_relative_att_ids: Any
+    l2g_relative_att_ids: Any
+    g2l_relative_att_ids: Any
+
+    def to_dict(self, exclude_none_values=False):
+        """Returns the fields as keyword arguments of a layer or model.
+
+        Args:
+            exclude_none_values: bool. Whether to leave out what is None.
+
+        Returns:
+            dict from field name to the tensor itself, not a copy.
+        """
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if not (exclude_none_values and getattr(self, field.name) is None)
+        }
+
+
+def make_global_local_transformer_side_inputs(
+    long_breakpoints,
+    global_breakpoints,
+    sentence_ids,
+    local_radius,
+    relative_pos_max_distance,
+    use_hard_g2l_mask=False,
+    use_hard_l2g_mask=False,
+    name=None,
+):
+    """Makes the side inputs of rows that hold one or more packed examples.
+
+    A breakpoint marks the last token of an example; what follows the last
+    breakpoint is padding. Tokens of different examples never attend to each
+    other, and padding attends to padding only. Everything else is as in
+    `make_global_local_transformer_side_inputs_from_example_ids`.
+
+    Args:
+        long_breakpoints: <int>[batch, long]. 1 for the last long token of each
+            packed example, else 0.
+        global_breakpoints: <int>[batch, global]. The same for global tokens; as
+            many breakpoints as in `long_breakpoints`.
+        sentence_ids: <int>[batch, long]. Index, within the row, of the global
+            token of each long token's sentence; -1 for none.
+        local_radius: int. How far a long token sees on each side.
+        relative_pos_max_distance: int. Distance at which labels are clipped; 0
+            for no labels at all.
+        use_hard_g2l_mask: bool. Whether a global token sees only the long
+            tokens of its own sentence.
+        use_hard_l2g_mask: bool. Whether a long token sees only the global token
+            of its own sentence.
+        name: string. Name scope of the operations.
+
+    Returns:
+        `GlobalLocalTransformerSideInputs`.
+
+    Raises:
+        ValueError: if an input is not a matrix, lengths that must agree do
+            not, `local_radius` is below 1 or `relative_pos_max_distance` is
+            negative.
+
+    Example:
+        Radius 2, long breakpoints `00000100` (6 tokens, 2 of padding), global
+        breakpoints `0010` (3 tokens, 1 of padding), sentence ids `00012200`,
+        hard g2l mask, maximum distance 2 (so 5 is "not linked", 6 "linked"):
+
+        ```
+        g2g mask  l2g mask  g2l mask  g2l labels
+        1110      1110 (6x) 11100000  66655566
+        1110      0001 (2x) 00010000  55565555
+        1110                00001100  55556655
+        0001                00000000  55555555
+        ```
+    """
+    with tf.name_scope(name or "make_global_local_transformer_side_inputs"):
+        return make_global_local_transformer_side_inputs_from_example_ids(
+            long_example_ids=example_ids_from_breakpoints(
+                "long_breakpoints", long_breakpoints
+            ),
+            global_example_ids=example_ids_from_breakpoints(
+                "global_breakpoints", global_breakpoints
+            ),
+            sentence_ids=sentence_ids,
+            local_radius=local_radius,
+            relative_pos_max_distance=relative_pos_max_distance,
+            use_hard_g2l_mask=use_hard_g2l_mask,
+            use_hard_l2g_mask=use_hard_l2g_mask,
+        )
+
+
+def make_global_local_transformer_side_inputs_from_example_ids(
+    long_example_ids,
+    global_example_ids,
+    sentence_ids,
+    local_radius,
+    relative_pos_max_distance,
+    use_hard_g2l_mask=False,
+    use_hard_l2g_mask=False,
+    name=None,
+):
+    """Makes the side inputs from one example id per token.
+
+    Tokens attend to tokens with an equal example id only: long tokens to long
+    tokens in their radius, all other pairs without limit. With
+    `V = 2 * relative_pos_max_distance + 1`, labels are
+
+    * 0 .. V-1: the distance, between two long or two global tokens;
+    * V: a long and a global token, the global one not of its sentence;
+    * V + 1: a long token and the global token of its sentence.
+
+    Labels do not depend on examples; masks do that.
+
+    Args:
+        long_example_ids: <int>[batch, long]. Any id per packed example, and
+            another one (usually 0) for padding.
+        global_example_ids: <int>[batch, global]. The same ids for global
+            tokens.
+        sentence_ids: <int>[batch, long]. Index, within the row, of the global
+            token of each long token's sentence; -1 for none.
+        local_radius: int. How far a long token sees on each side.
+        relative_pos_max_distance: int. Distance at which labels are clipped; 0
+            for no labels at all.
+        use_hard_g2l_mask: bool. Whether a global token sees only the long
+            tokens of its own sentence.
+        use_hard_l2g_mask: bool. Whether a long token sees only the global token
+            of its own sentence.
+        name: string. Name scope of the operations.
+
+    Returns:
+        `GlobalLocalTransformerSideInputs`; the labels are None if
+        `relative_pos_max_distance` is 0.
+
+    Raises:
+        ValueError: if an input is not a matrix, lengths that must agree do
+            not, `local_radius` is below 1 or `relative_pos_max_distance` is
+            negative.
+
+    Example:
+        Two examples and padding, long ids `2221100`, global ids `2210`,
+        sentence ids `0012200`, hard g2l mask:
+
+        ```
+        l2g mask  g2l mask
+        1100      1100000
+        1100      0010000
+        1100      0001100
+        0010      0000000
+        0010
+        0001
+        0001
+        ```
+    """
+    with tf.name_scope(
+        name or "make_global_local_transformer_side_inputs_from_example_ids"
+    ):
+        long_example_ids = tf.convert_to_tensor(long_example_ids)
+        global_example_ids = tf.cast(global_example_ids, long_example_ids.dtype)
+        sentence_ids = tf.convert_to_tensor(sentence_ids)
+        check_matrices(
+            long_example_ids=long_example_ids, sentence_ids=sentence_ids
+        )
+        check_matrices(global_example_ids=global_example_ids)
+        # [batch, long, global]
+        links = link_to_global(sentence_ids, tf.shape(global_example_ids)[1])
+        # [batch, long, global]
+        l2g_mask = (
+            long_example_ids[:, :, tf.newaxis]
+            == global_example_ids[:, tf.newaxis, :]
+        )
+        return assemble_side_inputs(
+            l2l_att_mask=masks.make_local_segmented_att_mask(
+                long_example_ids, local_radius
+            ),
+            g2g_att_mask=masks.make_segmented_att_mask(global_example_ids),
+            l2g_mask=l2g_mask,
+            visible_to_global=links if use_hard_g2l_mask else None,
+            visible_to_long=links if use_hard_l2g_mask else None,
+            links=links,
+            relative_pos_max_distance=relative_pos_max_distance,
+        )
+
+
+def make_fixed_block_side_inputs(
+    input_mask,
+    num_tokens_per_block,
+    local_radius,
+    relative_pos_max_distance,
+    use_hard_g2l_mask=False,
+    use_hard_l2g_mask=False,
+    global_token_id=1,
+    name=None,
+):
+    """Makes global tokens and side inputs for text without any structure.
+
+    Every run of `num_tokens_per_block` long tokens is a unit with one global
+    token of its own. A global token exists as soon as one of its long tokens
+    does. In English text a sentence has about 27 tokens.
+
+    Args:
+        input_mask: <int>[batch, long]. 1 for text, 0 for padding.
+        num_tokens_per_block: int. Long tokens per global token.
+        local_radius: int. How far a long token sees on each side.
+        relative_pos_max_distance: int. Distance at which labels are clipped; 0
+            for no labels at all.
+        use_hard_g2l_mask: bool. Whether a global token sees only the long
+            tokens of its own block.
+        use_hard_l2g_mask: bool. Whether a long token sees only the global token
+            of its own block.
+        global_token_id: int. Token id of the global tokens that exist; the
+            others are 0.
+        name: string. Name scope of the operations.
+
+    Returns:
+        (`GlobalLocalTransformerSideInputs`,
+        <int32>[batch, ceil(long / num_tokens_per_block)] global token ids).
+
+    Raises:
+        ValueError: if `input_mask` is not a matrix, or `num_tokens_per_block`
+            or `local_radius` is below 1, or `relative_pos_max_distance` is
+            negative.
+
+    Example:
+        Input mask `1111100000`, 3 tokens a block, maximum distance 2:
+
+        ```
+        global token ids  g2l labels
+        1                 6665555555
+        1                 5556665555
+        0                 5555556665
+        0                 5555555556
+        ```
+    """
+    with tf.name_scope(name or "make_fixed_block_side_inputs"):
+        input_mask = tf.convert_to_tensor(input_mask)
+        check_matrices(input_mask=input_mask)
+        if num_tokens_per_block < 1:
+            raise ValueError(
+                "`num_tokens_per_block` must be 1 or more, got "
+                f"{num_tokens_per_block}."
+            )
+        # [batch, global, num_tokens_per_block]
+        blocks = tensor_utils.split_into_blocks(
+            input_mask, num_tokens_per_block, axis=1
+        )
+        # [batch, global]
+        global_mask = tf.reduce_max(blocks, axis=2)
+        # [batch, long]
+        block_ids = tf.broadcast_to(
+            tf.range(tf.shape(input_mask)[1]) // num_tokens_per_block,
+            tf.shape(input_mask),
+        )
+        side_inputs = (
+            make_global_local_transformer_side_inputs_from_example_ids(
+                long_example_ids=input_mask,
+                global_example_ids=global_mask,
+                sentence_ids=block_ids,
+                local_radius=local_radius,
+                relative_pos_max_distance=relative_pos_max_distance,
+                use_hard_g2l_mask=use_hard_g2l_mask,
+                use_hard_l2g_mask=use_hard_l2g_mask,
+            )
+        )
+        return side_inputs, global_token_id * tf.cast(global_mask, tf.int32)
+
+
+def add_side_input_features(model_config, features):
+    """Adds the side inputs to a batch of features, for `Dataset.map`.
+
+    Args:
+        model_config: `EtcConfig`, of which `local_radius`,
+            `relative_pos_max_distance`, `use_hard_g2l_mask` and
+            `use_hard_l2g_mask` are used.
+        features: dict with `long_breakpoints` <int>[batch, long],
+            `global_breakpoints` <int>[batch, global] and `sentence_ids`
+            <int>[batch, long], see `make_global_local_transformer_side_inputs`;
+            may hold more. Batch first, then map.
+
+    Returns:
+        dict: a copy of `features` with those fields of
+        `GlobalLocalTransformerSideInputs` added that are not None.
+
+    Raises:
+        ValueError: if a feature is missing or has a wrong shape.
+
+    Example:
+        ```
+        dataset.batch(8).map(
+              lambda features: add_side_input_features(config, features))
+        ```
+    """
+    needed = ("long_breakpoints", "global_breakpoints", "sentence_ids")
+    missing = [name for name in needed if name not in features]
+    if missing:
+        raise ValueError(
+            f"Features {missing} are needed for the side inputs but absent; "
+            f"got {sorted(features)}."
+        )
+    side_inputs = make_global_local_transformer_side_inputs(
+        **{name: features[name] for name in needed},
+        local_radius=model_config.local_radius,
+        relative_pos_max_distance=model_config.relative_pos_max_distance,
+        use_hard_g2l_mask=model_config.use_hard_g2l_mask,
+        use_hard_l2g_mask=model_config.use_hard_l2g_mask,
+    )
+    return {**features, **side_inputs.to_dict(exclude_none_values=True)}
+
+
+def example_ids_from_breakpoints(name, breakpoints):
+    """Numbers packed examples backwards, so that padding gets 0.
+
+    Args:
+        name: string. What the breakpoints are called in an error.
+        breakpoints: <int>[batch, seq]. 1 for the last token of each example.
+
+    Returns:
+        <int>[batch, seq]: the number of breakpoints at or after each token.
+
+    Raises:
+        ValueError: if `breakpoints` is not a matrix.
+
+    Example:
+        `[[0, 1, 0, 0, 1, 0]]` -> `[[2, 2, 1, 1, 1, 0]]`
+    """
+    breakpoints = tf.convert_to_tensor(breakpoints)
+    check_matrices(**{name: breakpoints})
+    return tf.cumsum(breakpoints, axis=1, reverse=True)
+
+
+def link_to_global(global_ids, global_len):
+    """Marks which global token each long token names.
+
+    Args:
+        global_ids: <int>[batch, long]. Index of a global token; anything out of
+            range, such as -1, names none.
+        global_len: <int>[]. Number of global tokens.
+
+    Returns:
+        <bool>[batch, long, global_len].
+
+    Example:
+        `[[1, -1, 0]]` and 2 global tokens -> `[[01, 00, 10]]`
+    """
+    return global_ids[:, :, tf.newaxis] == tf.range(
+        tf.cast(global_len, global_ids.dtype), dtype=global_ids.dtype
+    )
+
+
+def assemble_side_inputs(
+    l2l_att_mask,
+    g2g_att_mask,
+    l2g_mask,
+    visible_to_global,
+    visible_to_long,
+    links,
+    relative_pos_max_distance,
+    global_segment_ids=None,
+):
+    """Puts the side inputs together from what differs between the kinds.
+
+    Args:
+        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1].
+        g2g_att_mask: <int32>[batch, global, global].
+        l2g_mask: <bool>[batch, long, global]. Pairs that may attend to each
+            other, both ways.
+        visible_to_global: <bool>[batch, long, global] or None. The pairs a hard
+            g2l mask leaves.
+        visible_to_long: <bool>[batch, long, global] or None. The pairs a hard
+            l2g mask leaves.
+        links: <bool>[batch, long, global]. The pairs labelled as linked.
+        relative_pos_max_distance: int. 0 for no labels.
+        global_segment_ids: <int>[batch, global] or None. Global tokens of
+            different segments have no distance but the label "other context".
+
+    Returns:
+        `GlobalLocalTransformerSideInputs`.
+
+    Raises:
+        ValueError: if `relative_pos_max_distance` is negative.
+    """
+    g2l_mask = l2g_mask
+    if visible_to_global is not None:
+        g2l_mask = g2l_mask & visible_to_global
+    if visible_to_long is not None:
+        l2g_mask = l2g_mask & visible_to_long
+
+    generator = RelativePositionGenerator(relative_pos_max_distance)
+    if relative_pos_max_distance == 0:
+        l2l_ids = g2g_ids = l2g_ids = g2l_ids = None
+    else:
+        batch_size = tf.shape(l2l_att_mask)[0]
+        l2l_ids = generator.make_local_relative_att_ids(
+            tf.shape(l2l_att_mask)[1],
+            local_radius=l2l_att_mask.shape[2] // 2,
+            batch_size=batch_size,
+        )
+        l2l_ids.set_shape(l2l_att_mask.shape)
+        g2g_ids = generator.make_relative_att_ids(
+            tf.shape(g2g_att_mask)[1], batch_size
+        )
+        g2g_ids.set_shape(g2g_att_mask.shape)
+        not_linked = generator.relative_vocab_size
+        if global_segment_ids is not None:
+            g2g_ids = masks.overwrite_relative_att_ids_outside_segments(
+                g2g_ids, global_segment_ids, not_linked + 2
+            )
+        # [batch, long, global]
+        l2g_ids = tf.cast(links, tf.int32) + not_linked
+        l2g_ids.set_shape(l2g_mask.shape)
+        # [batch, global, long]
+        g2l_ids = tf.transpose(l2g_ids, [0, 2, 1])
+
+    return GlobalLocalTransformerSideInputs(
+        l2l_att_mask=l2l_att_mask,
+        g2g_att_mask=g2g_att_mask,
+        l2g_att_mask=tf.cast(l2g_mask, tf.int32),
+        # [batch, global, long]
+        g2l_att_mask=tf.cast(tf.transpose(g2l_mask, [0, 2, 1]), tf.int32),
+        l2l_relative_att_ids=l2l_ids,
+        g2g_relative_att_ids=g2g_ids,
+        l2g_relative_att_ids=l2g_ids,
+        g2l_relative_att_ids=g2l_ids,
+    )
+
+
+def check_matrices(**tensors):
+    """Checks that tensors are matrices of one shape, as far as is known.
+
+    Args:
+        **tensors: tensors by the names they have in an error.
+
+    Raises:
+        ValueError: if one has not two dimensions or the shapes differ.
+    """
+    first_name, first = next(iter(tensors.items()))
+    for name, tensor in tensors.items():
+        if tensor.shape.rank != 2:
+            raise ValueError(
+                f"`{name}` must have 2 dimensions, [batch, length], got shape "
+                f"{tensor.shape}."
+            )
+        if not tensor.shape.is_compatible_with(first.shape):
+            raise ValueError(
+                f"`{name}` and `{first_name}` must have the same shape, got "
+                f"{tensor.shape} and {first.shape}."
+            )

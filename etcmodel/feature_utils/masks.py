@@ -1,0 +1,292 @@
+"""Attention masks made from segment ids or breakpoints.
+
+All masks are int32; 1 means that the query may attend to the key. Segments
+come either as one id per token (equal ids belong together) or as breakpoints:
+a 0/1 vector in which a 1 marks the last token of a segment.
+
+Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
+"""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+
+
+def overwrite_relative_att_ids_outside_segments(
+    rel_att_ids, segment_ids, overwrite_value, name=None
+):
+    """Gives all pairs of tokens from different segments one label.
+
+    Args:
+        rel_att_ids: <int>[batch, seq, seq]. Relative position labels.
+        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
+            segment; a segment may have gaps.
+        overwrite_value: int or <int>[]. The label of all other pairs.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int>[batch, seq, seq], of the type of `rel_att_ids`.
+
+    Raises:
+        ValueError: if `segment_ids` is not a matrix or `rel_att_ids` does not
+            have three dimensions.
+
+    Example:
+        Segments `[[10, 20, 10]]`, overwrite value 100:
+
+        ```
+        0 1 2        0 100   2
+        4 0 1   ->  100  0 100
+        5 4 0        5 100   0
+        ```
+    """
+    with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
+        rel_att_ids = tf.convert_to_tensor(rel_att_ids)
+        segment_ids = tf.convert_to_tensor(segment_ids)
+        _check_rank("rel_att_ids", rel_att_ids, 3)
+        _check_rank("segment_ids", segment_ids, 2)
+        return tf.where(
+            _same_segment(segment_ids),
+            rel_att_ids,
+            tf.cast(overwrite_value, rel_att_ids.dtype),
+        )
+
+
+def make_att_mask_from_input_mask(input_mask, name=None):
+    """Makes a full attention mask that keeps padding apart from text.
+
+    Text attends to text and padding to padding, so no row is empty.
+
+    Args:
+        input_mask: <int>[batch, seq]. 1 for text, 0 for padding.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int32>[batch, seq, seq].
+
+    Raises:
+        ValueError: if `input_mask` is not a matrix.
+
+    Example:
+        `[[1, 1, 0]]`:
+
+        ```
+        1 1 0
+        1 1 0
+        0 0 1
+        ```
+    """
+    with tf.name_scope(name or "make_att_mask_from_input_mask"):
+        input_mask = tf.convert_to_tensor(input_mask)
+        _check_rank("input_mask", input_mask, 2)
+        return make_segmented_att_mask(input_mask)
+
+
+def make_segmented_att_mask(segment_ids, name=None):
+    """Makes a full attention mask within segments.
+
+    Args:
+        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
+            segment; a segment may have gaps.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int32>[batch, seq, seq].
+
+    Raises:
+        ValueError: if `segment_ids` is not a matrix.
+
+    Example:
+        `[[0, 3, 0]]`:
+
+        ```
+        1 0 1
+        0 1 0
+        1 0 1
+        ```
+    """
+    with tf.name_scope(name or "make_segmented_att_mask"):
+        segment_ids = tf.convert_to_tensor(segment_ids)
+        _check_rank("segment_ids", segment_ids, 2)
+        return tf.cast(_same_segment(segment_ids), tf.int32)
+
+
+def make_att_mask_from_breakpoints(
+    att_breakpoints, use_starting_breakpoints=False, name=None
+):
+    """Makes a full attention mask within the segments of breakpoints.
+
+    Args:
+        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
+        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
+            segment instead of the last one.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int32>[batch, seq, seq].
+
+    Raises:
+        ValueError: if `att_breakpoints` is not a matrix.
+
+    Example:
+        `[[0, 1, 0]]`, ending and starting breakpoints:
+
+        ```
+        1 1 0      1 0 0
+        1 1 0      0 1 1
+        0 0 1      0 1 1
+        ```
+    """
+    with tf.name_scope(name or "make_att_mask_from_breakpoints"):
+        return make_segmented_att_mask(
+            _segments_from_breakpoints(
+                att_breakpoints, use_starting_breakpoints
+            )
+        )
+
+
+def make_local_segmented_att_mask(segment_ids, local_radius, name=None):
+    """Makes a local attention mask within segments.
+
+    Column `k` is the key at distance `k - local_radius`: the middle column
+    is the token itself, those before it are on its left, those after it on
+    its right. Keys before the first and after the last token are masked,
+    whatever the ids are.
+
+    Args:
+        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
+            segment; any values, a segment may have gaps. Any length, also one
+            shorter than the radius.
+        local_radius: int. How many tokens on each side are in reach.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int32>[batch, seq, 2 * local_radius + 1].
+
+    Raises:
+        ValueError: if `segment_ids` is not a matrix or `local_radius` is below
+            1.
+
+    Example:
+        `[[7, 7, 7, 9, 9]]`, radius 2:
+
+        ```
+        0 0 1 1 1
+        0 1 1 1 0
+        1 1 1 0 0
+        0 0 1 1 0
+        0 1 1 0 0
+        ```
+    """
+    with tf.name_scope(name or "make_local_segmented_att_mask"):
+        segment_ids = tf.convert_to_tensor(segment_ids)
+        _check_rank("segment_ids", segment_ids, 2)
+        if local_radius < 1:
+            raise ValueError(
+                f"`local_radius` must be 1 or more, got {local_radius}."
+            )
+        seq_len = tf.shape(segment_ids)[1]
+        # [batch, seq, 2 * local_radius + 1]
+        windows = _local_windows(segment_ids, local_radius)
+        # [seq, 2 * local_radius + 1]
+        key_positions = (
+            tf.range(seq_len)[:, tf.newaxis]
+            + tf.range(-local_radius, local_radius + 1)[tf.newaxis, :]
+        )
+        in_sequence = (key_positions >= 0) & (key_positions < seq_len)
+        mask = (windows == segment_ids[:, :, tf.newaxis]) & in_sequence
+        mask.set_shape(segment_ids.shape.concatenate(2 * local_radius + 1))
+        return tf.cast(mask, tf.int32)
+
+
+def make_local_att_mask_from_breakpoints(
+    att_breakpoints, local_radius, use_starting_breakpoints=False, name=None
+):
+    """Makes a local attention mask within the segments of breakpoints.
+
+    Args:
+        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
+        local_radius: int. How many tokens on each side are in reach.
+        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
+            segment instead of the last one.
+        name: string. Name scope of the operations.
+
+    Returns:
+        <int32>[batch, seq, 2 * local_radius + 1]; columns as in
+        `make_local_segmented_att_mask`.
+
+    Raises:
+        ValueError: if `att_breakpoints` is not a matrix or `local_radius` is
+            below 1.
+
+    Example:
+        `[[0, 1, 0, 0, 1, 0]]`, radius 1:
+
+        ```
+        0 1 1
+        1 1 0
+        0 1 1
+        1 1 1
+        1 1 0
+        0 1 0
+        ```
+    """
+    with tf.name_scope(name or "make_local_att_mask_from_breakpoints"):
+        return make_local_segmented_att_mask(
+            _segments_from_breakpoints(
+                att_breakpoints, use_starting_breakpoints
+            ),
+            local_radius,
+        )
+
+
+def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
+    """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
+    att_breakpoints = tf.convert_to_tensor(att_breakpoints)
+    _check_rank("att_breakpoints", att_breakpoints, 2)
+    # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
+    # it counts for the tokens after it only.
+    return tf.cumsum(
+        att_breakpoints, axis=1, exclusive=not use_starting_breakpoints
+    )
+
+
+def _same_segment(segment_ids):
+    """Returns <bool>[batch, seq, seq]: whether two ids are equal."""
+    return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
+
+
+def _local_windows(values, radius):
+    """Collects what is in reach of each token.
+
+    Reshapes only, no gather. A block of `radius` tokens together with its
+    neighbours holds everything its tokens reach; written `radius + 1` times
+    in a row and cut anew into rows one longer than it was, each row starts
+    one further right, which is where the next token's reach starts.
+
+    Args:
+        values: [batch, seq].
+        radius: int, 1 or more.
+
+    Returns:
+        [batch, seq, 2 * radius + 1]; undefined values outside the sequence.
+    """
+    # [batch, blocks, radius]
+    blocks = tensor_utils.split_into_blocks(values, radius, axis=1)
+    # [batch, blocks, 3 * radius]
+    blocks = tensor_utils.concat_3_blocks(blocks)
+    batch, num_blocks = tf.unstack(tf.shape(blocks)[:2])
+    # [batch, blocks, (radius + 1) * 3 * radius]
+    rows = tf.tile(blocks, [1, 1, radius + 1])
+    rows = rows[:, :, : radius * (3 * radius + 1)]
+    # [batch, blocks * radius, 3 * radius + 1]
+    rows = tf.reshape(rows, [batch, num_blocks * radius, 3 * radius + 1])
+    return rows[:, : tf.shape(values)[1], : 2 * radius + 1]
+
+
+def _check_rank(name, tensor, rank):
+    if tensor.shape.rank != rank:
+        raise ValueError(
+            f"`{name}` must have {rank} dimensions (the first is the batch), "
+            f"got shape {tensor.shape}."
+        )

@@ -1,0 +1,182 @@
+"""Masks and labels of the four attention pieces, for questions on paragraphs.
+
+The structure of the multi-hop tasks (HotpotQA, WikiHop): a question or query,
+candidates, and paragraphs without an order among them, each made of ordered
+sentences.
+
+Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
+"""
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import global_local_side_inputs as common
+from etcmodel.feature_utils import masks
+from etcmodel.feature_utils.global_local_side_inputs import (
+    make_global_local_transformer_side_inputs_from_example_ids,
+)
+
+
+def make_multihop_side_inputs(
+    long_paragraph_breakpoints,
+    long_paragraph_ids,
+    long_sentence_ids,
+    global_paragraph_breakpoints,
+    local_radius,
+    relative_pos_max_distance,
+    use_hard_g2l_mask=False,
+    ignore_hard_g2l_mask=None,
+    use_hard_l2g_mask=False,
+    ignore_hard_l2g_mask=None,
+    flat_sequence=False,
+    l2g_linked_ids=None,
+    name=None,
+):
+    """Makes the side inputs of questions with paragraphs, one per row.
+
+    A context is what ends at a paragraph breakpoint: the question, each
+    paragraph, the candidates. With `V = 2 * relative_pos_max_distance + 1`:
+
+    | piece | masked | label |
+    | --- | --- | --- |
+    | l2l | beyond the radius, other contexts | distance |
+    | g2g | nothing | distance; V + 2 between two contexts |
+    | l2g, g2l | as the hard masks say | V + 1 if linked, else V |
+
+    A global token is linked with the long tokens that name it as their
+    sentence, their paragraph or their free link. Padding, all that follows
+    the last breakpoint, attends to padding only; hard masks cut that, too.
+
+    Args:
+        long_paragraph_breakpoints: <int>[batch, long]. 1 for the last long
+            token of each context, else 0.
+        long_paragraph_ids: <int>[batch, long]. Index of the global token of
+            each long token's paragraph; -1 for none.
+        long_sentence_ids: <int>[batch, long]. Index of the global token of each
+            long token's sentence; -1 for none.
+        global_paragraph_breakpoints: <int>[batch, global]. 1 for the last
+            global token of each context, else 0.
+        local_radius: int. How far a long token sees on each side.
+        relative_pos_max_distance: int. Distance at which labels are clipped; 0
+            for no labels at all.
+        use_hard_g2l_mask: bool. Whether a global token sees only the long
+            tokens of its own sentence or paragraph.
+        ignore_hard_g2l_mask: <int>[batch, global] or None. 1 for global tokens
+            that see all long tokens in spite of the hard g2l mask.
+        use_hard_l2g_mask: bool. Whether a long token sees only the global
+            tokens of its own sentence and paragraph.
+        ignore_hard_l2g_mask: <int>[batch, long] or None. 1 for long tokens that
+            see all global tokens in spite of the hard l2g mask.
+        flat_sequence: bool. Whether to treat the row as one text of sentences,
+            as in `make_global_local_transformer_side_inputs`: distances count
+            across contexts, and paragraphs, links and the two ignore masks
+            are not used.
+        l2g_linked_ids: <int>[batch, long] or None. Index of one more global
+            token each long token is linked with; -1 for none. Links change
+            labels only, never masks.
+        name: string. Name scope of the operations.
+
+    Returns:
+        `GlobalLocalTransformerSideInputs`; the labels are None if
+        `relative_pos_max_distance` is 0.
+
+    Raises:
+        ValueError: if an input is not a matrix, lengths that must agree do
+            not, `local_radius` is below 1 or `relative_pos_max_distance` is
+            negative.
+
+    Example:
+        A question of two tokens with a global token each, a paragraph with its
+        own global token and two sentences, padding; radius 1, maximum distance
+        1 (so 3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
+
+        ```
+        long breakpoints  010010       global breakpoints  01001
+        sentence ids      0 1 3 4 4 -1
+        paragraph ids     -1 -1 2 2 2 -1
+
+        l2l mask  g2l mask  g2l labels  g2g labels
+        011       100000    433333      01555
+        110       010000    343333      20555
+        011       001110    334443      55011
+        111       001000    334333      55201
+        110       000110    333443      55220
+        010
+        ```
+    """
+    with tf.name_scope(name or "make_multihop_side_inputs"):
+        # [batch, long]
+        long_segments = common.example_ids_from_breakpoints(
+            "long_paragraph_breakpoints", long_paragraph_breakpoints
+        )
+        # [batch, global]
+        global_segments = common.example_ids_from_breakpoints(
+            "global_paragraph_breakpoints", global_paragraph_breakpoints
+        )
+        long_valid = tf.minimum(long_segments, 1)
+        global_valid = tf.minimum(global_segments, 1)
+
+        if flat_sequence:
+            return make_global_local_transformer_side_inputs_from_example_ids(
+                long_example_ids=long_valid,
+                global_example_ids=global_valid,
+                sentence_ids=long_sentence_ids,
+                local_radius=local_radius,
+                relative_pos_max_distance=relative_pos_max_distance,
+                use_hard_g2l_mask=use_hard_g2l_mask,
+                use_hard_l2g_mask=use_hard_l2g_mask,
+            )
+
+        sentence_ids = tf.convert_to_tensor(long_sentence_ids)
+        paragraph_ids = tf.convert_to_tensor(long_paragraph_ids)
+        common.check_matrices(
+            long_paragraph_breakpoints=long_segments,
+            long_sentence_ids=sentence_ids,
+            long_paragraph_ids=paragraph_ids,
+        )
+        global_len = tf.shape(global_segments)[1]
+        # [batch, long, global]
+        contains = common.link_to_global(
+            sentence_ids, global_len
+        ) | common.link_to_global(paragraph_ids, global_len)
+
+        links = contains
+        if l2g_linked_ids is not None:
+            l2g_linked_ids = tf.convert_to_tensor(l2g_linked_ids)
+            common.check_matrices(
+                long_paragraph_breakpoints=long_segments,
+                l2g_linked_ids=l2g_linked_ids,
+            )
+            links = links | common.link_to_global(l2g_linked_ids, global_len)
+
+        visible_to_global = contains if use_hard_g2l_mask else None
+        if use_hard_g2l_mask and ignore_hard_g2l_mask is not None:
+            ignore = tf.convert_to_tensor(ignore_hard_g2l_mask)
+            common.check_matrices(
+                global_paragraph_breakpoints=global_segments,
+                ignore_hard_g2l_mask=ignore,
+            )
+            visible_to_global = contains | (ignore == 1)[:, tf.newaxis, :]
+
+        visible_to_long = contains if use_hard_l2g_mask else None
+        if use_hard_l2g_mask and ignore_hard_l2g_mask is not None:
+            ignore = tf.convert_to_tensor(ignore_hard_l2g_mask)
+            common.check_matrices(
+                long_paragraph_breakpoints=long_segments,
+                ignore_hard_l2g_mask=ignore,
+            )
+            visible_to_long = contains | (ignore == 1)[:, :, tf.newaxis]
+
+        return common.assemble_side_inputs(
+            l2l_att_mask=masks.make_local_segmented_att_mask(
+                long_segments, local_radius
+            ),
+            g2g_att_mask=masks.make_segmented_att_mask(global_valid),
+            # [batch, long, global]
+            l2g_mask=long_valid[:, :, tf.newaxis]
+            == tf.cast(global_valid, long_valid.dtype)[:, tf.newaxis, :],
+            visible_to_global=visible_to_global,
+            visible_to_long=visible_to_long,
+            links=links,
+            relative_pos_max_distance=relative_pos_max_distance,
+            global_segment_ids=global_segments,
+        )

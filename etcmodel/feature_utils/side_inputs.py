@@ -1,0 +1,21 @@
+"""Side inputs of the global-local layers: all functions in one place."""
+
+from etcmodel.feature_utils.global_local_side_inputs import (
+    GlobalLocalTransformerSideInputs,
+    add_side_input_features,
+    make_fixed_block_side_inputs,
+    make_global_local_transformer_side_inputs,
+    make_global_local_transformer_side_inputs_from_example_ids,
+)
+from etcmodel.feature_utils.multihop_side_inputs import (
+    make_multihop_side_inputs,
+)
+
+__all__ = [
+    "GlobalLocalTransformerSideInputs",
+    "add_side_input_features",
+    "make_fixed_block_side_inputs",
+    "make_global_local_transformer_side_inputs",
+    "make_global_local_transformer_side_inputs_from_example_ids",
+    "make_multihop_side_inputs",
+]

@@ -1,0 +1,471 @@
+"""Attention layers with relative labels: dense and multi-head.
+
+They hold the weights; the arithmetic is in `attention_core`.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.layers import attention_core
+from etcmodel.layers import dropout
+from etcmodel.layers import initializers
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class ProjectAttentionHeads(tf.keras.layers.Layer):
+    """Projects the last axis to several attention heads.
+
+    Args:
+        num_heads: number of heads, at least 1.
+        size_per_head: size of each head, at least 1.
+        use_bias: whether the projection has a bias.
+        initializer: initializer of the kernel; None for Glorot uniform.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `num_heads` or `size_per_head` is below 1.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        size_per_head: int,
+        use_bias: bool = True,
+        initializer=None,
+        name: str = "attention_head_projection",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        check_at_least_1(num_heads=num_heads, size_per_head=size_per_head)
+        self.num_heads = num_heads
+        self.size_per_head = size_per_head
+        self.use_bias = use_bias
+        self.initializer = tf.keras.initializers.get(initializer)
+        self.linear = tf.keras.layers.Dense(
+            num_heads * size_per_head,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer(self.initializer),
+            dtype=self.dtype_policy,
+            name="linear",
+        )
+
+    def build(self, input_shape):
+        """Builds the projection from the last axis of `input_shape`."""
+        self.linear.build((None, None, input_shape[-1]))
+        super().build(input_shape)
+
+    def call(self, inputs):
+        """Projects the inputs.
+
+        Args:
+            inputs: `<float>[..., hidden_size]`.
+
+        Returns:
+            `<float>[..., num_heads, size_per_head]`.
+        """
+        # [..., num_heads * size_per_head]
+        projected = self.linear(inputs)
+        shape = tensor_utils.get_shape_list(projected)[:-1]
+        # [..., num_heads, size_per_head]
+        return tf.reshape(
+            projected, shape + [self.num_heads, self.size_per_head]
+        )
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "size_per_head": self.size_per_head,
+            "use_bias": self.use_bias,
+            "initializer": initializers.serialize(self.initializer),
+        }
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class QkvRelativeAttention(tf.keras.layers.Layer):
+    """Attention between given queries, keys and values with relative labels.
+
+    The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
+    section 3.2, plus a bias a label). A query whose every key is masked gets
+    zeros.
+
+    Args:
+        relative_vocab_size: number of labels; None for none at all.
+        att_dropout_prob: dropout on the attention probabilities.
+        initializer: initializer of the label vectors; a truncated normal with
+            a deviation of 0.5 by default.
+        use_one_hot_lookup: look labels up by products with one-hot vectors
+            rather than by gathers. Same numbers.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `relative_vocab_size` is below 1.
+    """
+
+    def __init__(
+        self,
+        relative_vocab_size: int | None = None,
+        att_dropout_prob: float = 0.0,
+        initializer=None,
+        use_one_hot_lookup: bool = False,
+        name: str = "qkv_relative_attention",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if relative_vocab_size is not None:
+            check_at_least_1(relative_vocab_size=relative_vocab_size)
+        self.relative_vocab_size = relative_vocab_size
+        self.att_dropout_prob = att_dropout_prob
+        if initializer is None:
+            initializer = tf.keras.initializers.TruncatedNormal(stddev=0.5)
+        self.initializer = tf.keras.initializers.get(initializer)
+        self.use_one_hot_lookup = use_one_hot_lookup
+        self.att_dropout = dropout.RecomputingDropout(
+            att_dropout_prob, dtype=self.dtype_policy, name="att_dropout"
+        )
+        self.relative_emb_table = None
+        self.relative_bias_table = None
+
+    def build(self, input_shape):
+        """Makes the label tables.
+
+        Args:
+            input_shape: shape of the queries, of which the last two axes
+                (heads and size of each) must be known.
+
+        Raises:
+            ValueError: one of these axes is unknown.
+        """
+        if self.relative_vocab_size is not None:
+            num_heads, size_per_head = input_shape[-2:]
+            if num_heads is None or size_per_head is None:
+                raise ValueError(
+                    f"{self.name}: the last two axes of the queries (heads and "
+                    "size of each head) must be known when the layer is "
+                    f"built, but their shape is {tuple(input_shape)}."
+                )
+            self.relative_emb_table = self.add_weight(
+                name="relative_emb_table",
+                shape=(self.relative_vocab_size, num_heads, size_per_head),
+                initializer=initializers.clone(self.initializer),
+                trainable=True,
+            )
+            self.relative_bias_table = self.add_weight(
+                name="relative_bias_table",
+                shape=(self.relative_vocab_size, num_heads),
+                initializer="zeros",
+                trainable=True,
+            )
+        super().build(input_shape)
+
+    def call(
+        self,
+        queries,
+        keys,
+        values,
+        att_mask=None,
+        relative_att_ids=None,
+        training=None,
+    ):
+        """Attends.
+
+        Args:
+            queries: `<float>[batch, from, heads, size]`.
+            keys: `<float>[batch, to, heads, size]`.
+            values: `<float>[batch, to, heads, value_size]`.
+            att_mask: `<int32 or bool>[batch, from, to]`, 1 where the query may
+                attend to the key. Everywhere if None.
+            relative_att_ids: `<int32>[batch, from, to]` label of each pair.
+                None leaves the labels out.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[batch, from, heads, value_size]`.
+
+        Raises:
+            ValueError: ids are given, but the layer has no labels.
+        """
+        return attention_core.dense_attention(
+            queries,
+            keys,
+            values,
+            att_mask=att_mask,
+            relative_att_ids=relative_att_ids,
+            labels=self.labels(queries.dtype, relative_att_ids),
+            dropout_fn=self.dropout_fn(training),
+        )
+
+    def labels(self, dtype, *ids) -> attention_core.RelativeLabels | None:
+        """The label tables as tensors, or None if all the ids are None.
+
+        Args:
+            dtype: the dtype that the tables are cast to.
+            *ids: the ids, or None, that are going to be looked up.
+
+        Returns:
+            The tables, or None.
+
+        Raises:
+            ValueError: there are ids, but the layer has no labels.
+        """
+        if all(i is None for i in ids):
+            return None
+        if self.relative_vocab_size is None:
+            raise ValueError(
+                f"{self.name}: relative attention ids were given, but the "
+                "layer was made without labels. Set `relative_vocab_size` or "
+                "leave the ids out."
+            )
+        return attention_core.RelativeLabels(
+            tf.cast(tf.convert_to_tensor(self.relative_emb_table), dtype),
+            tf.cast(tf.convert_to_tensor(self.relative_bias_table), dtype),
+            self.use_one_hot_lookup,
+        )
+
+    def dropout_fn(self, training):
+        """The dropout of the probabilities as a function, or None if none."""
+        if not self.att_dropout_prob:
+            return None
+        return functools.partial(self.att_dropout, training=training)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "relative_vocab_size": self.relative_vocab_size,
+            "att_dropout_prob": self.att_dropout_prob,
+            "initializer": initializers.serialize(self.initializer),
+            "use_one_hot_lookup": self.use_one_hot_lookup,
+        }
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class RelativeAttention(tf.keras.layers.Layer):
+    """Multi-head attention with relative labels (paper, section 3.2).
+
+    The sublayers are made here, or given in order to be shared.
+
+    Args:
+        hidden_size: size of the output.
+        num_heads: number of attention heads.
+        total_key_size: size of all heads' keys together, `hidden_size` by
+            default.
+        total_value_size: size of all heads' values together, `hidden_size` by
+            default.
+        relative_vocab_size: number of labels; None for none at all.
+        att_dropout_prob: dropout on the attention probabilities.
+        initializer: initializer of the kernels, not of the label vectors.
+        query_projection: a `ProjectAttentionHeads` to use instead of one's own.
+        key_projection: likewise.
+        value_projection: likewise.
+        qkv_relative_attention: a `QkvRelativeAttention` to use instead of
+            one's own, with its labels and dropout.
+        output_projection: a `Dense` layer to use instead of one's own.
+        use_one_hot_lookup: see `QkvRelativeAttention`.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: a total size is no multiple of `num_heads`.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        total_key_size: int | None = None,
+        total_value_size: int | None = None,
+        relative_vocab_size: int | None = None,
+        att_dropout_prob: float = 0.0,
+        initializer=None,
+        query_projection=None,
+        key_projection=None,
+        value_projection=None,
+        qkv_relative_attention=None,
+        output_projection=None,
+        use_one_hot_lookup: bool = False,
+        name: str = "relative_attention",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        total_key_size = total_key_size or hidden_size
+        total_value_size = total_value_size or hidden_size
+        check_divisible(
+            num_heads,
+            total_key_size=total_key_size,
+            total_value_size=total_value_size,
+        )
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.total_key_size = total_key_size
+        self.total_value_size = total_value_size
+        self.relative_vocab_size = relative_vocab_size
+        self.att_dropout_prob = att_dropout_prob
+        self.initializer = tf.keras.initializers.get(initializer)
+        self.use_one_hot_lookup = use_one_hot_lookup
+        self._injected = {
+            name: layer
+            for name, layer in {
+                "query_projection": query_projection,
+                "key_projection": key_projection,
+                "value_projection": value_projection,
+                "qkv_relative_attention": qkv_relative_attention,
+                "output_projection": output_projection,
+            }.items()
+            if layer is not None
+        }
+
+        def project(total_size, name):
+            return ProjectAttentionHeads(
+                num_heads,
+                total_size // num_heads,
+                initializer=initializer,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        self.query_projection = query_projection or project(
+            total_key_size, "query_projection"
+        )
+        self.key_projection = key_projection or project(
+            total_key_size, "key_projection"
+        )
+        self.value_projection = value_projection or project(
+            total_value_size, "value_projection"
+        )
+        self.qkv_relative_attention = (
+            qkv_relative_attention
+            or QkvRelativeAttention(
+                relative_vocab_size=relative_vocab_size,
+                att_dropout_prob=att_dropout_prob,
+                use_one_hot_lookup=use_one_hot_lookup,
+                dtype=self.dtype_policy,
+            )
+        )
+        self.output_projection = output_projection or tf.keras.layers.Dense(
+            hidden_size,
+            kernel_initializer=kernel_initializer(self.initializer),
+            dtype=self.dtype_policy,
+            name="output_projection",
+        )
+
+    def build(self, input_shape):
+        """Builds the sublayers whose inputs' sizes are known by now.
+
+        The key and value projections wait for the size of `to_seq`, which may
+        differ from that of `from_seq`.
+        """
+        build_once(self.query_projection, (None, None, input_shape[-1]))
+        size_per_head = self.total_key_size // self.num_heads
+        build_once(
+            self.qkv_relative_attention,
+            (None, None, self.num_heads, size_per_head),
+        )
+        build_once(self.output_projection, (None, None, self.total_value_size))
+        super().build(input_shape)
+
+    def call(
+        self,
+        from_seq,
+        to_seq=None,
+        att_mask=None,
+        relative_att_ids=None,
+        training=None,
+    ):
+        """Attends.
+
+        Args:
+            from_seq: `<float>[batch, from, from_size]` what asks.
+            to_seq: `<float>[batch, to, to_size]` what is attended to;
+                `from_seq` if None.
+            att_mask: `<int32 or bool>[batch, from, to]`, 1 where attending is
+                allowed. Everywhere if None.
+            relative_att_ids: `<int32>[batch, from, to]` labels, or None.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[batch, from, hidden_size]`.
+        """
+        if to_seq is None:
+            to_seq = from_seq
+        # [batch, from, heads, value_size]
+        output = self.qkv_relative_attention(
+            self.query_projection(from_seq),
+            self.key_projection(to_seq),
+            self.value_projection(to_seq),
+            att_mask=att_mask,
+            relative_att_ids=relative_att_ids,
+            training=training,
+        )
+        # [batch, from, total_value_size]
+        output = tensor_utils.flatten_dims(output, first_dim=-2)
+        return self.output_projection(output)
+
+    def get_config(self):
+        """Returns the constructor's arguments, given sublayers included."""
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "num_heads": self.num_heads,
+            "total_key_size": self.total_key_size,
+            "total_value_size": self.total_value_size,
+            "relative_vocab_size": self.relative_vocab_size,
+            "att_dropout_prob": self.att_dropout_prob,
+            "initializer": initializers.serialize(self.initializer),
+            "use_one_hot_lookup": self.use_one_hot_lookup,
+            **{
+                name: tf.keras.layers.serialize(layer)
+                for name, layer in self._injected.items()
+            },
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes the layer, and the given sublayers, from a config."""
+        config = dict(config)
+        for name in (
+            "query_projection",
+            "key_projection",
+            "value_projection",
+            "qkv_relative_attention",
+            "output_projection",
+        ):
+            if isinstance(config.get(name), dict):
+                config[name] = tf.keras.layers.deserialize(config[name])
+        return cls(**config)
+
+
+def kernel_initializer(initializer):
+    """A fresh copy of a kernel's initializer, or Keras's own default."""
+    if initializer is None:
+        return "glorot_uniform"
+    return initializers.clone(initializer)
+
+
+def check_at_least_1(**sizes):
+    """Raises a ValueError that names the first size below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, but is {size}.")
+
+
+def check_divisible(num_heads, **sizes):
+    """Raises a ValueError unless all sizes are multiples of `num_heads`."""
+    check_at_least_1(num_heads=num_heads)
+    for name, size in sizes.items():
+        if size % num_heads:
+            raise ValueError(
+                f"{name} must be a multiple of num_heads ({num_heads}), but is "
+                f"{size}."
+            )
+
+
+def build_once(layer, input_shape):
+    """Builds a layer that may be shared and so be built already."""
+    if not layer.built:
+        layer.build(input_shape)

@@ -1,0 +1,234 @@
+"""Dropout from explicit seeds, right under recomputation."""
+
+import itertools
+from collections.abc import Callable
+
+import tensorflow as tf
+from absl import logging
+
+from etcmodel.layers import recompute
+
+_instance_counter = itertools.count()
+
+
+def smart_cond(
+    pred, true_fn: Callable, false_fn: Callable, name: str | None = None
+):
+    """`tf.cond`, decided at once where `pred` is known.
+
+    Args:
+        pred: a Python bool (or None, which is false) or `<bool>[]`.
+        true_fn: called without arguments if `pred` is true.
+        false_fn: called without arguments otherwise.
+        name: name of the `tf.cond`.
+
+    Returns:
+        What the chosen function returns.
+
+    Raises:
+        TypeError: one of the functions is not callable.
+    """
+    for fn in (true_fn, false_fn):
+        if not callable(fn):
+            raise TypeError(
+                f"smart_cond needs two functions, but got {type(fn).__name__}"
+            )
+    if tf.is_tensor(pred):
+        static_pred = tf.get_static_value(pred)
+        if static_pred is None:
+            return tf.cond(pred, true_fn, false_fn, name=name)
+        pred = static_pred
+    return true_fn() if pred else false_fn()
+
+
+def stateless_dropout(
+    x: tf.Tensor,
+    rate,
+    seed: tf.Tensor,
+    noise_shape=None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Dropout whose mask follows from a seed alone.
+
+    An element stays where a uniform draw from [0, 1) is at least `rate`, and
+    is then divided by `1 - rate`; else it becomes 0.
+
+    Args:
+        x: `<float>[...]`.
+        rate: probability of dropping, in [0, 1); a number or a scalar tensor.
+        seed: `<int32>[2]`. Equal seeds give equal masks.
+        noise_shape: shape of the mask, broadcast to that of `x`; None in it
+            stands for the size of `x` there. The shape of `x` by default.
+        name: name scope.
+
+    Returns:
+        Shape and dtype of `x`.
+
+    Raises:
+        ValueError: `x` is not of a float type, or `rate` not in [0, 1).
+    """
+    with tf.name_scope(name or "stateless_dropout"):
+        x = tf.convert_to_tensor(x)
+        if not x.dtype.is_floating:
+            raise ValueError(
+                "only float tensors have elements that can be dropped and the "
+                f"rest scaled, but x is {x.dtype.name}"
+            )
+        static_rate = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
+        if static_rate is not None:
+            check_rate(static_rate)
+            if static_rate == 0:
+                return x
+            if static_rate > 0.5:
+                logging.log_first_n(
+                    logging.WARNING,
+                    "dropout rate %g: more than half of the elements are "
+                    "dropped. Is it meant as the probability of keeping?",
+                    5,
+                    static_rate,
+                )
+        shape = tf.shape(x)
+        if noise_shape is not None:
+            noise_shape = [
+                shape[i] if size is None else size
+                for i, size in enumerate(noise_shape)
+            ]
+        # Half precision is too coarse for draws and for the scale.
+        draw_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
+        rate = tf.cast(rate, draw_dtype)
+        draws = tf.random.stateless_uniform(
+            shape if noise_shape is None else noise_shape,
+            seed=tf.cast(seed, tf.int32),
+            dtype=draw_dtype,
+        )
+        scaled = x * tf.cast(1.0 / (1.0 - rate), x.dtype)
+        result = tf.where(draws >= rate, scaled, tf.zeros([], x.dtype))
+        result.set_shape(x.shape)
+        return result
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class RecomputingDropout(tf.keras.layers.Layer):
+    """Dropout that drops the same elements when it is recomputed.
+
+    Inside a function of `recompute_grad` the mask follows from that
+    function's seed, the layer and how often the layer has been called there;
+    elsewhere it is random.
+
+    Args:
+        rate: probability of dropping, in [0, 1).
+        noise_shape: see `stateless_dropout`.
+        seed: what sets this layer apart from others inside a recomputed
+            function, and the seed of the random draws elsewhere. Each layer
+            has another one by default.
+        force_recomputation: refuse to drop anything outside of a recomputed
+            function.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        noise_shape=None,
+        seed: int | None = None,
+        force_recomputation: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_rate(rate)
+        self.rate = rate
+        self.noise_shape = noise_shape
+        self.seed = seed
+        self.force_recomputation = force_recomputation
+        self.supports_masking = True
+        self._layer_seed = next(_instance_counter) if seed is None else seed
+
+    def build(self, input_shape):
+        """Makes nothing: there are no weights."""
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):
+        """Drops elements in training.
+
+        Args:
+            inputs: `<float>[...]`.
+            training: whether to drop.
+
+        Returns:
+            Shape and dtype of `inputs`.
+
+        Raises:
+            ValueError: in training, outside of a recomputed function although
+                `force_recomputation` is set.
+        """
+        if self.rate == 0:
+            return tf.identity(inputs)
+        return smart_cond(
+            training,
+            lambda: stateless_dropout(
+                inputs, self.rate, self.draw_seed(), self.noise_shape
+            ),
+            lambda: tf.identity(inputs),
+        )
+
+    def draw_seed(self) -> tf.Tensor:
+        """A new seed for `stateless_dropout`.
+
+        Returns:
+            `<int32>[2]`. Inside a recomputed function the n-th call gives the
+            same seed in both runs; elsewhere each execution gives another.
+
+        Raises:
+            ValueError: outside of a recomputed function although
+                `force_recomputation` is set.
+        """
+        context = recompute.get_recompute_context()
+        if context is not None:
+            call_index = context.call_counts[self._layer_seed]
+            context.call_counts[self._layer_seed] += 1
+            return tf.stack(
+                [context.seed, _mix_to_int32(self._layer_seed, call_index)]
+            )
+        if self.force_recomputation:
+            raise ValueError(
+                f"{self.name}: force_recomputation is set, but the layer is "
+                "called outside of a function made by `recompute_grad`"
+            )
+        return tf.random.uniform(
+            [2], tf.int32.min, tf.int32.max, dtype=tf.int32, seed=self.seed
+        )
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the inputs."""
+        return input_shape
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "noise_shape": self.noise_shape,
+            "seed": self.seed,
+            "force_recomputation": self.force_recomputation,
+        }
+
+
+def check_rate(rate: float):
+    """Raises ValueError if a dropout rate is not in [0, 1)."""
+    if not 0 <= rate < 1:
+        raise ValueError(
+            f"the dropout rate must be in [0, 1), but is {rate}; it is the "
+            "probability of dropping an element"
+        )
+
+
+def _mix_to_int32(layer_seed: int, call_index: int) -> int:
+    """Spreads pairs of small numbers over all int32 numbers."""
+    mixed = (layer_seed * 0x9E3779B1 + call_index * 0x85EBCA77) % 2**32
+    mixed = ((mixed ^ (mixed >> 16)) * 0x7FEB352D) % 2**32
+    mixed = ((mixed ^ (mixed >> 15)) * 0x846CA68B) % 2**32
+    mixed ^= mixed >> 16
+    return mixed - 2**31

@@ -1,0 +1,362 @@
+"""Global-local attention: the long and the global input attend to both."""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.layers import attention
+from etcmodel.layers import initializers
+from etcmodel.layers import local_attention
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class FusedGlobalLocalAttention(tf.keras.layers.Layer):
+    """Global-local attention in two joint softmaxes (paper, section 3.2).
+
+    Long queries attend to the long keys around them and to all global keys
+    (l2l and l2g) under one softmax; global queries to all global and all long
+    keys (g2g and g2l) under another.
+
+    The projections are attributes: `long_query_projection`,
+    `global_query_projection`, `l2l_key_projection`, `l2l_value_projection`, and
+    likewise `l2g_*` and `g2g_*` (of the global input) and `g2l_*` (of the long
+    input), `long_output_projection`, `global_output_projection`. Shared ones
+    are the same layer under several names. `long_qkv_attention` and
+    `global_qkv_attention` hold the labels, which are never shared.
+
+    Args:
+        long_hidden_size: size of the long input and output.
+        global_hidden_size: size of the global input and output.
+        num_heads: number of attention heads.
+        local_radius: positions that a long query sees to each side.
+        long_total_att_size: size of all heads of the long queries together,
+            `long_hidden_size` by default.
+        global_total_att_size: likewise of the global queries.
+        relative_vocab_size: number of labels, None for none at all. One
+            vocabulary serves l2l and l2g, and one g2g and g2l.
+        att_dropout_prob: dropout on the attention probabilities.
+        initializer: initializer of the kernels; None for Keras's default.
+        share_kv_projections: one key and one value projection for l2l and l2g,
+            and one for g2g and g2l.
+        share_qkv_projections: one query, one key and one value projection for
+            all; `share_kv_projections` then says nothing more.
+        share_att_output_projection: one output projection for both inputs.
+        use_one_hot_lookup: see `QkvRelativeAttention`.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: total sizes that are no multiples of `num_heads`, or sizes
+            that must be equal in order to share a projection but are not.
+    """
+
+    def __init__(
+        self,
+        long_hidden_size: int,
+        global_hidden_size: int,
+        num_heads: int,
+        local_radius: int,
+        long_total_att_size: int | None = None,
+        global_total_att_size: int | None = None,
+        relative_vocab_size: int | None = None,
+        att_dropout_prob: float = 0.0,
+        initializer=None,
+        share_kv_projections: bool = False,
+        share_qkv_projections: bool = False,
+        share_att_output_projection: bool = False,
+        use_one_hot_lookup: bool = False,
+        name: str = "fused_global_local_att",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.long_hidden_size = long_hidden_size
+        self.global_hidden_size = global_hidden_size
+        self.num_heads = num_heads
+        self.local_radius = local_radius
+        self.long_total_att_size = long_total_att_size or long_hidden_size
+        self.global_total_att_size = global_total_att_size or global_hidden_size
+        self.relative_vocab_size = relative_vocab_size
+        self.att_dropout_prob = att_dropout_prob
+        self.initializer = tf.keras.initializers.get(initializer)
+        self.share_kv_projections = share_kv_projections
+        self.share_qkv_projections = share_qkv_projections
+        self.share_att_output_projection = share_att_output_projection
+        self.use_one_hot_lookup = use_one_hot_lookup
+        self._check_sizes()
+        self._make_query_key_value_projections()
+
+        self.long_qkv_attention = local_attention.QkvRelativeLocalAttention(
+            local_radius,
+            relative_vocab_size=relative_vocab_size,
+            att_dropout_prob=att_dropout_prob,
+            use_one_hot_lookup=use_one_hot_lookup,
+            dtype=self.dtype_policy,
+            name="long_qkv_attention",
+        )
+        self.global_qkv_attention = attention.QkvRelativeAttention(
+            relative_vocab_size=relative_vocab_size,
+            att_dropout_prob=att_dropout_prob,
+            use_one_hot_lookup=use_one_hot_lookup,
+            dtype=self.dtype_policy,
+            name="global_qkv_attention",
+        )
+        self.long_output_projection = self._make_output_projection(
+            long_hidden_size, "long_output_projection"
+        )
+        self.global_output_projection = (
+            self.long_output_projection
+            if share_att_output_projection
+            else self._make_output_projection(
+                global_hidden_size, "global_output_projection"
+            )
+        )
+
+    def _check_sizes(self):
+        attention.check_divisible(
+            self.num_heads,
+            long_total_att_size=self.long_total_att_size,
+            global_total_att_size=self.global_total_att_size,
+        )
+        shares_all = {
+            "share_qkv_projections": self.share_qkv_projections,
+            "share_att_output_projection": self.share_att_output_projection,
+        }
+        for option, is_on in shares_all.items():
+            if is_on and self.long_total_att_size != self.global_total_att_size:
+                raise ValueError(
+                    f"{option} needs equal attention sizes, but "
+                    f"long_total_att_size is {self.long_total_att_size} and "
+                    f"global_total_att_size {self.global_total_att_size}."
+                )
+        for option, is_on in (
+            shares_all | {"share_kv_projections": self.share_kv_projections}
+        ).items():
+            if is_on and self.long_hidden_size != self.global_hidden_size:
+                raise ValueError(
+                    f"{option} needs equal hidden sizes, but long_hidden_size "
+                    f"is {self.long_hidden_size} and global_hidden_size "
+                    f"{self.global_hidden_size}."
+                )
+
+    def _make_query_key_value_projections(self):
+        def project(total_att_size, name):
+            return attention.ProjectAttentionHeads(
+                self.num_heads,
+                total_att_size // self.num_heads,
+                initializer=self.initializer,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        long_size = self.long_total_att_size
+        global_size = self.global_total_att_size
+        share_all = self.share_qkv_projections
+        share_kv = self.share_kv_projections or share_all
+
+        self.long_query_projection = project(long_size, "long_query_projection")
+        self.global_query_projection = (
+            self.long_query_projection
+            if share_all
+            else project(global_size, "global_query_projection")
+        )
+        self.l2l_key_projection = project(long_size, "l2l_key_projection")
+        self.l2l_value_projection = project(long_size, "l2l_value_projection")
+        if share_kv:
+            self.l2g_key_projection = self.l2l_key_projection
+            self.l2g_value_projection = self.l2l_value_projection
+        else:
+            self.l2g_key_projection = project(long_size, "l2g_key_projection")
+            self.l2g_value_projection = project(
+                long_size, "l2g_value_projection"
+            )
+        if share_all:
+            self.g2g_key_projection = self.l2l_key_projection
+            self.g2g_value_projection = self.l2l_value_projection
+        else:
+            self.g2g_key_projection = project(global_size, "g2g_key_projection")
+            self.g2g_value_projection = project(
+                global_size, "g2g_value_projection"
+            )
+        if share_kv:
+            self.g2l_key_projection = self.g2g_key_projection
+            self.g2l_value_projection = self.g2g_value_projection
+        else:
+            self.g2l_key_projection = project(global_size, "g2l_key_projection")
+            self.g2l_value_projection = project(
+                global_size, "g2l_value_projection"
+            )
+
+    def _make_output_projection(self, hidden_size, name):
+        return tf.keras.layers.Dense(
+            hidden_size,
+            kernel_initializer=attention.kernel_initializer(self.initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the constructor's."""
+        long_shape = (None, None, self.long_hidden_size)
+        global_shape = (None, None, self.global_hidden_size)
+        of_long = ("long_query", "l2l_key", "l2l_value", "g2l_key", "g2l_value")
+        of_global = (
+            "global_query",
+            "g2g_key",
+            "g2g_value",
+            "l2g_key",
+            "l2g_value",
+        )
+        for names, shape in ((of_long, long_shape), (of_global, global_shape)):
+            for name in names:
+                attention.build_once(getattr(self, f"{name}_projection"), shape)
+        for layer, total_size in (
+            (self.long_qkv_attention, self.long_total_att_size),
+            (self.global_qkv_attention, self.global_total_att_size),
+        ):
+            size_per_head = total_size // self.num_heads
+            layer.build((None, None, self.num_heads, size_per_head))
+        for layer, total_size in (
+            (self.long_output_projection, self.long_total_att_size),
+            (self.global_output_projection, self.global_total_att_size),
+        ):
+            attention.build_once(layer, (None, None, total_size))
+        super().build(input_shape)
+
+    def call(
+        self,
+        long_input,
+        global_input,
+        l2l_att_mask=None,
+        g2g_att_mask=None,
+        l2g_att_mask=None,
+        g2l_att_mask=None,
+        l2l_relative_att_ids=None,
+        g2g_relative_att_ids=None,
+        l2g_relative_att_ids=None,
+        g2l_relative_att_ids=None,
+        att_implementation="auto",
+        training=None,
+    ):
+        """Attends in all four directions.
+
+        All masks are `<int32 or bool>`, 1 where attending is allowed and
+        everywhere if None; all ids are `<int32>` labels or None.
+
+        Args:
+            long_input: `<float>[batch, long, long_hidden_size]`.
+            global_input: `<float>[batch, global, global_hidden_size]`.
+            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
+            g2g_att_mask: `[batch, global, global]`.
+            l2g_att_mask: `[batch, long, global]`.
+            g2l_att_mask: `[batch, global, long]`.
+            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
+            g2g_relative_att_ids: `[batch, global, global]`.
+            l2g_relative_att_ids: `[batch, long, global]`.
+            g2l_relative_att_ids: `[batch, global, long]`.
+            att_implementation: see `QkvRelativeLocalAttention`.
+            training: whether dropout is applied.
+
+        Returns:
+            `[long_output, global_output]`, shaped as the inputs.
+
+        Raises:
+            ValueError: only one of the two kinds of ids of a softmax is given.
+        """
+        if (g2g_relative_att_ids is None) != (g2l_relative_att_ids is None):
+            raise ValueError(
+                f"{self.name}: give both g2g_relative_att_ids and "
+                "g2l_relative_att_ids, or none."
+            )
+        # [batch, long, heads, size]
+        long_output = self.long_qkv_attention(
+            self.long_query_projection(long_input),
+            self.l2l_key_projection(long_input),
+            self.l2l_value_projection(long_input),
+            att_mask=l2l_att_mask,
+            relative_att_ids=l2l_relative_att_ids,
+            side_keys=self.l2g_key_projection(global_input),
+            side_values=self.l2g_value_projection(global_input),
+            side_att_mask=l2g_att_mask,
+            side_relative_att_ids=l2g_relative_att_ids,
+            att_implementation=att_implementation,
+            training=training,
+        )
+        # [batch, global + long, heads, size]
+        keys = tf.concat(
+            [
+                self.g2g_key_projection(global_input),
+                self.g2l_key_projection(long_input),
+            ],
+            axis=1,
+        )
+        values = tf.concat(
+            [
+                self.g2g_value_projection(global_input),
+                self.g2l_value_projection(long_input),
+            ],
+            axis=1,
+        )
+        relative_att_ids = None
+        if g2g_relative_att_ids is not None:
+            # [batch, global, global + long]
+            relative_att_ids = tf.concat(
+                [g2g_relative_att_ids, g2l_relative_att_ids], axis=-1
+            )
+        # [batch, global, heads, size]
+        global_output = self.global_qkv_attention(
+            self.global_query_projection(global_input),
+            keys,
+            values,
+            att_mask=_join_masks(
+                g2g_att_mask, g2l_att_mask, long_input, global_input
+            ),
+            relative_att_ids=relative_att_ids,
+            training=training,
+        )
+        return [
+            # [batch, long, long_hidden_size]
+            self.long_output_projection(
+                tensor_utils.flatten_dims(long_output, first_dim=-2)
+            ),
+            # [batch, global, global_hidden_size]
+            self.global_output_projection(
+                tensor_utils.flatten_dims(global_output, first_dim=-2)
+            ),
+        ]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "long_hidden_size": self.long_hidden_size,
+            "global_hidden_size": self.global_hidden_size,
+            "num_heads": self.num_heads,
+            "local_radius": self.local_radius,
+            "long_total_att_size": self.long_total_att_size,
+            "global_total_att_size": self.global_total_att_size,
+            "relative_vocab_size": self.relative_vocab_size,
+            "att_dropout_prob": self.att_dropout_prob,
+            "initializer": initializers.serialize(self.initializer),
+            "share_kv_projections": self.share_kv_projections,
+            "share_qkv_projections": self.share_qkv_projections,
+            "share_att_output_projection": self.share_att_output_projection,
+            "use_one_hot_lookup": self.use_one_hot_lookup,
+        }
+
+
+def _join_masks(g2g_att_mask, g2l_att_mask, long_input, global_input):
+    """The global queries' mask, `<int32>[batch, global, global + long]`."""
+    if g2g_att_mask is None and g2l_att_mask is None:
+        return None
+    batch_size, long_len = tensor_utils.get_shape_list(long_input)[:2]
+    global_len = tensor_utils.get_shape_list(global_input)[1]
+    if g2g_att_mask is None:
+        # [batch, global, global]
+        g2g_att_mask = tf.ones([batch_size, global_len, global_len], tf.int32)
+    if g2l_att_mask is None:
+        # [batch, global, long]
+        g2l_att_mask = tf.ones([batch_size, global_len, long_len], tf.int32)
+    masks = [
+        tf.cast(tf.cast(mask, tf.bool), tf.int32)
+        for mask in (g2g_att_mask, g2l_att_mask)
+    ]
+    return tf.concat(masks, axis=-1)

@@ -1,0 +1,30 @@
+"""Initializers: a fresh copy for every variable.
+
+One unseeded Keras initializer used for several variables may give all of them
+the same values, so each variable gets a copy of its own.
+"""
+
+import tensorflow as tf
+
+
+def clone(initializer):
+    """A copy of an initializer that draws other values.
+
+    Args:
+        initializer: a Keras initializer, its name, or None.
+
+    Returns:
+        A new initializer of the same kind and settings (an explicit seed
+        included), or None for None.
+    """
+    initializer = tf.keras.initializers.get(initializer)
+    if initializer is None or not hasattr(initializer, "get_config"):
+        return initializer
+    return initializer.__class__.from_config(initializer.get_config())
+
+
+def serialize(initializer):
+    """The config form of an initializer, or None for None."""
+    if initializer is None:
+        return None
+    return tf.keras.initializers.serialize(initializer)

@@ -1,0 +1,117 @@
+"""Small layers on top of the encoder that several tasks share."""
+
+import tensorflow as tf
+
+from etcmodel.layers.wrappers import ResidualBlock
+
+# What is added to the logits of positions that cannot be chosen.
+MASKED_LOGIT = -10000.0
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class GlobalChoiceHead(tf.keras.layers.Layer):
+    """One logit for every global token of a kind; a softmax picks one of them.
+
+    WikiHop's candidates are such tokens ("a dense layer from the global input
+    embeddings", ETC paper, Appendix C). Example, with candidate type 6:
+
+        global_token_type_ids   6     6     5      7      0
+        logits                0.3  -1.2  -1e4   -1e4   -1e4
+    """
+
+    def __init__(
+        self,
+        choice_type_id,
+        intermediate_size,
+        hidden_act="gelu",
+        hidden_dropout_prob=0.1,
+        initializer_range=0.02,
+        add_final_layer=True,
+        name="global_choice_head",
+        **kwargs,
+    ):
+        """Creates the layer.
+
+        Args:
+            choice_type_id: int. Token type of the global tokens to choose from.
+            intermediate_size: int. Inner size of the final feed-forward layer.
+            hidden_act: its activation.
+            hidden_dropout_prob: float. Its dropout probability.
+            initializer_range: float. Standard deviation of the initial weights
+                of the logits.
+            add_final_layer: bool. Whether a feed-forward block (post-norm
+                residual) stands between the encoder and the logits.
+            name: string. Name of the layer.
+            **kwargs: passed to the base class.
+        """
+        super().__init__(name=name, **kwargs)
+        self.choice_type_id = choice_type_id
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.initializer_range = initializer_range
+        self.add_final_layer = add_final_layer
+        self.transform = None
+        if add_final_layer:
+            self.transform = ResidualBlock(
+                dropout_probability=hidden_dropout_prob,
+                inner_intermediate_size=intermediate_size,
+                inner_activation=hidden_act,
+                name="transform",
+                dtype=self.dtype_policy,
+            )
+        # In float32 in every precision policy: -1e4 and a softmax follow.
+        self.logit = tf.keras.layers.Dense(
+            1,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=initializer_range
+            ),
+            name="logit",
+            dtype="float32",
+        )
+
+    def build(self, input_shape):
+        """Makes the weights.
+
+        Args:
+            input_shape: shape of `global_output`.
+        """
+        if self.transform is not None and not self.transform.built:
+            self.transform.build(input_shape)
+        if not self.logit.built:
+            self.logit.build(input_shape)
+        super().build(input_shape)
+
+    def call(self, global_output, global_token_type_ids, training=None):
+        """Calculates the logits.
+
+        Args:
+            global_output: <float>[batch, global, hidden].
+            global_token_type_ids: <int>[batch, global].
+            training: bool. Whether dropout is on.
+
+        Returns:
+            <float32>[batch, global]. About -10,000 where the token type is not
+            `choice_type_id`.
+        """
+        if self.transform is not None:
+            global_output = self.transform(global_output, training=training)
+        # [batch, global]
+        logits = self.logit(tf.cast(global_output, tf.float32))[..., 0]
+        is_choice = tf.cast(
+            tf.equal(global_token_type_ids, self.choice_type_id), tf.float32
+        )
+        return logits * is_choice + MASKED_LOGIT * (1.0 - is_choice)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            choice_type_id=self.choice_type_id,
+            intermediate_size=self.intermediate_size,
+            hidden_act=self.hidden_act,
+            hidden_dropout_prob=self.hidden_dropout_prob,
+            initializer_range=self.initializer_range,
+            add_final_layer=self.add_final_layer,
+        )
+        return config

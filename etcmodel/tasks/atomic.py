@@ -1,0 +1,120 @@
+"""Outputs that appear under their final name only when they are whole."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from etcmodel.tasks.errors import UserError
+
+
+def _prepare(path: str) -> tuple[str, str]:
+    """Checks a path to write to; returns it made absolute, and its parent."""
+    if "://" in path:
+        raise UserError(
+            f"{path}: outputs are written to local disks only. Write to a "
+            "local path and copy the result."
+        )
+    path = os.path.abspath(path)
+    parent = os.path.dirname(path)
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{path}: its directory cannot be made ({error.strerror}). Choose "
+            "another path."
+        ) from None
+    if not os.access(parent, os.W_OK):
+        raise UserError(
+            f"{path}: you may not write into {parent}. Choose another path."
+        )
+    return path, parent
+
+
+def _default_mode(base: int) -> int:
+    """The permissions a new file or directory would have, given the umask."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return base & ~mask
+
+
+@contextlib.contextmanager
+def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
+    """Opens a file that replaces `path` when the block ends well.
+
+    Until then, and if the block raises, `path` stays as it was.
+
+    Args:
+        path: the file to write; its directories are made. An existing file
+            is replaced.
+        mode: `"w"` (UTF-8 text) or `"wb"`.
+
+    Yields:
+        The open file.
+
+    Raises:
+        UserError: the path cannot be written to.
+    """
+    path, parent = _prepare(path)
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a directory. Name a file to write.")
+    handle, temporary = tempfile.mkstemp(
+        prefix=f".{os.path.basename(path)}.", suffix=".partial", dir=parent
+    )
+    encoding = None if "b" in mode else "utf-8"
+    try:
+        with os.fdopen(handle, mode, encoding=encoding) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, _default_mode(0o666))
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
+    """Gives a directory to fill that becomes `path` when the block ends well.
+
+    Until then, and if the block raises, `path` stays as it was.
+
+    Args:
+        path: the directory to make; its parents are made.
+        overwrite: whether an existing directory may be replaced, with all that
+            is in it. An empty one always may.
+
+    Yields:
+        Path of a fresh directory beside the final one.
+
+    Raises:
+        UserError: the path exists and is not empty, or cannot be written to.
+    """
+    path, parent = _prepare(path)
+    if os.path.exists(path):
+        if not os.path.isdir(path):
+            raise UserError(f"{path} is a file. Name a directory to make.")
+        if os.listdir(path) and not overwrite:
+            raise UserError(
+                f"{path} exists and is not empty. Choose another directory, or "
+                "replace it with --overwrite."
+            )
+    temporary = tempfile.mkdtemp(
+        prefix=f".{os.path.basename(path)}.", suffix=".partial", dir=parent
+    )
+    try:
+        yield temporary
+        os.chmod(temporary, _default_mode(0o777))
+        if os.path.exists(path):
+            old = tempfile.mkdtemp(suffix=".old", dir=parent)
+            os.rename(path, os.path.join(old, "old"))
+            os.rename(temporary, path)
+            shutil.rmtree(old)
+        else:
+            os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,0 +1,121 @@
+"""Errors that are the user's to fix, told without a traceback."""
+
+import collections
+import reprlib
+
+_MAX_SHOWN = 80
+_MAX_EXAMPLES = 5
+
+
+class UserError(Exception):
+    """Something the person at the keyboard can put right.
+
+    The command line prints the message alone and ends with exit code 1.
+    """
+
+
+def show(value: object) -> str:
+    """A value as it appears in a message: quoted, and never long.
+
+    Args:
+        value: anything.
+
+    Returns:
+        At most about 80 characters, such as `'berl...mitte'`.
+    """
+    shortener = reprlib.Repr()
+    shortener.maxstring = shortener.maxother = _MAX_SHOWN
+    shortener.maxlist = shortener.maxdict = shortener.maxtuple = 4
+    return shortener.repr(value)
+
+
+class RecordError(UserError):
+    """One record of a data file that cannot be used.
+
+    Attributes:
+        reason: a few words that group such errors in statistics, such as
+            `"answer is not a candidate"`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        index: int,
+        reason: str,
+        *,
+        record_id: str | None = None,
+        field: str | None = None,
+        problem: str,
+        advice: str = "Fix the record, or leave it out",
+    ):
+        """Builds the message.
+
+        Args:
+            path: the file.
+            index: position of the record in the file, from 0.
+            reason: a few words that group such errors.
+            record_id: the record's own id, if it could be read.
+            field: the field at fault, if it is one field.
+            problem: what was found and what was expected.
+            advice: what to do; how to skip such records is added.
+        """
+        self.reason = reason
+        where = f"{path}, record {index}"
+        if record_id is not None:
+            where += f" (id {show(record_id)})"
+        if field is not None:
+            where += f", field {field!r}"
+        super().__init__(
+            f"{where}: {problem}. {advice}, or skip such records with "
+            "--skip_bad_records."
+        )
+
+
+class BadRecords:
+    """What to do with records that cannot be used, and how many there were.
+
+    Attributes:
+        counts: reason -> number of records skipped for it.
+        examples: the messages of the first few.
+    """
+
+    def __init__(self, skip: bool = False):
+        """Creates an empty account.
+
+        Args:
+            skip: count bad records and go on, instead of raising.
+        """
+        self.skip = skip
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.examples: list[str] = []
+
+    def report(self, error: RecordError) -> None:
+        """Takes note of a bad record.
+
+        Args:
+            error: what is wrong with it.
+
+        Raises:
+            RecordError: the error itself, unless bad records are skipped.
+        """
+        if not self.skip:
+            raise error
+        self.counts[error.reason] += 1
+        if len(self.examples) < _MAX_EXAMPLES:
+            self.examples.append(str(error))
+
+    @property
+    def total(self) -> int:
+        """How many records were skipped."""
+        return sum(self.counts.values())
+
+    def summary(self) -> str:
+        """Lines for the screen; empty when nothing was skipped."""
+        if not self.counts:
+            return ""
+        lines = [f"Skipped {self.total} bad records:"]
+        for reason, count in self.counts.most_common():
+            lines.append(f"  {count:6d}  {reason}")
+        lines.append("The first of them:")
+        lines.extend(f"  {example}" for example in self.examples)
+        return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""Warm-up requests for TensorFlow Serving.
+
+A server that finds `assets.extra/tf_serving_warmup_requests` in a SavedModel
+replays the requests in it before it takes real ones. The file is a TFRecord
+file of `tensorflow.serving.PredictionLog` messages. The package that defines
+them, tensorflow-serving-api, is not needed here: the few fields used are
+written in protocol buffer wire format (a tag, a length, the content; tags are
+`field number * 8 + 2` for everything that has a length).
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+
+# Field numbers in tensorflow_serving/apis/{prediction_log,predict,model}.proto.
+_PREDICTION_LOG_PREDICT_LOG = 6
+_PREDICT_LOG_REQUEST = 1
+_PREDICT_REQUEST_MODEL_SPEC = 1
+_PREDICT_REQUEST_INPUTS = 2
+_MODEL_SPEC_NAME = 1
+_MODEL_SPEC_SIGNATURE_NAME = 3
+_MAP_KEY = 1
+_MAP_VALUE = 2
+
+
+def _varint(value: int) -> bytes:
+    """A number in base 128, lowest digit first: 300 -> `b"\\xac\\x02"`."""
+    digits = bytearray()
+    while value >= 128:
+        digits.append(value % 128 + 128)
+        value //= 128
+    digits.append(value)
+    return bytes(digits)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """One field that has a length: a string or a message inside a message."""
+    return _varint(number * 8 + 2) + _varint(len(content)) + content
+
+
+def prediction_log(
+    model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
+) -> bytes:
+    """Serializes one request as `tensorflow.serving.PredictionLog`.
+
+    Args:
+        model_name: the name that the model is served under; servers replay
+            requests whatever the name is.
+        signature_name: the signature to call.
+        inputs: input name -> array; strings as `bytes` objects.
+
+    Returns:
+        The serialized message.
+    """
+    model_spec = _field(_MODEL_SPEC_NAME, model_name.encode()) + _field(
+        _MODEL_SPEC_SIGNATURE_NAME, signature_name.encode()
+    )
+    request = _field(_PREDICT_REQUEST_MODEL_SPEC, model_spec)
+    for name, value in sorted(inputs.items()):
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        entry = _field(_MAP_KEY, name.encode()) + _field(_MAP_VALUE, tensor)
+        request += _field(_PREDICT_REQUEST_INPUTS, entry)
+    log = _field(_PREDICT_LOG_REQUEST, request)
+    return _field(_PREDICTION_LOG_PREDICT_LOG, log)
+
+
+def write_warmup_requests(
+    saved_model_dir: str,
+    model_name: str,
+    requests: Iterable[tuple[str, Mapping[str, np.ndarray]]],
+) -> None:
+    """Adds warm-up requests to a SavedModel.
+
+    Args:
+        saved_model_dir: directory of the SavedModel.
+        model_name: the name that the model is served under.
+        requests: pairs of a signature name and its inputs.
+    """
+    path = os.path.join(saved_model_dir, WARMUP_FILE)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with tf.io.TFRecordWriter(path) as writer:
+        for signature_name, inputs in requests:
+            writer.write(prediction_log(model_name, signature_name, inputs))

@@ -1,0 +1,290 @@
+"""Model Garden task and experiments for WikiHop.
+
+| experiment | what it is (rows of Table 3 of the ETC paper) |
+| --- | --- |
+| `etc/wikihop` | base without the hard g2l mask, the best base model |
+| `etc/wikihop_hard_g2l` | base with the hard g2l mask |
+| `etc/wikihop_shared` | the same with shared projections |
+| `etc/wikihop_flat` | the same with flat structure |
+| `etc/wikihop_large` | large |
+| `etc/wikihop_lamb`, `etc/wikihop_large_lamb` | LAMB instead of AdamW |
+"""
+
+from etcmodel.tasks import experiment_lib  # First: it explains Keras 3.
+
+# isort: split
+import dataclasses
+import functools
+
+import tensorflow as tf
+from official.core import base_task, exp_factory, task_factory
+from official.core import config_definitions as cfg
+from official.modeling.hyperparams import base_config
+
+from etcmodel.feature_utils import etc_features
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.wikihop import model as model_lib
+
+# Paper, Table 1.
+NUM_TRAIN_EXAMPLES = 43738
+
+_LABELS = {
+    # A float, as in the files of the original code.
+    "label_id": tf.io.FixedLenFeature([], tf.float32),
+    "is_real_example": tf.io.FixedLenFeature([], tf.int64, default_value=1),
+}
+
+
+@dataclasses.dataclass
+class WikiHopModelParams(base_config.Config):
+    """The model.
+
+    Attributes:
+        encoder: the encoder.
+        long_length: length of the long input; 0 for that of the records.
+        global_length: length of the global input; 0 for that of the records.
+        add_final_layer: whether a feed-forward block stands before the logits.
+        candidate_ignore_hard_g2l: whether candidates attend to all long tokens
+            though the hard g2l mask is on.
+        query_ignore_hard_g2l: the same for the query's global tokens.
+        use_links: whether candidates are linked with their mentions.
+        flat_sequence: whether paragraphs are ignored (an ablation).
+    """
+
+    encoder: experiment_lib.EncoderParams = dataclasses.field(
+        default_factory=experiment_lib.EncoderParams
+    )
+    long_length: int = 0
+    global_length: int = 0
+    add_final_layer: bool = True
+    candidate_ignore_hard_g2l: bool = True
+    query_ignore_hard_g2l: bool = True
+    use_links: bool = True
+    flat_sequence: bool = False
+
+
+@dataclasses.dataclass
+class WikiHopTaskConfig(cfg.TaskConfig):
+    """The task: model, data and loss.
+
+    Attributes:
+        model: the model.
+        label_smoothing: share of the probability that is spread over all
+            candidates.
+        train_data: TFRecords with training records.
+        validation_data: TFRecords with validation records.
+    """
+
+    model: WikiHopModelParams = dataclasses.field(
+        default_factory=WikiHopModelParams
+    )
+    label_smoothing: float = 0.0
+    train_data: cfg.DataConfig = dataclasses.field(
+        default_factory=lambda: cfg.DataConfig(
+            is_training=True, global_batch_size=64, shuffle_buffer_size=1000
+        )
+    )
+    validation_data: cfg.DataConfig = dataclasses.field(
+        default_factory=lambda: cfg.DataConfig(
+            is_training=False, global_batch_size=64, drop_remainder=False
+        )
+    )
+
+
+@task_factory.register_task_cls(WikiHopTaskConfig)
+class WikiHopTask(base_task.Task):
+    """Chooses the right one of the candidate answers of a record."""
+
+    def __init__(self, params, logging_dir=None, name=None, metadata=None):
+        """Creates the task.
+
+        Args:
+            params: a `WikiHopTaskConfig`.
+            logging_dir: directory of the run.
+            name: name of the task.
+            metadata: what `preprocess` noted about the records; looked up
+                beside the records by default.
+
+        Raises:
+            UserError: the lengths of the inputs are not known, or the records
+                do not fit.
+        """
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        if metadata is None:
+            metadata = self._find_metadata()
+        self.metadata = metadata
+        known = (metadata or {}).get("features", {})
+        self.long_length = self._length("long_length", known)
+        self.global_length = self._length("global_length", known)
+
+    def _find_metadata(self) -> dict | None:
+        files = []
+        for data in (self.task_config.train_data, self.task_config.validation_data):
+            if data.input_path:
+                files.extend(tfrecords.find_files(data.input_path))
+        return tfrecords.read_metadata(files)
+
+    def _length(self, name: str, known: dict) -> int:
+        length = getattr(self.task_config.model, name)
+        if not length and name not in known:
+            raise UserError(
+                f"The {name} of the records is not known: there is no "
+                f"{tfrecords.METADATA_FILE} beside them. Say it with "
+                f"--params_override=task.model.{name}=N."
+            )
+        if length and length < known.get(name, 0):
+            raise UserError(
+                f"task.model.{name} is {length}, but the records were made "
+                f"with --{name}={known[name]}. Use at least that, or 0 for "
+                "what the records have."
+            )
+        return length or known[name]
+
+    def build_model(self) -> tf.keras.Model:
+        """The model, with the static lengths of the records."""
+        params = self.task_config.model
+        vocab_size = (self.metadata or {}).get("vocab_size")
+        encoder = params.encoder
+        model = model_lib.build_wikihop_model(
+            encoder.to_etc_config(vocab_size),
+            long_length=self.long_length,
+            global_length=self.global_length,
+            add_final_layer=params.add_final_layer,
+            candidate_ignore_hard_g2l=params.candidate_ignore_hard_g2l,
+            query_ignore_hard_g2l=params.query_ignore_hard_g2l,
+            use_links=params.use_links,
+            flat_sequence=params.flat_sequence,
+            use_one_hot_embeddings=encoder.use_one_hot_embeddings,
+            use_one_hot_relative_embeddings=(
+                encoder.use_one_hot_relative_embeddings
+            ),
+        )
+        return model
+
+    def parse(self, serialized: tf.Tensor):
+        """Reads a batch of serialized examples; graph code.
+
+        Args:
+            serialized: `<string>[batch]`.
+
+        Returns:
+            A pair of the model's inputs and of the labels: `label`
+            `<int32>[batch]`, `weight` `<float32>[batch]` and
+            `global_token_type_ids` `<int32>[batch, global]`.
+        """
+        features = etc_features.parse(
+            serialized, self.long_length, self.global_length, extra=_LABELS
+        )
+        labels = {
+            "label": tf.cast(features.pop("label_id"), tf.int32),
+            "weight": tf.cast(features.pop("is_real_example"), tf.float32),
+            "global_token_type_ids": features["global_token_type_ids"],
+        }
+        return features, labels
+
+    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
+        """The batches of a `DataConfig`; see `experiment_lib.read_batches`."""
+        return experiment_lib.read_batches(params, self.parse, input_context)
+
+    def _losses(self, labels, model_outputs) -> tf.Tensor:
+        return model_lib.example_losses(
+            model_outputs["logits"],
+            labels["label"],
+            labels["global_token_type_ids"],
+            self.task_config.label_smoothing,
+        )
+
+    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
+        """Mean cross entropy of the real examples, `<float32>[]`."""
+        loss = model_lib.weighted_mean(
+            self._losses(labels, model_outputs), labels["weight"]
+        )
+        return tf.add_n([loss, *(aux_losses or [])])
+
+    def build_metrics(self, training: bool = True):
+        """Accuracy and cross entropy, exact means over the real examples."""
+        del training
+        return [
+            tf.keras.metrics.Mean(name="accuracy"),
+            tf.keras.metrics.Mean(name="cross_entropy"),
+        ]
+
+    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
+        """Adds a batch to the metrics."""
+        accuracy, cross_entropy = metrics
+        weight = labels["weight"]
+        accuracy.update_state(
+            model_lib.is_correct(model_outputs["logits"], labels["label"]),
+            sample_weight=weight,
+        )
+        cross_entropy.update_state(
+            self._losses(labels, model_outputs), sample_weight=weight
+        )
+
+
+def wikihop_experiment(
+    preset: str = "base",
+    use_hard_g2l_mask: bool = True,
+    flat_sequence: bool = False,
+    optimizer: str = "adamw",
+    learning_rate: float = 4e-5,
+    epochs: int = 15,
+    batch_size: int = 64,
+    grad_checkpointing_period: int | None = None,
+) -> cfg.ExperimentConfig:
+    """An experiment with the paper's hyperparameters (section 4.1, Appendix C).
+
+    Args:
+        preset: name of an `EtcConfig` preset.
+        use_hard_g2l_mask: whether a global token attends to its own sentence
+            or paragraph only (candidates and query excepted).
+        flat_sequence: whether paragraphs are ignored.
+        optimizer: `"adamw"` or `"lamb"`.
+        learning_rate: the highest. The paper tried 1e-5 to 5e-5.
+        epochs: the paper tried 5, 10 and 15.
+        batch_size: over all replicas.
+        grad_checkpointing_period: how many layers are recomputed together to
+            save memory; None for no recomputation.
+
+    Returns:
+        The configuration; the paths of the data are still to be given.
+    """
+    task = WikiHopTaskConfig()
+    task.model.encoder.preset = preset
+    task.model.encoder.use_hard_g2l_mask = use_hard_g2l_mask
+    task.model.encoder.grad_checkpointing_period = grad_checkpointing_period
+    task.model.flat_sequence = flat_sequence
+    task.train_data.global_batch_size = batch_size
+    return cfg.ExperimentConfig(
+        task=task,
+        trainer=experiment_lib.fine_tuning_trainer(
+            num_examples=NUM_TRAIN_EXAMPLES,
+            batch_size=batch_size,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+        ),
+    )
+
+
+_LARGE = {"preset": "large", "epochs": 10, "grad_checkpointing_period": 1}
+
+EXPERIMENTS = {
+    "etc/wikihop": {"use_hard_g2l_mask": False},
+    "etc/wikihop_hard_g2l": {},
+    "etc/wikihop_shared": {"preset": "base_shared"},
+    "etc/wikihop_flat": {"flat_sequence": True},
+    "etc/wikihop_lamb": {"use_hard_g2l_mask": False, "optimizer": "lamb"},
+    "etc/wikihop_large": {**_LARGE, "learning_rate": 5e-5},
+    "etc/wikihop_large_lamb": {
+        **_LARGE,
+        "learning_rate": 5e-5,
+        "optimizer": "lamb",
+    },
+}
+
+for _name, _options in EXPERIMENTS.items():
+    exp_factory.register_config_factory(_name)(
+        functools.partial(wikihop_experiment, **_options)
+    )
