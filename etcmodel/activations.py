@@ -5,7 +5,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def gelu(x: tf.Tensor) -> tf.Tensor:
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
     """Gaussian error linear unit, in its tanh form.
 
     `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the form BERT and ETC
@@ -30,6 +31,12 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
         * x
         * (1.0 + tf.tanh(inner * (sqrt_2_over_pi + cubic * inner * inner)))
     )
+
+
+# The name that configuration files and the original code have for it. The
+# function itself has another one, because Keras would read "gelu" back from
+# a saved layer as its own, exact form.
+gelu = tanh_gelu
 
 
 def get_activation(activation_string: str | Callable | None) -> Callable | None:

@@ -3,7 +3,7 @@ import pathlib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("etcmodel", "benchmarks", "examples")
+FOLDERS = ("etcmodel", "benchmarks")
 
 
 def read_rules():
@@ -51,6 +51,16 @@ class BuildFileTest(unittest.TestCase):
             self.assertEqual(len(rule["srcs"]), 1)
             self.assertEqual(rule["name"] + ".py", rule["srcs"][0])
             self.assertEqual(rule["kind"], expected[rule["srcs"][0]])
+
+    def test_every_library_has_a_test_of_its_own(self):
+        names = {rule["name"]: rule["kind"] for rule in read_rules()}
+        for name, kind in names.items():
+            if kind == "py_library" and not name.endswith("/__init__"):
+                self.assertEqual(
+                    names.get(f"{name}_test"),
+                    "py_test",
+                    f"{name}.py has no {name}_test.py. {self.advice}",
+                )
 
     def test_dependencies_are_the_imports(self):
         rules = read_rules()

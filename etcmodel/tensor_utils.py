@@ -4,6 +4,7 @@ Nothing here holds state. Block and skew functions are the primitives of
 local attention (ETC paper, appendix A: "Implementation details").
 """
 
+import numbers
 import re
 import string
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def assert_rank(
         ValueError: the rank is another one, or unknown.
     """
     tensor = tf.convert_to_tensor(tensor)
-    if isinstance(expected_rank, int):
+    if isinstance(expected_rank, numbers.Integral):
         allowed = (expected_rank,)
     else:
         allowed = tuple(expected_rank)
@@ -246,6 +247,8 @@ def pad_to_multiple(
     """
     with tf.name_scope(name or "pad_to_multiple"):
         tensor = tf.convert_to_tensor(tensor)
+        if isinstance(factor, numbers.Integral):
+            factor = int(factor)
         if isinstance(factor, int) and factor < 1:
             raise ValueError(f"factor is {factor}, but must be positive")
         axis = _normalize_axis(tensor, axis)

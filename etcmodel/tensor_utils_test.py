@@ -47,6 +47,7 @@ class ShapeTest(tf.test.TestCase):
         x = tf.zeros([2, 3])
         tensor_utils.assert_rank(x, 2)
         tensor_utils.assert_rank(x, [1, 2])
+        tensor_utils.assert_rank(x, np.int64(2))
         with self.assertRaisesRegex(ValueError, "rank 2 .* expected rank 3"):
             tensor_utils.assert_rank(x, 3)
         with self.assertRaisesRegex(ValueError, "'ids' .*rank 1 or 3"):
@@ -174,8 +175,9 @@ class PadAndBlockTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0, 0, 0, 7, 7], fn(tf.zeros([1, 3, 4]))[0, :, 1])
 
     def test_pad_to_multiple_errors(self):
-        with self.assertRaisesRegex(ValueError, "factor is 0"):
-            tensor_utils.pad_to_multiple([1, 2], 0, 0)
+        for zero in (0, np.int64(0)):
+            with self.assertRaisesRegex(ValueError, "factor is 0"):
+                tensor_utils.pad_to_multiple([1, 2], zero, 0)
         with self.assertRaisesRegex(ValueError, "axis is 1"):
             tensor_utils.pad_to_multiple([1, 2], 2, 1)
         with self.assertRaisesRegex(ValueError, "rank is unknown"):

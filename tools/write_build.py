@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("etcmodel", "benchmarks", "examples")
+FOLDERS = ("etcmodel", "benchmarks")
 
 # Import name -> distribution, as requirements.txt calls it.
 DISTRIBUTIONS = {
@@ -28,7 +28,7 @@ DISTRIBUTIONS = {
 }
 
 HEADER = """\
-# One library and, where it has one, one test for every module. Written by
+# One library and one test for every module. Written by
 # tools/write_build.py; etcmodel/build_file_test.py compares it with the files.
 
 load("@pip//:requirements.bzl", "requirement")

@@ -1,0 +1,1 @@
+"""The embedded default: a generated corpus, and a small ETC trained on it."""

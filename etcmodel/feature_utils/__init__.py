@@ -5,23 +5,25 @@ text (and imports tensorflow-text) is imported by its module, such as
 `etcmodel.feature_utils.tokenizers`.
 """
 
+from etcmodel.feature_utils.masks import make_att_mask_from_breakpoints
+from etcmodel.feature_utils.masks import make_att_mask_from_input_mask
+from etcmodel.feature_utils.masks import make_local_att_mask_from_breakpoints
+from etcmodel.feature_utils.masks import make_local_segmented_att_mask
+from etcmodel.feature_utils.masks import make_segmented_att_mask
 from etcmodel.feature_utils.masks import (
-    make_att_mask_from_breakpoints,
-    make_att_mask_from_input_mask,
-    make_local_att_mask_from_breakpoints,
-    make_local_segmented_att_mask,
-    make_segmented_att_mask,
     overwrite_relative_att_ids_outside_segments,
 )
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
+from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils.side_inputs import add_side_input_features
+from etcmodel.feature_utils.side_inputs import make_fixed_block_side_inputs
 from etcmodel.feature_utils.side_inputs import (
-    GlobalLocalTransformerSideInputs,
-    add_side_input_features,
-    make_fixed_block_side_inputs,
     make_global_local_transformer_side_inputs,
-    make_global_local_transformer_side_inputs_from_example_ids,
-    make_multihop_side_inputs,
 )
+from etcmodel.feature_utils.side_inputs import (
+    make_global_local_transformer_side_inputs_from_example_ids,
+)
+from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
 
 __all__ = [
     "GlobalLocalTransformerSideInputs",

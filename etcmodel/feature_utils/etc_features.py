@@ -12,7 +12,8 @@ it back when parsed, each with its own padding value:
     long_sentence_ids  [0, 0, -1, -1]     -> stored [0, 0]
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,14 @@ def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
     return values[: used[-1] + 1] if used.size else values[:0]
 
 
-def _to_feature(name: str, value: Any) -> tf.train.Feature:
-    """An extra value of any common kind as a `tf.train.Feature`."""
+def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
+    """Puts an extra value of any common kind into a feature."""
     if isinstance(value, str | bytes):
         value = [value]
     values = np.asarray(value).reshape(-1)
+    if not values.size:
+        # Nothing has no kind: it can be read as any.
+        return
     if values.dtype.kind in "SUO":
         # Not through NumPy's fixed-length bytes: they lose trailing zeros.
         items = [value] if np.ndim(value) == 0 else list(value)
@@ -76,23 +80,19 @@ def _to_feature(name: str, value: Any) -> tf.train.Feature:
                 f"The feature {name!r} mixes kinds of values: expected ints, "
                 f"floats, or strings, got {value!r}."
             )
-        encoded = [
+        feature.bytes_list.value.extend(
             item.encode("utf-8") if isinstance(item, str) else item
             for item in items
-        ]
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
-    if values.dtype.kind == "f":
-        return tf.train.Feature(
-            float_list=tf.train.FloatList(value=values.tolist())
         )
-    if values.dtype.kind in "iub":
-        return tf.train.Feature(
-            int64_list=tf.train.Int64List(value=values.astype(int).tolist())
+    elif values.dtype.kind == "f":
+        feature.float_list.value.extend(values.tolist())
+    elif values.dtype.kind in "iub":
+        feature.int64_list.value.extend(values.astype(int).tolist())
+    else:
+        raise ValueError(
+            f"The feature {name!r} has values of an unsupported kind "
+            f"({values.dtype}): expected ints, floats, or strings."
         )
-    raise ValueError(
-        f"The feature {name!r} has values of an unsupported kind "
-        f"({values.dtype}): expected ints, floats, or strings."
-    )
 
 
 def to_example(
@@ -114,7 +114,9 @@ def to_example(
         ValueError: an unknown feature, one that is not a vector, or an extra
             value of another kind.
     """
-    proto = {}
+    example = tf.train.Example()
+    # Filled in place: every message that is passed on is a copy.
+    stored = example.features.feature
     for name, values in features.items():
         if name not in FEATURES:
             raise ValueError(
@@ -128,17 +130,16 @@ def to_example(
                 f"the shape {values.shape}."
             )
         values = trim_padding(values, FEATURES[name])
-        proto[name] = tf.train.Feature(
-            int64_list=tf.train.Int64List(value=values.tolist())
-        )
+        stored[name].int64_list.SetInParent()
+        stored[name].int64_list.value.extend(values.tolist())
     for name, value in (extra or {}).items():
         if name in FEATURES:
             raise ValueError(
                 f"The extra value {name!r} has the name of a feature of "
                 "EtcFeatures: choose another name."
             )
-        proto[name] = _to_feature(name, value)
-    return tf.train.Example(features=tf.train.Features(feature=proto))
+        _fill(stored[name], name, value)
+    return example
 
 
 def serialize(

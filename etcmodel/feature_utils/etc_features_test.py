@@ -127,6 +127,18 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(parsed["long_token_ids"], [[1, 0], [2, 3]])
 
+    def test_empty_extra_values_are_of_any_kind(self):
+        serialized = etc_features.serialize({}, {"a": [], "b": [], "c": []})
+        kinds = {"a": tf.string, "b": tf.int64, "c": tf.float32}
+        parsed = etc_features.parse(
+            tf.constant([serialized]),
+            1,
+            1,
+            extra={k: tf.io.RaggedFeature(v) for k, v in kinds.items()},
+        )
+        for name in kinds:
+            self.assertEqual(parsed[name].to_list(), [[]])
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "'label' is no feature"):
             etc_features.serialize({"label": [1]})

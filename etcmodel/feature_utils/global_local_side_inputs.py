@@ -46,7 +46,7 @@ class GlobalLocalTransformerSideInputs:
     l2g_relative_att_ids: Any
     g2l_relative_att_ids: Any
 
-    def to_dict(self, exclude_none_values=False):
+    def to_dict(self, exclude_none_values: bool = False) -> dict[str, Any]:
         """Returns the fields as keyword arguments of a layer or model.
 
         Args:
@@ -63,15 +63,15 @@ class GlobalLocalTransformerSideInputs:
 
 
 def make_global_local_transformer_side_inputs(
-    long_breakpoints,
-    global_breakpoints,
-    sentence_ids,
-    local_radius,
-    relative_pos_max_distance,
-    use_hard_g2l_mask=False,
-    use_hard_l2g_mask=False,
-    name=None,
-):
+    long_breakpoints: tf.Tensor,
+    global_breakpoints: tf.Tensor,
+    sentence_ids: tf.Tensor,
+    local_radius: int,
+    relative_pos_max_distance: int,
+    use_hard_g2l_mask: bool = False,
+    use_hard_l2g_mask: bool = False,
+    name: str | None = None,
+) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs of rows that hold one or more packed examples.
 
     A breakpoint marks the last token of an example; what follows the last
@@ -133,15 +133,15 @@ def make_global_local_transformer_side_inputs(
 
 
 def make_global_local_transformer_side_inputs_from_example_ids(
-    long_example_ids,
-    global_example_ids,
-    sentence_ids,
-    local_radius,
-    relative_pos_max_distance,
-    use_hard_g2l_mask=False,
-    use_hard_l2g_mask=False,
-    name=None,
-):
+    long_example_ids: tf.Tensor,
+    global_example_ids: tf.Tensor,
+    sentence_ids: tf.Tensor,
+    local_radius: int,
+    relative_pos_max_distance: int,
+    use_hard_g2l_mask: bool = False,
+    use_hard_l2g_mask: bool = False,
+    name: str | None = None,
+) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
 
     Tokens attend to tokens with an equal example id only: long tokens to long
@@ -225,15 +225,15 @@ def make_global_local_transformer_side_inputs_from_example_ids(
 
 
 def make_fixed_block_side_inputs(
-    input_mask,
-    num_tokens_per_block,
-    local_radius,
-    relative_pos_max_distance,
-    use_hard_g2l_mask=False,
-    use_hard_l2g_mask=False,
-    global_token_id=1,
-    name=None,
-):
+    input_mask: tf.Tensor,
+    num_tokens_per_block: int,
+    local_radius: int,
+    relative_pos_max_distance: int,
+    use_hard_g2l_mask: bool = False,
+    use_hard_l2g_mask: bool = False,
+    global_token_id: int = 1,
+    name: str | None = None,
+) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
 
     Every run of `num_tokens_per_block` long tokens is a unit with one global
@@ -241,7 +241,7 @@ def make_fixed_block_side_inputs(
     does. In English text a sentence has about 27 tokens.
 
     Args:
-        input_mask: <int>[batch, long]. 1 for text, 0 for padding.
+        input_mask: <int or bool>[batch, long]. 1 for text, 0 for padding.
         num_tokens_per_block: int. Long tokens per global token.
         local_radius: int. How far a long token sees on each side.
         relative_pos_max_distance: int. Distance at which labels are clipped; 0
@@ -275,7 +275,7 @@ def make_fixed_block_side_inputs(
         ```
     """
     with tf.name_scope(name or "make_fixed_block_side_inputs"):
-        input_mask = tf.convert_to_tensor(input_mask)
+        input_mask = tf.cast(input_mask, tf.int32)
         check_matrices(input_mask=input_mask)
         if num_tokens_per_block < 1:
             raise ValueError(
@@ -304,10 +304,12 @@ def make_fixed_block_side_inputs(
                 use_hard_l2g_mask=use_hard_l2g_mask,
             )
         )
-        return side_inputs, global_token_id * tf.cast(global_mask, tf.int32)
+        return side_inputs, global_token_id * global_mask
 
 
-def add_side_input_features(model_config, features):
+def add_side_input_features(
+    model_config: Any, features: dict[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
     """Adds the side inputs to a batch of features, for `Dataset.map`.
 
     Args:
@@ -349,15 +351,18 @@ def add_side_input_features(model_config, features):
     return {**features, **side_inputs.to_dict(exclude_none_values=True)}
 
 
-def example_ids_from_breakpoints(name, breakpoints):
+def example_ids_from_breakpoints(
+    name: str, breakpoints: tf.Tensor
+) -> tf.Tensor:
     """Numbers packed examples backwards, so that padding gets 0.
 
     Args:
         name: string. What the breakpoints are called in an error.
-        breakpoints: <int>[batch, seq]. 1 for the last token of each example.
+        breakpoints: <int or bool>[batch, seq]. 1 for the last token of each
+            example.
 
     Returns:
-        <int>[batch, seq]: the number of breakpoints at or after each token.
+        <int32>[batch, seq]: the number of breakpoints at or after each token.
 
     Raises:
         ValueError: if `breakpoints` is not a matrix.
@@ -365,12 +370,15 @@ def example_ids_from_breakpoints(name, breakpoints):
     Example:
         `[[0, 1, 0, 0, 1, 0]]` -> `[[2, 2, 1, 1, 1, 0]]`
     """
-    breakpoints = tf.convert_to_tensor(breakpoints)
+    # Small types such as uint8 could not count all of them.
+    breakpoints = tf.cast(breakpoints, tf.int32)
     check_matrices(**{name: breakpoints})
     return tf.cumsum(breakpoints, axis=1, reverse=True)
 
 
-def link_to_global(global_ids, global_len):
+def link_to_global(
+    global_ids: tf.Tensor, global_len: int | tf.Tensor
+) -> tf.Tensor:
     """Marks which global token each long token names.
 
     Args:
@@ -390,15 +398,15 @@ def link_to_global(global_ids, global_len):
 
 
 def assemble_side_inputs(
-    l2l_att_mask,
-    g2g_att_mask,
-    l2g_mask,
-    visible_to_global,
-    visible_to_long,
-    links,
-    relative_pos_max_distance,
-    global_segment_ids=None,
-):
+    l2l_att_mask: tf.Tensor,
+    g2g_att_mask: tf.Tensor,
+    l2g_mask: tf.Tensor,
+    visible_to_global: tf.Tensor | None,
+    visible_to_long: tf.Tensor | None,
+    links: tf.Tensor,
+    relative_pos_max_distance: int,
+    global_segment_ids: tf.Tensor | None = None,
+) -> GlobalLocalTransformerSideInputs:
     """Puts the side inputs together from what differs between the kinds.
 
     Args:
@@ -466,7 +474,7 @@ def assemble_side_inputs(
     )
 
 
-def check_matrices(**tensors):
+def check_matrices(**tensors: tf.Tensor) -> None:
     """Checks that tensors are matrices of one shape, as far as is known.
 
     Args:

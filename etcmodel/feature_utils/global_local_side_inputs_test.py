@@ -5,6 +5,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import side_inputs as side_inputs_lib
+from etcmodel.feature_utils.side_inputs import (
+    make_global_local_transformer_side_inputs_from_example_ids,
+)
 
 _FIELDS = (
     "l2l_att_mask",
@@ -194,7 +197,7 @@ class MakeSideInputsTest(SideInputsTestCase):
 
     def test_breakpoints_equal_reversed_example_ids(self):
         by_breakpoints = self._make_one_example(use_hard_g2l_mask=True)
-        from_ids = side_inputs_lib.make_global_local_transformer_side_inputs_from_example_ids  # noqa: E501
+        from_ids = make_global_local_transformer_side_inputs_from_example_ids
         by_ids = from_ids(
             long_example_ids=_rows("11111100"),
             global_example_ids=_rows("1110"),
@@ -251,10 +254,22 @@ class MakeSideInputsTest(SideInputsTestCase):
             ],
         )
 
+    def test_boolean_breakpoints(self):
+        by_ints = self._make_one_example()
+        by_bools = side_inputs_lib.make_global_local_transformer_side_inputs(
+            long_breakpoints=np.array(_rows("00000100"), bool),
+            global_breakpoints=np.array(_rows("0010"), bool),
+            sentence_ids=_rows("00012200"),
+            local_radius=2,
+            relative_pos_max_distance=2,
+        )
+        for name in _FIELDS:
+            self.assertAllEqual(getattr(by_ints, name), getattr(by_bools, name))
+
     def test_any_example_ids(self):
         long_ids, global_ids = [7, 7, -1, 7, 0, 0], [7, -1, 0]
         sentence_ids = [0, 2, 1, -1, 2, 9]
-        from_ids = side_inputs_lib.make_global_local_transformer_side_inputs_from_example_ids  # noqa: E501
+        from_ids = make_global_local_transformer_side_inputs_from_example_ids
         for hard in (False, True):
             self.assert_side_inputs(
                 from_ids(
@@ -368,10 +383,11 @@ class MakeSideInputsTest(SideInputsTestCase):
 
 
 class MakeFixedBlockSideInputsTest(SideInputsTestCase):
-    def test_table(self):
+    @parameterized.parameters(bool, np.int32, np.int64)
+    def test_table(self, dtype):
         make = side_inputs_lib.make_fixed_block_side_inputs
         side_inputs, global_token_ids = make(
-            input_mask=_rows("1111100000 1111111111"),
+            input_mask=np.array(_rows("1111100000 1111111111"), dtype),
             num_tokens_per_block=3,
             local_radius=2,
             relative_pos_max_distance=2,

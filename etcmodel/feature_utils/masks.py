@@ -13,8 +13,11 @@ from etcmodel import tensor_utils
 
 
 def overwrite_relative_att_ids_outside_segments(
-    rel_att_ids, segment_ids, overwrite_value, name=None
-):
+    rel_att_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    overwrite_value: int | tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor:
     """Gives all pairs of tokens from different segments one label.
 
     Args:
@@ -52,7 +55,9 @@ def overwrite_relative_att_ids_outside_segments(
         )
 
 
-def make_att_mask_from_input_mask(input_mask, name=None):
+def make_att_mask_from_input_mask(
+    input_mask: tf.Tensor, name: str | None = None
+) -> tf.Tensor:
     """Makes a full attention mask that keeps padding apart from text.
 
     Text attends to text and padding to padding, so no row is empty.
@@ -82,7 +87,9 @@ def make_att_mask_from_input_mask(input_mask, name=None):
         return make_segmented_att_mask(input_mask)
 
 
-def make_segmented_att_mask(segment_ids, name=None):
+def make_segmented_att_mask(
+    segment_ids: tf.Tensor, name: str | None = None
+) -> tf.Tensor:
     """Makes a full attention mask within segments.
 
     Args:
@@ -112,8 +119,10 @@ def make_segmented_att_mask(segment_ids, name=None):
 
 
 def make_att_mask_from_breakpoints(
-    att_breakpoints, use_starting_breakpoints=False, name=None
-):
+    att_breakpoints: tf.Tensor,
+    use_starting_breakpoints: bool = False,
+    name: str | None = None,
+) -> tf.Tensor:
     """Makes a full attention mask within the segments of breakpoints.
 
     Args:
@@ -145,7 +154,9 @@ def make_att_mask_from_breakpoints(
         )
 
 
-def make_local_segmented_att_mask(segment_ids, local_radius, name=None):
+def make_local_segmented_att_mask(
+    segment_ids: tf.Tensor, local_radius: int, name: str | None = None
+) -> tf.Tensor:
     """Makes a local attention mask within segments.
 
     Column `k` is the key at distance `k - local_radius`: the middle column
@@ -200,8 +211,11 @@ def make_local_segmented_att_mask(segment_ids, local_radius, name=None):
 
 
 def make_local_att_mask_from_breakpoints(
-    att_breakpoints, local_radius, use_starting_breakpoints=False, name=None
-):
+    att_breakpoints: tf.Tensor,
+    local_radius: int,
+    use_starting_breakpoints: bool = False,
+    name: str | None = None,
+) -> tf.Tensor:
     """Makes a local attention mask within the segments of breakpoints.
 
     Args:
@@ -242,7 +256,8 @@ def make_local_att_mask_from_breakpoints(
 
 def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
-    att_breakpoints = tf.convert_to_tensor(att_breakpoints)
+    # Booleans cannot be counted, and small types not all of them.
+    att_breakpoints = tf.cast(att_breakpoints, tf.int32)
     _check_rank("att_breakpoints", att_breakpoints, 2)
     # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
     # it counts for the tokens after it only.

@@ -102,6 +102,22 @@ class FullMasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(mask, [segments[:, None] == segments[None, :]])
 
+    def test_more_breakpoints_than_their_type_counts(self):
+        # 300 segments of one token; a uint8 counts to 255.
+        for dtype in (bool, np.uint8):
+            breakpoints = np.ones([1, 300], dtype)
+            for starting in (False, True):
+                self.assertAllEqual(
+                    masks.make_att_mask_from_breakpoints(breakpoints, starting),
+                    np.eye(300)[np.newaxis],
+                )
+                self.assertAllEqual(
+                    masks.make_local_att_mask_from_breakpoints(
+                        breakpoints, 1, starting
+                    ),
+                    [[[0, 1, 0]] * 300],
+                )
+
     def test_breakpoints_batch(self):
         rng = np.random.default_rng(0)
         breakpoints = rng.integers(0, 2, [3, 9])

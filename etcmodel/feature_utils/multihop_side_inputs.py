@@ -17,20 +17,20 @@ from etcmodel.feature_utils.global_local_side_inputs import (
 
 
 def make_multihop_side_inputs(
-    long_paragraph_breakpoints,
-    long_paragraph_ids,
-    long_sentence_ids,
-    global_paragraph_breakpoints,
-    local_radius,
-    relative_pos_max_distance,
-    use_hard_g2l_mask=False,
-    ignore_hard_g2l_mask=None,
-    use_hard_l2g_mask=False,
-    ignore_hard_l2g_mask=None,
-    flat_sequence=False,
-    l2g_linked_ids=None,
-    name=None,
-):
+    long_paragraph_breakpoints: tf.Tensor,
+    long_paragraph_ids: tf.Tensor,
+    long_sentence_ids: tf.Tensor,
+    global_paragraph_breakpoints: tf.Tensor,
+    local_radius: int,
+    relative_pos_max_distance: int,
+    use_hard_g2l_mask: bool = False,
+    ignore_hard_g2l_mask: tf.Tensor | None = None,
+    use_hard_l2g_mask: bool = False,
+    ignore_hard_l2g_mask: tf.Tensor | None = None,
+    flat_sequence: bool = False,
+    l2g_linked_ids: tf.Tensor | None = None,
+    name: str | None = None,
+) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
 
     A context is what ends at a paragraph breakpoint: the question, each
@@ -148,23 +148,23 @@ def make_multihop_side_inputs(
             )
             links = links | common.link_to_global(l2g_linked_ids, global_len)
 
-        visible_to_global = contains if use_hard_g2l_mask else None
-        if use_hard_g2l_mask and ignore_hard_g2l_mask is not None:
-            ignore = tf.convert_to_tensor(ignore_hard_g2l_mask)
-            common.check_matrices(
+        visible_to_global = visible_to_long = None
+        if use_hard_g2l_mask:
+            visible_to_global = _exempt(
+                contains,
+                ignore_hard_g2l_mask,
+                axis=1,
+                name="ignore_hard_g2l_mask",
                 global_paragraph_breakpoints=global_segments,
-                ignore_hard_g2l_mask=ignore,
             )
-            visible_to_global = contains | (ignore == 1)[:, tf.newaxis, :]
-
-        visible_to_long = contains if use_hard_l2g_mask else None
-        if use_hard_l2g_mask and ignore_hard_l2g_mask is not None:
-            ignore = tf.convert_to_tensor(ignore_hard_l2g_mask)
-            common.check_matrices(
+        if use_hard_l2g_mask:
+            visible_to_long = _exempt(
+                contains,
+                ignore_hard_l2g_mask,
+                axis=2,
+                name="ignore_hard_l2g_mask",
                 long_paragraph_breakpoints=long_segments,
-                ignore_hard_l2g_mask=ignore,
             )
-            visible_to_long = contains | (ignore == 1)[:, :, tf.newaxis]
 
         return common.assemble_side_inputs(
             l2l_att_mask=masks.make_local_segmented_att_mask(
@@ -173,10 +173,30 @@ def make_multihop_side_inputs(
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
             # [batch, long, global]
             l2g_mask=long_valid[:, :, tf.newaxis]
-            == tf.cast(global_valid, long_valid.dtype)[:, tf.newaxis, :],
+            == global_valid[:, tf.newaxis, :],
             visible_to_global=visible_to_global,
             visible_to_long=visible_to_long,
             links=links,
             relative_pos_max_distance=relative_pos_max_distance,
             global_segment_ids=global_segments,
         )
+
+
+def _exempt(visible, ignore_mask, axis, name, **segments):
+    """Makes all pairs of the tokens that a hard mask spares visible.
+
+    Args:
+        visible: <bool>[batch, long, global].
+        ignore_mask: <int or bool>[batch, long or global] or None.
+        axis: int. The axis of `visible` that `ignore_mask` lacks.
+        name: string. What `ignore_mask` is called in an error.
+        **segments: a tensor that must have the shape of `ignore_mask`.
+
+    Returns:
+        <bool>[batch, long, global].
+    """
+    if ignore_mask is None:
+        return visible
+    ignore_mask = tf.cast(ignore_mask, tf.bool)
+    common.check_matrices(**segments, **{name: ignore_mask})
+    return visible | tf.expand_dims(ignore_mask, axis)

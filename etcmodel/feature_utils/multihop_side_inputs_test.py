@@ -247,6 +247,39 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             [_rows("01555 20555 55011 55201 55220")],
         )
 
+    @parameterized.parameters(bool, np.uint8)
+    def test_breakpoints_of_small_types(self, dtype):
+        # 300 contexts of one token; a uint8 counts to 255.
+        breakpoints = np.ones([1, 300], dtype)
+        ids = np.arange(300)[np.newaxis]
+        side_inputs = side_inputs_lib.make_multihop_side_inputs(
+            breakpoints, ids, ids, breakpoints, 1, 1
+        )
+        self.assertAllEqual(side_inputs.l2l_att_mask, [[[0, 1, 0]] * 300])
+        self.assertAllEqual(
+            side_inputs.l2g_att_mask, np.ones([1, 300, 300], np.int32)
+        )
+
+    def test_boolean_ignore_masks(self):
+        toy = _toy_hotpotqa()
+        long_mask = tf.range(14)[tf.newaxis] == 4
+        global_mask = tf.range(13)[tf.newaxis] == 1
+        side_inputs = side_inputs_lib.make_multihop_side_inputs(
+            **toy,
+            use_hard_g2l_mask=True,
+            ignore_hard_g2l_mask=global_mask,
+            use_hard_l2g_mask=True,
+            ignore_hard_l2g_mask=long_mask,
+        )
+        self.assertAllEqual(
+            side_inputs.g2l_att_mask[0, :3],
+            _rows("00000000000000 11111111110000 00100000000000"),
+        )
+        self.assertAllEqual(
+            side_inputs.l2g_att_mask[0, 3:6],
+            _rows("0001100000000 1111111111000 0001010000000"),
+        )
+
     def test_links_change_labels_only(self):
         arguments = _four_contexts() | dict(
             use_hard_g2l_mask=True, use_hard_l2g_mask=True
@@ -350,21 +383,20 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                 name: np.array(toy[name], np.int32)[:, cut:] for name in names
             }
             graph = make(features)
-            for example in (0,):
-                expected = _reference_row(
-                    features["long_paragraph_breakpoints"][example],
-                    features["global_paragraph_breakpoints"][example],
-                    features["long_sentence_ids"][example],
-                    features["long_paragraph_ids"][example],
-                    features["long_sentence_ids"][example] - 1,
-                    np.zeros(20, np.int32),
-                    np.zeros(20, np.int32),
-                    radius=2,
-                    max_distance=2,
-                    g2l=True,
-                    l2g=True,
-                    flat=False,
-                )
+            expected = _reference_row(
+                features["long_paragraph_breakpoints"][0],
+                features["global_paragraph_breakpoints"][0],
+                features["long_sentence_ids"][0],
+                features["long_paragraph_ids"][0],
+                features["long_sentence_ids"][0] - 1,
+                np.zeros(20, np.int32),
+                np.zeros(20, np.int32),
+                radius=2,
+                max_distance=2,
+                g2l=True,
+                l2g=True,
+                flat=False,
+            )
             for name in _FIELDS:
                 self.assertAllEqual(graph[name], [expected[name]], msg=name)
 

@@ -47,7 +47,7 @@ class RelativePositionGenerator:
         ```
     """
 
-    def __init__(self, max_distance, ignore_direction=False):
+    def __init__(self, max_distance: int, ignore_direction: bool = False):
         if max_distance < 0:
             raise ValueError(
                 f"`max_distance` must be 0 or more, got {max_distance}."
@@ -60,7 +60,12 @@ class RelativePositionGenerator:
         )
         self.relative_vocab_size = self.left_pad_value + 1
 
-    def make_relative_att_ids(self, seq_len, batch_size=1, name=None):
+    def make_relative_att_ids(
+        self,
+        seq_len: int | tf.Tensor,
+        batch_size: int | tf.Tensor = 1,
+        name: str | None = None,
+    ) -> tf.Tensor:
         """Makes the labels of full attention of a sequence to itself.
 
         Args:
@@ -97,8 +102,12 @@ class RelativePositionGenerator:
             )
 
     def make_local_relative_att_ids(
-        self, seq_len, local_radius, batch_size=1, name=None
-    ):
+        self,
+        seq_len: int | tf.Tensor,
+        local_radius: int,
+        batch_size: int | tf.Tensor = 1,
+        name: str | None = None,
+    ) -> tf.Tensor:
         """Makes the labels of local attention of a sequence to itself.
 
         Column `k` is the key at distance `k - local_radius`. Rows near the

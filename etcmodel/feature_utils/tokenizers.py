@@ -22,6 +22,7 @@ Special tokens that stand in the text, such as "[CLS]", are ordinary text.
 import os
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 from absl import logging
@@ -61,6 +62,11 @@ WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[MASK]",
 )
 _MAX_BYTES_PER_WORD = 200
+# More than a string of TensorFlow can have.
+_MAX_BYTES = 2**40
+# Keys of unknown words: a polynomial of their bytes, less than this prime.
+_PRIME = 2**31 - 1
+_WEIGHTS = np.array([pow(48271, i, _PRIME) for i in range(256)], np.int64)
 # Of control characters only tab, line feed and carriage return are text.
 _NOT_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
@@ -85,6 +91,11 @@ def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
         texts, "UTF-8", "UTF-8", errors="replace"
     )
     return tf.strings.regex_replace(texts, _NOT_TEXT, " ")
+
+
+def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Offsets of either tokenizer as <int32>[n, (tokens)]."""
+    return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
 def _read_file(path: str | os.PathLike, what: str) -> bytes:
@@ -277,20 +288,31 @@ class _Tokenizer(tf.Module):
         """Replaces unknown ids by hashes of what they stand for."""
         # [unknowns, 1]
         where = tf.where(tf.equal(ids.values, self.unknown_id))
+        row = tf.gather(ids.value_rowids(), where[:, 0])
+        # All bytes in one vector: a text is not copied for each of its words.
+        # [bytes]
+        data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
+        sizes = tf.cast(tf.strings.length(texts), tf.int64)
         # [unknowns]
-        rows = tf.gather(ids.value_rowids(), where[:, 0])
-        words = tf.strings.substr(
-            tf.gather(texts, rows),
-            tf.gather(starts.values, where[:, 0]),
-            tf.gather((ends - starts).values, where[:, 0]),
+        start = tf.cast(tf.gather(starts.values, where[:, 0]), tf.int64)
+        end = tf.cast(tf.gather(ends.values, where[:, 0]), tf.int64)
+        base = tf.gather(tf.cumsum(sizes, exclusive=True), row)
+        # The bytes of each word, and their places in it.
+        # [unknowns, (bytes)]
+        place = tf.ragged.range(end - start, row_splits_dtype=tf.int64)
+        word = place.value_rowids()
+        place = place.values
+        values = tf.gather(data, place + tf.gather(base + start, word))
+        weights = tf.gather(_WEIGHTS, place % len(_WEIGHTS))
+        weights *= 1 + place // len(_WEIGHTS)
+        # [unknowns]
+        hashes = tf.math.unsorted_segment_sum(
+            tf.cast(values, tf.int64) * (weights % _PRIME), word, tf.size(row)
         )
-        buckets = 2**31 - 1 - self.vocab_size
-        hashes = tf.strings.to_hash_bucket_fast(tf.strings.strip(words), buckets)
+        keys = self.vocab_size + hashes % (_PRIME - self.vocab_size)
         return ids.with_values(
             tf.tensor_scatter_nd_update(
-                ids.values,
-                where,
-                tf.cast(hashes, tf.int32) + self.vocab_size,
+                ids.values, where, tf.cast(keys, tf.int32)
             )
         )
 
@@ -363,22 +385,24 @@ class WordpieceTokenizer(_Tokenizer):
             self._clean(texts)
         )
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
-        # A normalized byte maps to the byte where its character starts; that
-        # behind a token to where the following character starts.
+        # A normalized byte maps to the byte where its character starts.
         # [n, (tokens)]
         starts = tf.gather(offsets, starts, batch_dims=1)
-        ends = tf.gather(offsets, ends, batch_dims=1)
-        return ids, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+        # A token ends where the next character starts: behind all of a
+        # character of which it has a part (`½` becomes the tokens 1, ⁄ and 2).
+        # Bytes are counted through all texts, so that one search does.
+        row = tf.cast(offsets.value_rowids(), tf.int64)
+        places = tf.cast(offsets.values, tf.int64) + row * _MAX_BYTES
+        first = tf.gather(offsets.row_starts(), ends.value_rowids())
+        last = tf.gather(places, first + tf.cast(ends.values, tf.int64) - 1)
+        following = tf.searchsorted(places, last, side="right")
+        ends = ends.with_values(tf.gather(offsets.values, following))
+        return ids, _as_int32(starts), _as_int32(ends)
 
     def _tokenize_flat_with_keys(self, texts):
         normalized = self._normalizer.normalize(self._clean(texts))
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
-        return ids, self._unknown_keys(
-            normalized,
-            ids,
-            starts.with_values(tf.cast(starts.values, tf.int32)),
-            ends.with_values(tf.cast(ends.values, tf.int32)),
-        )
+        return ids, self._unknown_keys(normalized, ids, starts, ends)
 
     def id_to_token(self, ids):
         """See the base class."""
@@ -386,7 +410,11 @@ class WordpieceTokenizer(_Tokenizer):
 
 
 class SentencepieceTokenizer(_Tokenizer):
-    """Pieces of a SentencePiece model, such as RoBERTa's equivalent; cased."""
+    """Pieces of a SentencePiece model, such as RoBERTa's equivalent; cased.
+
+    The original code cuts the comma off pieces such as "1,"; the
+    RoBERTa-equivalent model has no such pieces, and here nothing is cut off.
+    """
 
     kind = "sentencepiece"
     lower_case = False
@@ -406,11 +434,11 @@ class SentencepieceTokenizer(_Tokenizer):
         path = os.fspath(model_file)
         what = "a SentencePiece model"
         model = _read_file(path, what)
-        self._tokenizer = tf_text.SentencepieceTokenizer(
-            model, out_type=tf.int32
-        )
         with tf.init_scope():
             try:
+                self._tokenizer = tf_text.SentencepieceTokenizer(
+                    model, out_type=tf.int32
+                )
                 self.vocab_size = int(self._tokenizer.vocab_size())
             except tf.errors.OpError:
                 raise ValueError(
@@ -446,7 +474,10 @@ class SentencepieceTokenizer(_Tokenizer):
         return self._tokenizer.tokenize(sanitize(texts))
 
     def _tokenize_flat_with_offsets(self, texts):
-        return self._tokenizer.tokenize_with_offsets(sanitize(texts))
+        ids, starts, ends = self._tokenizer.tokenize_with_offsets(
+            sanitize(texts)
+        )
+        return ids, _as_int32(starts), _as_int32(ends)
 
     def _tokenize_flat_with_keys(self, texts):
         texts = sanitize(texts)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
+from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 
 
@@ -47,7 +48,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         self.linear = tf.keras.layers.Dense(
             num_heads * size_per_head,
             use_bias=use_bias,
-            kernel_initializer=kernel_initializer(self.initializer),
+            kernel_initializer=initializers.clone_kernel(self.initializer),
             dtype=self.dtype_policy,
             name="linear",
         )
@@ -190,10 +191,11 @@ class QkvRelativeAttention(tf.keras.layers.Layer):
         Raises:
             ValueError: ids are given, but the layer has no labels.
         """
+        # Keras 2 casts the first argument only to the dtype of the policy.
         return attention_core.dense_attention(
             queries,
-            keys,
-            values,
+            tf.cast(keys, queries.dtype),
+            tf.cast(values, queries.dtype),
             att_mask=att_mask,
             relative_att_ids=relative_att_ids,
             labels=self.labels(queries.dtype, relative_att_ids),
@@ -349,7 +351,7 @@ class RelativeAttention(tf.keras.layers.Layer):
         )
         self.output_projection = output_projection or tf.keras.layers.Dense(
             hidden_size,
-            kernel_initializer=kernel_initializer(self.initializer),
+            kernel_initializer=initializers.clone_kernel(self.initializer),
             dtype=self.dtype_policy,
             name="output_projection",
         )
@@ -360,13 +362,15 @@ class RelativeAttention(tf.keras.layers.Layer):
         The key and value projections wait for the size of `to_seq`, which may
         differ from that of `from_seq`.
         """
-        build_once(self.query_projection, (None, None, input_shape[-1]))
+        helpers.build_once(self.query_projection, (None, None, input_shape[-1]))
         size_per_head = self.total_key_size // self.num_heads
-        build_once(
+        helpers.build_once(
             self.qkv_relative_attention,
             (None, None, self.num_heads, size_per_head),
         )
-        build_once(self.output_projection, (None, None, self.total_value_size))
+        helpers.build_once(
+            self.output_projection, (None, None, self.total_value_size)
+        )
         super().build(input_shape)
 
     def call(
@@ -440,13 +444,6 @@ class RelativeAttention(tf.keras.layers.Layer):
         return cls(**config)
 
 
-def kernel_initializer(initializer):
-    """A fresh copy of a kernel's initializer, or Keras's own default."""
-    if initializer is None:
-        return "glorot_uniform"
-    return initializers.clone(initializer)
-
-
 def check_at_least_1(**sizes):
     """Raises a ValueError that names the first size below 1."""
     for name, size in sizes.items():
@@ -463,9 +460,3 @@ def check_divisible(num_heads, **sizes):
                 f"{name} must be a multiple of num_heads ({num_heads}), but is "
                 f"{size}."
             )
-
-
-def build_once(layer, input_shape):
-    """Builds a layer that may be shared and so be built already."""
-    if not layer.built:
-        layer.build(input_shape)

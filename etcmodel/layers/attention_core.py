@@ -51,12 +51,13 @@ class RelativeLabels:
         Args:
             scaled_queries: `<float>[batch, heads, from, size_per_head]`
                 queries, already divided by `sqrt(size_per_head)`.
-            ids: `<int32>[batch, from, to]` label of each pair.
+            ids: `<int>[batch, from, to]` label of each pair.
 
         Returns:
             `<float>[batch, heads, from, to]`.
         """
         size = self.emb_table.shape[-1]
+        ids = tf.cast(ids, tf.int32)
         # [batch, from, relative_vocab_size, heads]
         label_scores = tf.einsum(
             "bhfd,rhd->bfrh", scaled_queries, self.emb_table

@@ -101,6 +101,26 @@ class QkvRelativeAttentionTest(parameterized.TestCase, tf.test.TestCase):
         self.assertBetween(np.std(table), 0.40, 0.48)
         self.assertLessEqual(np.max(np.abs(table)), 1.0)
 
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_mixed_precision_takes_float32(self, policy):
+        queries, keys, values, emb_table, bias_table = hand_case()
+        layer = attention.QkvRelativeAttention(3, dtype=policy)
+        layer.build(queries.shape)
+        layer.set_weights([emb_table, bias_table])
+        output = layer(
+            queries,
+            keys,
+            values,
+            att_mask=tf.constant([[[1, 1, 0], [1, 1, 1]]]),
+            relative_att_ids=tf.constant([[[0, 1, 2], [2, 0, 1]]]),
+        )
+        self.assertEqual(output.dtype.name, policy[len("mixed_") :])
+        self.assertAllClose(
+            tf.reshape(tf.cast(output, tf.float32), [-1]),
+            [1.562177, 2.164954],
+            rtol=1e-2,
+        )
+
     def test_ids_without_labels_are_an_error(self):
         queries, keys, values, _, _ = hand_case()
         with self.assertRaisesRegex(ValueError, "relative_vocab_size"):

@@ -95,7 +95,10 @@ def stateless_dropout(
             ]
         # Half precision is too coarse for draws and for the scale.
         draw_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
-        rate = tf.cast(rate, draw_dtype)
+        if tf.is_tensor(rate):
+            rate = tf.cast(rate, draw_dtype)
+        else:
+            rate = tf.constant(rate, draw_dtype)
         draws = tf.random.stateless_uniform(
             shape if noise_shape is None else noise_shape,
             seed=tf.cast(seed, tf.int32),

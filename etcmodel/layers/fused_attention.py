@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
+from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
 
@@ -188,7 +189,7 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
     def _make_output_projection(self, hidden_size, name):
         return tf.keras.layers.Dense(
             hidden_size,
-            kernel_initializer=attention.kernel_initializer(self.initializer),
+            kernel_initializer=initializers.clone_kernel(self.initializer),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -207,7 +208,7 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
         )
         for names, shape in ((of_long, long_shape), (of_global, global_shape)):
             for name in names:
-                attention.build_once(getattr(self, f"{name}_projection"), shape)
+                helpers.build_once(getattr(self, f"{name}_projection"), shape)
         for layer, total_size in (
             (self.long_qkv_attention, self.long_total_att_size),
             (self.global_qkv_attention, self.global_total_att_size),
@@ -218,7 +219,7 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
             (self.long_output_projection, self.long_total_att_size),
             (self.global_output_projection, self.global_total_att_size),
         ):
-            attention.build_once(layer, (None, None, total_size))
+            helpers.build_once(layer, (None, None, total_size))
         super().build(input_shape)
 
     def call(
@@ -299,7 +300,11 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
         if g2g_relative_att_ids is not None:
             # [batch, global, global + long]
             relative_att_ids = tf.concat(
-                [g2g_relative_att_ids, g2l_relative_att_ids], axis=-1
+                [
+                    tf.cast(g2g_relative_att_ids, tf.int32),
+                    tf.cast(g2l_relative_att_ids, tf.int32),
+                ],
+                axis=-1,
             )
         # [batch, global, heads, size]
         global_output = self.global_qkv_attention(

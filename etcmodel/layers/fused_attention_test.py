@@ -365,6 +365,23 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(outputs[0], expected[0], atol=1e-6)
             self.assertAllClose(outputs[1], expected[1], atol=1e-6)
 
+    @parameterized.parameters(bool, np.uint8, np.int64, np.float32)
+    def test_masks_and_ids_of_any_type(self, dtype):
+        layer = fused_attention.FusedGlobalLocalAttention(
+            8, 8, 2, 2, relative_vocab_size=VOCAB
+        )
+        call = make_call(8, 7, 3, 2)
+        other = dict(call)
+        for name in ("l2l_att_mask", "g2g_att_mask"):
+            other[name] = tf.cast(call[name], dtype)
+        for name in ("l2l_relative_att_ids", "g2g_relative_att_ids"):
+            other[name] = tf.cast(call[name], tf.int64)
+        for implementation in ("sparse", "full"):
+            expected = layer(**call, att_implementation=implementation)
+            outputs = layer(**other, att_implementation=implementation)
+            self.assertAllEqual(outputs[0], expected[0])
+            self.assertAllEqual(outputs[1], expected[1])
+
     def test_errors_name_the_argument(self):
         make = fused_attention.FusedGlobalLocalAttention
         with self.assertRaisesRegex(ValueError, "long_total_att_size"):

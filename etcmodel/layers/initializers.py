@@ -23,6 +23,18 @@ def clone(initializer):
     return initializer.__class__.from_config(initializer.get_config())
 
 
+def clone_kernel(initializer):
+    """A kernel's initializer: a copy of a given one, or Keras's default.
+
+    Args:
+        initializer: a Keras initializer, its name, or None.
+
+    Returns:
+        A new initializer, or the name of Keras's default for None.
+    """
+    return "glorot_uniform" if initializer is None else clone(initializer)
+
+
 def serialize(initializer):
     """The config form of an initializer, or None for None."""
     if initializer is None:

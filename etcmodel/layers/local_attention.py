@@ -112,6 +112,12 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
             side_relative_att_ids,
             att_implementation,
         )
+        # Keras 2 casts the first argument only to the dtype of the policy.
+        keys = tf.cast(keys, queries.dtype)
+        values = tf.cast(values, queries.dtype)
+        if side_keys is not None:
+            side_keys = tf.cast(side_keys, queries.dtype)
+            side_values = tf.cast(side_values, queries.dtype)
         child = self.qkv_relative_attention
         arguments = dict(
             att_mask=att_mask,
@@ -230,7 +236,11 @@ def _squared_attention(
         if relative_att_ids is not None:
             # [batch, long, long + side]
             relative_att_ids = tf.concat(
-                [relative_att_ids, side_relative_att_ids], axis=-1
+                [
+                    tf.cast(relative_att_ids, tf.int32),
+                    tf.cast(side_relative_att_ids, tf.int32),
+                ],
+                axis=-1,
             )
         # [batch, long + side, heads, size]
         keys = tf.concat([keys, side_keys], axis=1)

@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -130,24 +132,42 @@ class QkvRelativeLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer = local_attention.QkvRelativeLocalAttention(4)
         layer.build((None, None, 1, 2))
 
-        def largest_square(length, static_length):
-            @tf.function(
-                input_signature=[tf.TensorSpec([1, static_length, 1, 2])]
+        def uses_blocks(static_length):
+            signature = [tf.TensorSpec([1, static_length, 1, 2])]
+            attend = tf.function(
+                lambda x: layer(x, x, x), input_signature=signature
             )
-            def attend(x):
-                return layer(x, x, x)
+            with mock.patch.object(
+                local_attention.attention_core,
+                "banded_attention",
+                side_effect=lambda queries, *_, **__: queries,
+            ) as banded_attention:
+                attend.get_concrete_function()
+            return banded_attention.called
 
-            graph = attend.get_concrete_function().graph
-            return any(
-                output.shape.rank is not None
-                and output.shape.as_list()[-2:] == [length, length]
-                for op in graph.get_operations()
-                for output in op.outputs
+        self.assertFalse(uses_blocks(1024))
+        self.assertTrue(uses_blocks(1025))
+        self.assertTrue(uses_blocks(None))
+
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_mixed_precision_takes_float32(self, policy):
+        call = make_call(4, length=7, radius=2)
+        layer = local_attention.QkvRelativeLocalAttention(2, 6, dtype=policy)
+        for implementation in ("sparse", "full"):
+            output = layer(**call, att_implementation=implementation)
+            self.assertEqual(output.dtype.name, policy[len("mixed_") :])
+
+    @parameterized.parameters(np.int64, np.uint8)
+    def test_masks_and_ids_of_any_type(self, dtype):
+        call = make_call(5, length=7, radius=2)
+        layer = local_attention.QkvRelativeLocalAttention(2, 6)
+        other = dict(call, att_mask=tf.cast(call["att_mask"], tf.bool))
+        other["relative_att_ids"] = tf.cast(call["relative_att_ids"], dtype)
+        for implementation in ("sparse", "full"):
+            self.assertAllEqual(
+                layer(**other, att_implementation=implementation),
+                layer(**call, att_implementation=implementation),
             )
-
-        self.assertTrue(largest_square(1024, 1024))
-        self.assertFalse(largest_square(1025, 1025))
-        self.assertFalse(largest_square(512, None))
 
     def test_errors_name_what_is_missing(self):
         call = make_call(3, length=5, radius=2)

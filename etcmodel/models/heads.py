@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from etcmodel.activations import get_activation
 from etcmodel.layers.wrappers import ResidualBlock
 
 # What is added to the logits of positions that cannot be chosen.
@@ -35,7 +36,7 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
         Args:
             choice_type_id: int. Token type of the global tokens to choose from.
             intermediate_size: int. Inner size of the final feed-forward layer.
-            hidden_act: its activation.
+            hidden_act: its activation; "gelu" is the tanh form.
             hidden_dropout_prob: float. Its dropout probability.
             initializer_range: float. Standard deviation of the initial weights
                 of the logits.
@@ -56,7 +57,7 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
             self.transform = ResidualBlock(
                 dropout_probability=hidden_dropout_prob,
                 inner_intermediate_size=intermediate_size,
-                inner_activation=hidden_act,
+                inner_activation=get_activation(hidden_act),
                 name="transform",
                 dtype=self.dtype_policy,
             )

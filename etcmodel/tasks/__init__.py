@@ -1,0 +1,1 @@
+"""The tasks, and the commands that run them."""

@@ -107,20 +107,20 @@ class EncoderParams(base_config.Config):
                 values = EtcConfig.from_preset(self.preset).to_dict()
                 if data_vocab_size is not None:
                     values["vocab_size"] = data_vocab_size
-        except (ValueError, KeyError, OSError, tf.errors.OpError) as error:
+            for name, value in self.as_dict().items():
+                if name not in _NOT_ETC_CONFIG and value is not None:
+                    values[name] = value
+            config = EtcConfig.from_dict(values)
+            config.validate()
+        except (ValueError, OSError, tf.errors.OpError) as error:
             raise UserError(f"task.model.encoder: {error}") from error
-        for name, value in self.as_dict().items():
-            if name not in _NOT_ETC_CONFIG and value is not None:
-                values[name] = value
-        if data_vocab_size is not None and (
-            values["vocab_size"] < data_vocab_size
-        ):
+        if data_vocab_size is not None and config.vocab_size < data_vocab_size:
             raise UserError(
                 f"The records were made with a vocabulary of {data_vocab_size} "
-                f"tokens, but the encoder has {values['vocab_size']}. "
-                "Preprocess with the vocabulary that belongs to the encoder."
+                f"tokens, but the encoder has {config.vocab_size}. Preprocess "
+                "with the vocabulary that belongs to the encoder."
             )
-        return EtcConfig.from_dict(values)
+        return config
 
 
 def read_batches(
@@ -207,7 +207,8 @@ def fine_tuning_trainer(
         num_examples: number of training examples.
         batch_size: examples a step, over all replicas.
         epochs: how often every example is seen.
-        learning_rate: the highest, reached after a tenth of the steps.
+        learning_rate: where the linear decay starts. The warm-up takes a
+            tenth of the steps and ends on the line of the decay.
         optimizer: `"adamw"` or `"lamb"`.
         weight_decay: decay of all weights but biases and normalisation.
         best_metric: name of the validation metric, the higher the better.

@@ -7,7 +7,9 @@ in Python, in TensorFlow Serving and through the C++ loader.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -44,7 +46,7 @@ class ServingModule(tf.Module):
         self,
         variables: Sequence[tf.Variable],
         resources: Sequence[tf.Module],
-        functions: Mapping[str, tuple[Callable, Sequence]],
+        functions: Mapping[str, tuple[Callable, Mapping[str, tf.TensorSpec]]],
         name: str = "serving",
     ):
         """Wraps plain functions into signatures.
@@ -53,23 +55,32 @@ class ServingModule(tf.Module):
             variables: all variables that the functions read.
             resources: modules whose tables and files the functions use, such
                 as tokenizers.
-            functions: signature name -> (function, input signature). The
-                function returns a dict of tensors; it must hold Keras layers
-                only in its closure, so that they are not saved themselves.
+            functions: signature name -> (function, input name -> its
+                specification). The function takes the inputs by name and
+                returns a dict of tensors. It must hold Keras layers only in
+                its closure, so that they are not saved themselves.
             name: name of the module.
         """
         super().__init__(name=name)
         self.serving_variables = list(variables)
         self.serving_resources = list(resources)
+        self._specs = {
+            key: dict(specs) for key, (_, specs) in functions.items()
+        }
         self.functions = {
-            key: tf.function(function, input_signature=list(signature))
-            for key, (function, signature) in functions.items()
+            key: tf.function(function)
+            for key, (function, _) in functions.items()
         }
 
     def signatures(self) -> dict[str, Callable]:
-        """Signature name -> concrete function."""
+        """Signature name -> concrete function, which takes inputs by name."""
         return {
-            key: function.get_concrete_function()
+            key: function.get_concrete_function(
+                **{
+                    name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+                    for name, spec in self._specs[key].items()
+                }
+            )
             for key, function in self.functions.items()
         }
 
@@ -86,9 +97,7 @@ def features_signature(
         name -> specification, `<int64>[batch, length]`. An endpoint has one
         type only; int64 is what most clients send, and int32 fits into it.
     """
-    return {
-        name: tf.TensorSpec([None, None], tf.int64, name=name) for name in names
-    }
+    return {name: tf.TensorSpec([None, None], tf.int64) for name in names}
 
 
 def export_saved_model(

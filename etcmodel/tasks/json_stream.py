@@ -4,11 +4,13 @@ import codecs
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 
 import ijson
 
-from etcmodel.tasks.errors import UserError, show
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.errors import show
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16

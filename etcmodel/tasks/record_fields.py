@@ -1,6 +1,7 @@
 """Typed access to the fields of a JSON record, with errors that say where."""
 
-from etcmodel.tasks.errors import RecordError, show
+from etcmodel.tasks.errors import RecordError
+from etcmodel.tasks.errors import show
 from etcmodel.tasks.json_stream import has_invalid_utf8
 
 

@@ -9,7 +9,8 @@ written in protocol buffer wire format (a tag, a length, the content; tags are
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +29,7 @@ _MAP_VALUE = 2
 
 
 def _varint(value: int) -> bytes:
-    """A number in base 128, lowest digit first: 300 -> `b"\\xac\\x02"`."""
+    """A number in base 128, lowest digit first: 300 -> 0xAC 0x02."""
     digits = bytearray()
     while value >= 128:
         digits.append(value % 128 + 128)

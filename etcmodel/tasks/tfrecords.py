@@ -1,9 +1,11 @@
 """Sharded, compressed TFRecord files and the note that describes them."""
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -118,6 +120,19 @@ def compression_type(path: str) -> str:
         return "GZIP" if stream.read(2) == _GZIP_MAGIC else ""
 
 
+def fingerprint(path: str) -> str:
+    """Tells files of different content apart.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The first 16 digits of its SHA-256.
+    """
+    with open(path, "rb") as stream:
+        return hashlib.sha256(stream.read()).hexdigest()[:16]
+
+
 def write_json(directory: str, name: str, content: object) -> None:
     """Writes a JSON file for people and programs: indented, sorted, UTF-8.
 
@@ -154,10 +169,13 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             found = json.load(stream)
         if metadata is None:
             metadata = dict(found, directory=directory)
-        elif found["features"] != metadata["features"]:
-            raise UserError(
-                f"{directory} and {metadata['directory']} were preprocessed "
-                f"differently ({found['features']} against "
-                f"{metadata['features']}). Preprocess both with the same flags."
-            )
+            continue
+        for key in ("features", "vocab_fingerprint"):
+            if found[key] != metadata[key]:
+                raise UserError(
+                    f"{directory} and {metadata['directory']} were "
+                    f"preprocessed differently ({key}: {found[key]} against "
+                    f"{metadata[key]}). Preprocess both with the same flags "
+                    "and vocabulary."
+                )
     return metadata

@@ -1,0 +1,1 @@
+"""WikiHop: choose among candidate answers by reading several documents."""

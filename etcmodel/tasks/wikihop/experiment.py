@@ -17,8 +17,10 @@ import dataclasses
 import functools
 
 import tensorflow as tf
-from official.core import base_task, exp_factory, task_factory
+from official.core import base_task
 from official.core import config_definitions as cfg
+from official.core import exp_factory
+from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
 from etcmodel.feature_utils import etc_features
@@ -120,7 +122,10 @@ class WikiHopTask(base_task.Task):
 
     def _find_metadata(self) -> dict | None:
         files = []
-        for data in (self.task_config.train_data, self.task_config.validation_data):
+        for data in (
+            self.task_config.train_data,
+            self.task_config.validation_data,
+        ):
             if data.input_path:
                 files.extend(tfrecords.find_files(data.input_path))
         return tfrecords.read_metadata(files)
@@ -160,6 +165,9 @@ class WikiHopTask(base_task.Task):
                 encoder.use_one_hot_relative_embeddings
             ),
         )
+        # What `initialize` reads from `init_checkpoint`, and what another
+        # task can read from this one's checkpoints.
+        model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
         return model
 
     def parse(self, serialized: tf.Tensor):

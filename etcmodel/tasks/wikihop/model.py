@@ -2,12 +2,10 @@
 
 import tensorflow as tf
 
-from etcmodel.models import EtcConfig, build_encoder
+from etcmodel.feature_utils import token_types
+from etcmodel.models import EtcConfig
+from etcmodel.models import build_encoder
 from etcmodel.models.heads import GlobalChoiceHead
-
-# Token types of global tokens (`feature_utils`).
-QUESTION_GLOBAL_TYPE = 5
-CANDIDATE_GLOBAL_TYPE = 6
 
 # Keeps the mean defined when a batch holds padding examples only.
 _WEIGHT_EPSILON = 1e-5
@@ -50,9 +48,9 @@ def build_wikihop_model(
     """
     exempt = []
     if candidate_ignore_hard_g2l:
-        exempt.append(CANDIDATE_GLOBAL_TYPE)
+        exempt.append(token_types.CANDIDATE_GLOBAL)
     if query_ignore_hard_g2l:
-        exempt.append(QUESTION_GLOBAL_TYPE)
+        exempt.append(token_types.QUESTION_GLOBAL)
     encoder = build_encoder(
         config,
         structure="paragraphs",
@@ -68,7 +66,7 @@ def build_wikihop_model(
         for key, value in encoder.input.items()
     }
     head = GlobalChoiceHead(
-        choice_type_id=CANDIDATE_GLOBAL_TYPE,
+        choice_type_id=token_types.CANDIDATE_GLOBAL,
         intermediate_size=config.intermediate_size,
         hidden_act=config.hidden_act,
         hidden_dropout_prob=config.hidden_dropout_prob,
@@ -104,7 +102,8 @@ def example_losses(
     """
     # [batch, global]
     is_candidate = tf.cast(
-        tf.equal(global_token_type_ids, CANDIDATE_GLOBAL_TYPE), tf.float32
+        tf.equal(global_token_type_ids, token_types.CANDIDATE_GLOBAL),
+        tf.float32,
     )
     # [batch, 1]
     num_candidates = tf.reduce_sum(is_candidate, axis=-1, keepdims=True)

@@ -5,9 +5,12 @@ Multi-hop Reading Comprehension Across Documents", 2018.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 
-from etcmodel.tasks.errors import BadRecords, RecordError, show
+from etcmodel.tasks.errors import BadRecords
+from etcmodel.tasks.errors import RecordError
+from etcmodel.tasks.errors import show
 from etcmodel.tasks.json_stream import read_json_array
 from etcmodel.tasks.record_fields import RecordFields
 
@@ -60,7 +63,7 @@ def normalize_answer(text: str) -> str:
 
     Returns:
         The text in lower case without surrounding space:
-        `" The Hague\\n"` -> `"the hague"`.
+        `" The Hague "` -> `"the hague"`.
     """
     return text.strip().lower()
 
@@ -78,9 +81,7 @@ def _parse(
         index=index,
     )
     if not record.query.strip():
-        raise fields.error(
-            "empty query", field="query", problem="it is empty"
-        )
+        raise fields.error("empty query", field="query", problem="it is empty")
     if not record.candidates:
         raise fields.error(
             "no candidates",

@@ -1,0 +1,196 @@
+"""Tests of the program that asks, with a model that takes the first answer."""
+
+import ast
+import contextlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.demo import ask
+from etcmodel.tasks import task_testing
+
+
+def _record(*candidates, **more):
+    return {
+        "query": "city jan",
+        "candidates": list(candidates),
+        "supports": ["Jan is here."],
+        **more,
+    }
+
+
+class AskTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.saved_model = task_testing.write_small_saved_model(cls.root)
+        cls.model = tf.saved_model.load(cls.saved_model)
+
+    def _write(self, content):
+        path = os.path.join(self.get_temp_dir(), "questions.json")
+        with open(path, "w", encoding="utf-8") as file:
+            if isinstance(content, str):
+                file.write(content)
+            else:
+                json.dump(content, file)
+        return path
+
+    def _main(self, *arguments, typed=()):
+        """What the program prints."""
+        output = io.StringIO()
+        with (
+            mock.patch.object(sys, "argv", ["ask.py", *arguments]),
+            mock.patch.object(
+                sys, "stdin", io.StringIO("".join(f"{x}\n" for x in typed))
+            ),
+            contextlib.redirect_stdout(output),
+        ):
+            ask.main()
+        return output.getvalue()
+
+    def test_needs_nothing_but_tensorflow(self):
+        tree = ast.parse(pathlib.Path(ask.__file__).read_text("utf-8"))
+        imported = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module)
+        tops = {name.split(".")[0] for name in imported}
+        self.assertEqual(
+            {"tensorflow", "tensorflow_text"}, tops - sys.stdlib_module_names
+        )
+
+    def test_pads_with_empty_strings(self):
+        self.assertAllEqual(
+            [[b"a", b""], [b"b", b"c"]], ask.pad([["a"], ["b", "c"]])
+        )
+
+    def test_answers_more_than_a_batch_in_order(self):
+        records = [_record(f"x{i}", *["y"] * (i % 3)) for i in range(70)]
+        answers = ask.answer(self.model, records)
+        self.assertEqual([f"x{i}" for i in range(70)], [a for a, _ in answers])
+        self.assertEqual(1.0, answers[69][1][0])
+        self.assertEmpty(ask.answer(self.model, []))
+
+    def test_shows_probabilities_of_candidates_but_not_of_padding(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            ask.show(_record("rome", "oslo"), "oslo", [0.25, 0.75, 0.0])
+        self.assertEqual(
+            "\n  | Jan is here.\n  |\n  Question: city jan\n"
+            "      25.0%  rome\n      75.0%  oslo\n  Answer:   oslo\n",
+            output.getvalue(),
+        )
+
+    def test_reads_one_record_or_a_list(self):
+        record = _record("rome")
+        self.assertEqual([record], ask.read_records(self._write(record)))
+        self.assertEqual(
+            [record] * 2, ask.read_records(self._write([record] * 2))
+        )
+
+    @parameterized.named_parameters(
+        ("no_json", "{", "questions.json cannot be read: Expecting"),
+        (
+            "no_candidates",
+            [_record("rome"), {"query": "a", "supports": ["b"]}],
+            "questions.json, record 1: 'candidates' is None; expected a list",
+        ),
+        ("no_object", [[1]], r"questions.json, record 0 is \[1\]; expected"),
+        ("no_query", {"query": 7}, "record 0: 'query' is 7; expected a text"),
+        (
+            "no_text",
+            {"query": "a", "candidates": ["b"], "supports": [1]},
+            r"record 0: 'supports' is \[1\]; expected a list of texts",
+        ),
+    )
+    def test_bad_files_end_the_program(self, content, message):
+        with self.assertRaisesRegex(SystemExit, message):
+            ask.read_records(self._write(content))
+
+    def test_pads_lists_of_any_length(self):
+        padded = ask.pad([["a", "b"], []])
+        self.assertAllEqual(padded, [[b"a", b"b"], [b"", b""]])
+        self.assertEqual(ask.pad([[], []]).dtype, tf.string)
+        self.assertEqual(ask.pad([[], []]).shape, [2, 0])
+
+    def test_missing_file_ends_the_program(self):
+        with self.assertRaisesRegex(SystemExit, "/no/such cannot be read"):
+            ask.read_records("/no/such")
+
+    def test_answers_a_file_and_counts(self):
+        path = self._write(
+            [
+                _record("rome", "oslo", answer=" Rome"),
+                _record("rome", "oslo", answer="oslo"),
+                _record("bonn", "oslo"),
+            ]
+        )
+        output = os.path.join(self.get_temp_dir(), "answers.json")
+        printed = self._main(self.saved_model, path, "--output", output)
+        self.assertIn("1 of 2 answers right", printed)
+        self.assertEqual(3, printed.count("Answer:"))
+        with open(output, encoding="utf-8") as file:
+            written = json.load(file)
+        self.assertEqual(
+            {
+                path: {
+                    "answers": ["rome", "rome", "bonn"],
+                    "num_right": 1,
+                    "num_known": 2,
+                }
+            },
+            written["files"],
+        )
+
+    def test_long_files_are_counted_not_shown(self):
+        path = self._write([_record("rome", answer="rome")] * 4)
+        printed = self._main(self.saved_model, path)
+        self.assertNotIn("Answer:", printed)
+        self.assertIn("4 of 4 answers right", printed)
+
+    def test_without_a_file_asks_at_the_keyboard(self):
+        printed = self._main(
+            self.saved_model,
+            typed=[
+                "Jan is in Oslo.",
+                "Hi.",
+                "",
+                "oslo",
+                "rome",
+                "",
+                "city jan",
+            ],
+        )
+        self.assertIn("  | Jan is in Oslo.\n", printed)
+        self.assertIn("Question: city jan\n", printed)
+        self.assertEndsWith(printed, "Answer:   oslo\n")
+
+    def test_end_of_input_is_an_empty_question(self):
+        with (
+            mock.patch.object(sys, "stdin", io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            self.assertEqual(
+                {"supports": [""], "candidates": [""], "query": ""},
+                ask.type_record(),
+            )
+
+    def test_not_a_saved_model(self):
+        with self.assertRaisesRegex(SystemExit, "/no/such is not a SavedModel"):
+            self._main("/no/such")
+
+
+if __name__ == "__main__":
+    tf.test.main()

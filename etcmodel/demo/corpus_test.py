@@ -1,0 +1,294 @@
+"""Tests of the demo's corpus: one answer each, and no other way to it."""
+
+import collections
+import functools
+import json
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.demo import corpus
+from etcmodel.demo import world
+
+# What tells a trade, written down here a second time: the solver below must
+# not share the generator's tables.
+_TELLTALES = {
+    "lighthouse": {"lighthouse", "beacon", "lantern"},
+    "beehives": {"beehives", "honey", "bees"},
+    "saltworks": {"saltworks", "brine", "salt"},
+    "vineyard": {"vineyard", "grapes", "wine"},
+    "shipyard": {"shipyard", "masts", "boats"},
+    "glassworks": {"glassworks", "bottles", "glass"},
+    "weavers": {"weavers", "looms", "wool"},
+    "printers": {"printers", "almanacs", "books"},
+}
+_NUM_RECORDS = 800
+
+
+@functools.lru_cache
+def _many_records(kind):
+    return corpus.make_records(_NUM_RECORDS, kind, seed=4)
+
+
+def _sentences(record):
+    """(document, sentence) pairs, lower case, in the order of the text."""
+    return [
+        (number, sentence.strip().lower())
+        for number, text in enumerate(record["supports"])
+        for sentence in text.split(".")
+        if sentence.strip()
+    ]
+
+
+def _mentions(name, text):
+    return re.findall(rf"\b{re.escape(name)}\b", text)
+
+
+def _read(record):
+    """What a reader learns: island -> {trade: document that tells it}."""
+    islands = record["candidates"]
+    homes = {}
+    told_of_others = []
+    found = collections.defaultdict(dict)
+    for document, sentence in _sentences(record):
+        words = set(re.findall(r"[a-z]+", sentence))
+        trades = [t for t, tell in _TELLTALES.items() if words & tell]
+        named = [i for i in islands if _mentions(i, sentence)]
+        for pattern in (
+            r"^(\w+ \w+) (?:lives|was born) on",
+            r"home of (\w+ \w+) is",
+            r"house of (\w+ \w+)$",
+        ):
+            for person in re.findall(pattern, sentence):
+                (homes[person],) = named
+        for trade in trades:
+            if named:
+                (island,) = named
+                found[island][trade] = document
+            else:
+                told_of_others.append((sentence, trade, document))
+    for sentence, trade, document in told_of_others:
+        (person,) = (p for p in homes if _mentions(p, sentence))
+        found[homes[person]][trade] = document
+    return found
+
+
+def _solve(record):
+    """The candidates that have both trades which the question names."""
+    asked = set(re.findall(r"\w+", record["query"])) & set(_TELLTALES)
+    assert len(asked) == 2, record["query"]
+    return [i for i, trades in _read(record).items() if asked <= set(trades)]
+
+
+# Strategies that do not read: candidate -> score; the highest wins.
+def _positions(record, name):
+    text = " ".join(record["supports"]).lower()
+    return [m.start() for m in re.finditer(rf"\b{name}\b", text)]
+
+
+_TRIVIAL_STRATEGIES = {
+    "listed first": lambda r, c: -r["candidates"].index(c),
+    "listed last": lambda r, c: r["candidates"].index(c),
+    "longest": lambda r, c: len(c),
+    "shortest": lambda r, c: -len(c),
+    "first in the alphabet": lambda r, c: -sorted(r["candidates"]).index(c),
+    "mentioned most": lambda r, c: len(_positions(r, c)),
+    "mentioned least": lambda r, c: -len(_positions(r, c)),
+    "mentioned first": lambda r, c: -_positions(r, c)[0],
+    "mentioned last": lambda r, c: _positions(r, c)[-1],
+    "in the first document": lambda r, c: len(
+        _mentions(c, r["supports"][0].lower())
+    ),
+    "in the last document": lambda r, c: len(
+        _mentions(c, r["supports"][-1].lower())
+    ),
+    "in most documents": lambda r, c: sum(
+        bool(_mentions(c, d.lower())) for d in r["supports"]
+    ),
+    "in the longest document": lambda r, c: len(
+        _mentions(c, max(r["supports"], key=len).lower())
+    ),
+}
+
+
+def _accuracy(records, score, rng):
+    """Accuracy of the candidate with the highest score; ties by lot."""
+    right = 0
+    for record in records:
+        best = max(
+            record["candidates"], key=lambda c: (score(record, c), rng.random())
+        )
+        right += best == record["answer"]
+    return right / len(records)
+
+
+class CorpusTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*corpus.QUESTION_KINDS)
+    def test_a_reader_finds_exactly_one_candidate(self, kind):
+        for split in corpus.SPLITS:
+            for record in corpus.make_records(300, kind, split, seed=1):
+                self.assertEqual(_solve(record), [record["answer"]], record)
+
+    @parameterized.parameters(*corpus.QUESTION_KINDS)
+    def test_trades_of_the_candidates_are_the_six_pairs_of_four(self, kind):
+        for record in corpus.make_records(200, kind, seed=2):
+            pairs = {frozenset(trades) for trades in _read(record).values()}
+            self.assertLen(pairs, 6)
+            counts = collections.Counter(t for pair in pairs for t in pair)
+            self.assertEqual(sorted(counts.values()), [3, 3, 3, 3])
+
+    @parameterized.parameters(*corpus.QUESTION_KINDS)
+    def test_each_trade_of_an_island_is_told_in_another_document(self, kind):
+        for record in corpus.make_records(200, kind, seed=3):
+            for trades in _read(record).values():
+                self.assertLen(set(trades.values()), 2)
+
+    @parameterized.product(
+        kind=corpus.QUESTION_KINDS, strategy=sorted(_TRIVIAL_STRATEGIES)
+    )
+    def test_trivial_strategies_are_at_chance(self, kind, strategy):
+        records = _many_records(kind)
+        accuracy = _accuracy(
+            records, _TRIVIAL_STRATEGIES[strategy], np.random.RandomState(0)
+        )
+        # Four standard deviations of a binomial share.
+        tolerance = 4 * np.sqrt(1 / 6 * 5 / 6 / _NUM_RECORDS)
+        self.assertNear(accuracy, corpus.CHANCE, tolerance)
+
+    @parameterized.product(kind=("fixed", "asked"), which=(0, 1))
+    def test_one_trade_alone_leaves_three_candidates(self, kind, which):
+        def has_one(record, candidate):
+            asked = sorted(
+                set(re.findall(r"\w+", record["query"])) & set(_TELLTALES)
+            )
+            return asked[which] in reads[record["id"]][candidate]
+
+        records = _many_records(kind)
+        reads = {record["id"]: _read(record) for record in records}
+        accuracy = _accuracy(records, has_one, np.random.RandomState(0))
+        tolerance = 4 * np.sqrt(1 / 3 * 2 / 3 / _NUM_RECORDS)
+        self.assertNear(accuracy, 1 / 3, tolerance)
+
+    def test_names_say_nothing_about_the_role(self):
+        """Each name is the answer about as often as any other."""
+        records = corpus.make_records(3000, seed=6)
+        seen = collections.Counter(c for r in records for c in r["candidates"])
+        right = collections.Counter(r["answer"] for r in records)
+        expected = np.array([seen[name] / 6 for name in seen])
+        observed = np.array([right[name] for name in seen])
+        # Pearson's statistic has a mean of `degrees` and a variance of twice
+        # that (times 5/6: an answer's count varies less than Poisson's).
+        statistic = np.sum((observed - expected) ** 2 / expected) / (5 / 6)
+        degrees = len(seen)
+        self.assertLess(
+            abs(statistic - degrees), 5 * np.sqrt(2 * degrees), statistic
+        )
+
+    def test_splits_share_words_but_no_name(self):
+        names = {split: corpus.island_names(split) for split in corpus.SPLITS}
+        self.assertEmpty(set(names["train"]) & set(names["heldout"]))
+        words = {
+            split: {word for name in names[split] for word in name.split()}
+            for split in names
+        }
+        self.assertEqual(words["train"], words["heldout"])
+        records = corpus.make_records(300, split="heldout")
+        train = {name.lower() for name in names["train"]}
+        text = " ".join(t for r in records for t in r["supports"]).lower()
+        for name in train:
+            self.assertEmpty(_mentions(name, text))
+
+    def test_documents_are_prose_longer_than_the_window(self):
+        for record in corpus.make_records(200, seed=7):
+            self.assertLen(record["supports"], 4)
+            for text in record["supports"]:
+                # The demo's radius is 12: a token sees 25.
+                self.assertGreater(len(text.split()), 25)
+                self.assertRegex(text, r"^([A-Z][A-Za-z ,]+\. )+[A-Z].*\.$")
+            text = " ".join(record["supports"]).lower()
+            counts = [len(_mentions(c, text)) for c in record["candidates"]]
+            self.assertGreaterEqual(min(counts), 2)
+            self.assertGreaterEqual(np.mean(counts), 3.5)
+
+    def test_sentences_without_a_trade_have_no_telltale_word(self):
+        telltales = set().union(*_TELLTALES.values())
+        self.assertEqual(
+            telltales, {word for t in world.TRADES for word in t.keywords}
+        )
+        for sentence in (
+            *world.OPENINGS,
+            *world.REMARKS_ON_ONE,
+            *world.REMARKS_ON_TWO,
+            *world.RESIDENCES,
+            *world.FRAMES,
+        ):
+            words = set(re.findall(r"[a-z]+", sentence.lower()))
+            self.assertEmpty(words & telltales, sentence)
+        for trade in world.TRADES:
+            for sentence in (*trade.phrases, *trade.sayings):
+                words = set(re.findall(r"[a-z]+", sentence.lower()))
+                found = {t for t, tell in _TELLTALES.items() if words & tell}
+                self.assertEqual(found, {trade.name}, sentence)
+
+    def test_question_kinds(self):
+        fixed = {r["query"] for r in corpus.make_records(50, "fixed")}
+        self.assertEqual(
+            fixed,
+            {
+                "island_with lighthouse and beehives",
+                "island_with beehives and lighthouse",
+            },
+        )
+        asked = {r["query"] for r in corpus.make_records(2000, "asked")}
+        self.assertLen(asked, 8 * 7)
+        for record in corpus.make_records(50, "bridge"):
+            # Somebody lives on every island, and no candidate is a person.
+            text = " ".join(record["supports"])
+            homes = re.findall(r"lives on|was born on|home of|house of", text)
+            self.assertLen(homes, 6)
+
+    def test_official_format(self):
+        path = os.path.join(self.get_temp_dir(), "records.json")
+        records = corpus.make_records(3, seed=8)
+        corpus.write_records(path, records)
+        with open(path, encoding="utf-8") as file:
+            read = json.load(file)
+        self.assertEqual(read, records)
+        for record in read:
+            self.assertEqual(
+                set(record),
+                {"id", "query", "answer", "candidates", "supports"},
+            )
+            self.assertIn(record["answer"], record["candidates"])
+            self.assertLen(set(record["candidates"]), 6)
+            for candidate in record["candidates"]:
+                self.assertEqual(candidate, candidate.lower().strip())
+        self.assertLen({record["id"] for record in read}, 3)
+
+    def test_seed_decides(self):
+        self.assertEqual(
+            corpus.make_records(5, seed=9), corpus.make_records(5, seed=9)
+        )
+        self.assertNotEqual(
+            corpus.make_records(5, seed=9), corpus.make_records(5, seed=10)
+        )
+        # More records of the same seed begin with the same ones.
+        self.assertEqual(
+            corpus.make_records(9, seed=9)[:5], corpus.make_records(5, seed=9)
+        )
+
+    @parameterized.parameters(
+        (dict(num_records=-1), "num_records"),
+        (dict(num_records=1, question_kind="hard"), "question_kind"),
+        (dict(num_records=1, split="dev"), "split"),
+    )
+    def test_bad_arguments(self, kwargs, message):
+        with self.assertRaisesRegex(ValueError, message):
+            corpus.make_records(**kwargs)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,429 @@
+"""The demo: from a generated corpus to answers out of a SavedModel.
+
+Every step is one that a user takes with data of their own; those which are
+commands of `python -m etcmodel` are printed as such before they run.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+
+from etcmodel.demo import corpus
+from etcmodel.demo.question import QUESTION
+from etcmodel.tasks.commands import cli
+from etcmodel.tasks.errors import UserError
+
+# Marks a directory as one that the demo made, and may replace.
+MARKER_FILE = "made_by_the_etcmodel_demo.json"
+ASK_FILE = "ask.py"
+_NUM_STEPS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoConfig:
+    """What the demo does.
+
+    Attributes:
+        output_dir: directory for everything; one of an earlier run is replaced.
+        question: a JSON file with a question in WikiHop's form to ask the
+            exported model; None for a built-in one.
+        num_train: number of training records.
+        num_heldout: number of held-out records, with islands never seen.
+        train_steps: number of training steps.
+        batch_size: records a step.
+        min_accuracy: accuracy on the held-out records that must be reached.
+        seed: of the corpus and of the training.
+    """
+
+    output_dir: str = "demo_output"
+    question: str | None = None
+    num_train: int = 4000
+    num_heldout: int = 400
+    train_steps: int = 275
+    batch_size: int = 16
+    min_accuracy: float = 0.95
+    seed: int = 1
+
+
+# Sizes that hold a whole record of the corpus: 22 blocks of 13 tokens.
+LONG_LENGTH = 286
+GLOBAL_LENGTH = 44
+# Three layers: from the words that tell a trade to the island's mention, from
+# the mention to the candidate, and one to compare. At a hidden size of 64 the
+# usual deviation of 0.02 would start all weights too small to learn in minutes.
+ENCODER = {
+    "preset": "base",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "local_radius": 12,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.1,
+    "use_hard_g2l_mask": True,
+}
+
+
+def train_config(config: DemoConfig) -> dict:
+    """What the demo changes in the experiment `etc/wikihop`.
+
+    Args:
+        config: the demo's configuration.
+
+    Returns:
+        The content of a `--config_file`.
+    """
+    output_dir = config.output_dir
+    return {
+        "task": {
+            "model": {"encoder": ENCODER},
+            "train_data": {
+                "input_path": os.path.join(output_dir, "records", "train"),
+                "global_batch_size": config.batch_size,
+                "shuffle_buffer_size": 1000,
+                "seed": config.seed,
+            },
+            "validation_data": {
+                "input_path": os.path.join(output_dir, "records", "heldout"),
+                "global_batch_size": config.batch_size,
+            },
+        },
+        "trainer": {
+            "train_steps": config.train_steps,
+            "steps_per_loop": 25,
+            "summary_interval": 25,
+            "checkpoint_interval": config.train_steps,
+            "optimizer_config": {
+                # The gradients are tiny before the first thing is learned:
+                # BERT's epsilon of 1e-6 would keep it so.
+                "optimizer": {
+                    "adamw": {"epsilon": 1e-8, "weight_decay_rate": 0.0}
+                },
+                "learning_rate": {
+                    "polynomial": {
+                        "initial_learning_rate": 1e-3,
+                        "end_learning_rate": 5e-4,
+                        "decay_steps": config.train_steps,
+                    }
+                },
+                "warmup": {"linear": {"warmup_steps": 20}},
+            },
+        },
+    }
+
+
+def main(config: DemoConfig) -> None:
+    """Runs the demo.
+
+    Args:
+        config: what to do.
+
+    Raises:
+        UserError: a step failed, the output directory is not the demo's, or
+            the accuracy is too low.
+    """
+    question = _read_question(config.question)
+    prepare_output_dir(config.output_dir)
+    steps = _Steps()
+
+    with steps.step("Write a corpus about a fictional world"):
+        _write_corpus(config)
+    with steps.step("Build a WordPiece vocabulary from the training texts"):
+        vocab_file = _write_vocab(config)
+    with steps.step("Turn the texts into what the model reads"):
+        for split in corpus.SPLITS:
+            _run_command(
+                "preprocess",
+                task="wikihop",
+                input=_corpus_file(config, split),
+                vocab_file=vocab_file,
+                output_dir=os.path.join(config.output_dir, "records", split),
+                long_length=LONG_LENGTH,
+                global_length=GLOBAL_LENGTH,
+                num_shards=4,
+            )
+    with steps.step("Draw the attention of one record"):
+        picture = os.path.join(config.output_dir, "attention.png")
+        _run_command(
+            "inspect",
+            task="wikihop",
+            input=_corpus_file(config, "heldout"),
+            vocab_file=vocab_file,
+            output=picture,
+            long_length=LONG_LENGTH,
+            global_length=GLOBAL_LENGTH,
+            local_radius=ENCODER["local_radius"],
+            use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
+        )
+    with steps.step(f"Train a small ETC for {config.train_steps} steps"):
+        model_dir = _train(config)
+    with steps.step("Evaluate on held-out records, of islands never seen"):
+        accuracy = _evaluate(config, model_dir)
+    with steps.step("Export a SavedModel that takes raw text"):
+        saved_model = os.path.join(config.output_dir, "saved_model")
+        _run_command("export", model_dir=model_dir, output_dir=saved_model)
+    with steps.step("Ask the SavedModel, in a process without this package"):
+        raw_accuracy = _ask(config, saved_model, question)
+
+    results = {
+        "chance": corpus.CHANCE,
+        "accuracy": accuracy,
+        "accuracy_from_raw_text": raw_accuracy,
+        "seconds": steps.seconds,
+    }
+    with open(
+        os.path.join(config.output_dir, "results.json"), "w", encoding="utf-8"
+    ) as file:
+        json.dump(results, file, indent=2)
+    _report(config, results, model_dir, picture, saved_model)
+    worst = min(accuracy, raw_accuracy)
+    if worst < config.min_accuracy:
+        raise UserError(
+            f"The model got {worst:.1%} of the held-out records right; at "
+            f"least {config.min_accuracy:.0%} was expected. It may need more "
+            "training: try --train_steps with a higher number."
+        )
+
+
+class _Steps:
+    """Announces steps and measures how long they take."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        number = len(self.seconds) + 1
+        print(f"\n[{number}/{_NUM_STEPS}] {title}", flush=True)
+        start = time.perf_counter()
+        yield
+        self.seconds[title] = time.perf_counter() - start
+        print(f"      ({self.seconds[title]:.1f} s)", flush=True)
+
+
+def prepare_output_dir(output_dir: str) -> None:
+    """Makes an empty output directory, in place of that of an earlier run.
+
+    Args:
+        output_dir: the directory.
+
+    Raises:
+        UserError: it has something in it that the demo did not make, or cannot
+            be made.
+    """
+    marker = os.path.join(output_dir, MARKER_FILE)
+    try:
+        if os.path.exists(marker):
+            shutil.rmtree(output_dir)
+        os.makedirs(output_dir, exist_ok=True)
+        if os.listdir(output_dir):
+            raise UserError(
+                f"{output_dir} exists and was not made by the demo. Choose "
+                "another directory with --output_dir, or empty it."
+            )
+        with open(marker, "w", encoding="utf-8") as file:
+            json.dump({"about": "The demo replaces this directory."}, file)
+    except OSError as error:
+        raise UserError(
+            f"The output directory {output_dir} cannot be made: {error}. "
+            "Choose another one with --output_dir."
+        ) from error
+
+
+def _read_question(path: str | None) -> list[dict]:
+    """The questions to ask; found wrong before minutes of training."""
+    if path is None:
+        return [QUESTION]
+    try:
+        with open(path, encoding="utf-8") as file:
+            records = json.load(file)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--question={path} cannot be read: {error}. Expected a JSON file "
+            'such as {"query": "island_with lighthouse and beehives", '
+            '"candidates": ["..."], "supports": ["..."]}.'
+        ) from error
+    records = records if isinstance(records, list) else [records]
+    for number, record in enumerate(records):
+        for field, kind in (
+            ("query", str),
+            ("candidates", list),
+            ("supports", list),
+        ):
+            value = record.get(field) if isinstance(record, dict) else None
+            strings = value if isinstance(value, list) else [value]
+            if (
+                not isinstance(value, kind)
+                or not value
+                or not all(isinstance(s, str) for s in strings)
+            ):
+                what = "a text" if kind is str else "a list of texts"
+                raise UserError(
+                    f"--question={path}, record {number}: {field!r} is "
+                    f"{value!r}; expected {what}."
+                )
+    if not records:
+        raise UserError(f"--question={path}: there is no question in it.")
+    return records
+
+
+def _corpus_file(config: DemoConfig, split: str) -> str:
+    return os.path.join(config.output_dir, "corpus", f"{split}.json")
+
+
+def _write_corpus(config: DemoConfig) -> None:
+    os.makedirs(os.path.join(config.output_dir, "corpus"))
+    sizes = {"train": config.num_train, "heldout": config.num_heldout}
+    for split in corpus.SPLITS:
+        records = corpus.make_records(
+            sizes[split], split=split, seed=config.seed
+        )
+        corpus.write_records(_corpus_file(config, split), records)
+        print(f"  {len(records):5d} records: {_corpus_file(config, split)}")
+    example = records[0]
+    document = textwrap.fill(
+        example["supports"][0],
+        78,
+        initial_indent="    | ",
+        subsequent_indent="    | ",
+    )
+    print(
+        f"  The first asks {example['query']!r} about\n"
+        f"    {', '.join(example['candidates'])}\n"
+        f"  and has {len(example['supports'])} documents. One reads:\n"
+        f"{document}"
+    )
+
+
+def _write_vocab(config: DemoConfig) -> str:
+    # TensorFlow loads here: what it prints belongs to this step.
+    from etcmodel.demo import vocab
+
+    with open(_corpus_file(config, "train"), encoding="utf-8") as file:
+        records = json.load(file)
+    texts = [
+        text
+        for record in records[:1000]
+        for text in (*record["supports"], record["query"])
+    ]
+    vocab_file = os.path.join(config.output_dir, "vocab.txt")
+    size = vocab.build_vocab(texts, vocab_file)
+    print(f"  {size} tokens: {vocab_file}")
+    return vocab_file
+
+
+def _train(config: DemoConfig) -> str:
+    import tensorflow as tf
+
+    config_file = os.path.join(config.output_dir, "train.json")
+    with open(config_file, "w", encoding="utf-8") as file:
+        json.dump(train_config(config), file, indent=2)
+    tf.keras.utils.set_random_seed(config.seed)
+    print(
+        f"  The accuracy stays near chance ({corpus.CHANCE:.1%}) for about 100 "
+        "steps, and then rises."
+    )
+    model_dir = os.path.join(config.output_dir, "model")
+    _run_command(
+        "train",
+        experiment="etc/wikihop",
+        mode="train",
+        config_file=config_file,
+        model_dir=model_dir,
+    )
+    return model_dir
+
+
+def _evaluate(config: DemoConfig, model_dir: str) -> float:
+    metrics_file = os.path.join(config.output_dir, "evaluation.json")
+    _run_command("evaluate", model_dir=model_dir, output=metrics_file)
+    with open(metrics_file, encoding="utf-8") as file:
+        return json.load(file)["accuracy"]
+
+
+def _ask(config: DemoConfig, saved_model: str, question: list[dict]) -> float:
+    """Asks in a new process; returns the accuracy on the held-out records."""
+    question_file = os.path.join(config.output_dir, "question.json")
+    corpus.write_records(question_file, question)
+    heldout_file = _corpus_file(config, "heldout")
+    script = os.path.join(config.output_dir, ASK_FILE)
+    shutil.copyfile(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), ASK_FILE),
+        script,
+    )
+    answers_file = os.path.join(config.output_dir, "answers.json")
+    arguments = [script, saved_model, question_file, heldout_file]
+    print(f"  $ {shlex.join([_shown_python(), *arguments])}", flush=True)
+    # -I: the process finds installed packages only, and nothing beside it.
+    done = subprocess.run(
+        [sys.executable, "-I", *arguments, "--output", answers_file],
+        check=False,
+    )
+    if done.returncode:
+        raise UserError(
+            f"{script} ended with exit code {done.returncode}; see above."
+        )
+    with open(answers_file, encoding="utf-8") as file:
+        answers = json.load(file)
+    if answers["etcmodel_modules"]:
+        raise UserError(f"{script} imported {answers['etcmodel_modules']}.")
+    counts = answers["files"][heldout_file]
+    return counts["num_right"] / counts["num_known"]
+
+
+def _run_command(command: str, **flag_values) -> None:
+    """Prints a command of `python -m etcmodel`, and runs it in this process."""
+    arguments = [command]
+    for name, value in flag_values.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{'' if value else 'no'}{name}")
+        else:
+            arguments.append(f"--{name}={value}")
+    shown = shlex.join([_shown_python(), "-m", "etcmodel", *arguments])
+    print(f"  $ {shown}", flush=True)
+    if cli.main(arguments):
+        raise UserError(f"The step {command!r} failed; see above.")
+
+
+def _shown_python() -> str:
+    """This Python as one types it from the current directory."""
+    relative = os.path.relpath(sys.executable)
+    return sys.executable if relative.startswith(os.pardir) else relative
+
+
+def _report(
+    config: DemoConfig,
+    results: dict,
+    model_dir: str,
+    picture: str,
+    saved_model: str,
+) -> None:
+    python = _shown_python()
+    print(
+        f"""
+Results on {config.num_heldout} held-out records:
+  chance                       {results["chance"]:7.1%}
+  following one trade only     {1 / 3:7.1%}
+  ETC                          {results["accuracy"]:7.1%}
+  ETC, raw text to SavedModel  {results["accuracy_from_raw_text"]:7.1%}
+Time: {sum(results["seconds"].values()):.0f} s
+
+What is left:
+  the corpus              {os.path.join(config.output_dir, "corpus")}
+  TensorBoard logs        {model_dir}
+  picture of attention    {picture}
+  the SavedModel          {saved_model}
+Look at the logs, or ask the model something yourself:
+  {python} -m tensorboard.main --logdir={model_dir}
+  {python} {os.path.join(config.output_dir, ASK_FILE)} {saved_model}""",
+        flush=True,
+    )

@@ -1,0 +1,210 @@
+"""Tests of the demo's pieces, and of a demo too short to learn anything."""
+
+import dataclasses
+import glob
+import importlib
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.demo import corpus
+from etcmodel.demo import demo
+from etcmodel.demo import vocab
+from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks.commands import cli
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.wikihop import features
+
+# The whole demo, with a model that is smaller still.
+_SMALL_DEMO = """
+import sys
+from etcmodel.demo import demo
+from etcmodel.tasks.commands import cli
+
+demo.ENCODER.update(
+    hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=8, local_radius=4,
+)
+sys.exit(cli.main(["demo", *sys.argv[1:]]))
+"""
+
+
+class DemoTest(tf.test.TestCase, parameterized.TestCase):
+    def path(self, name):
+        return os.path.join(self.create_dir(), name)
+
+    def create_dir(self):
+        path = os.path.join(self.get_temp_dir(), self.id().rsplit(".")[-1])
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    @parameterized.parameters(*corpus.SPLITS)
+    def test_records_fit_into_the_features(self, split):
+        records = corpus.make_records(300, split=split, seed=11)
+        vocab_file = self.path("vocab.txt")
+        vocab.build_vocab(
+            [t for r in records for t in (*r["supports"], r["query"])],
+            vocab_file,
+        )
+        builder = features.WikiHopFeatureBuilder(
+            features.WikiHopFeatureConfig(
+                long_length=demo.LONG_LENGTH, global_length=demo.GLOBAL_LENGTH
+            ),
+            tokenizers.make_tokenizer(vocab_file),
+        )
+        _, stats = builder.build(
+            tf.constant([r["query"] for r in records]),
+            tf.constant([r["candidates"] for r in records]),
+            tf.constant([r["supports"] for r in records]),
+        )
+        self.assertAllEqual(stats.tokens, stats.kept_tokens)
+        self.assertAllEqual(stats.sentences, stats.kept_sentences)
+        # 12 facts, each with a mention of two tokens, 8 remarks with more.
+        self.assertAllGreater(stats.links, 2 * (12 + 8) - 1)
+
+    def test_output_dir_is_replaced_only_if_the_demo_made_it(self):
+        new = self.path("a/b")
+        demo.prepare_output_dir(new)
+        self.assertEqual(os.listdir(new), [demo.MARKER_FILE])
+        with open(os.path.join(new, "left_over"), "w", encoding="utf-8"):
+            pass
+        demo.prepare_output_dir(new)
+        self.assertEqual(os.listdir(new), [demo.MARKER_FILE])
+
+        foreign = self.path("foreign")
+        os.makedirs(foreign)
+        demo.prepare_output_dir(foreign)  # It is empty.
+        os.remove(os.path.join(foreign, demo.MARKER_FILE))
+        with open(os.path.join(foreign, "mine"), "w", encoding="utf-8"):
+            pass
+        with self.assertRaisesRegex(UserError, "foreign.*not made by the demo"):
+            demo.prepare_output_dir(foreign)
+        self.assertEqual(os.listdir(foreign), ["mine"])
+        with self.assertRaisesRegex(UserError, "mine.*cannot be made"):
+            demo.prepare_output_dir(os.path.join(foreign, "mine"))
+
+    @parameterized.named_parameters(
+        ("no_json", "{", "cannot be read"),
+        ("no_question", "[]", "no question"),
+        ("no_field", '{"query": "a"}', "record 0: 'candidates' is None"),
+        (
+            "no_list",
+            '[{"query": "a", "candidates": "b", "supports": ["c"]}]',
+            "record 0: 'candidates' is 'b'; expected a list of texts",
+        ),
+        (
+            "no_text",
+            '{"query": "a", "candidates": ["b"], "supports": [1]}',
+            r"'supports' is \[1\]; expected a list of texts",
+        ),
+    )
+    def test_bad_question_is_told_before_anything_is_done(self, text, message):
+        question = self.path("question.json")
+        with open(question, "w", encoding="utf-8") as file:
+            file.write(text)
+        output_dir = self.path("output")
+        config = demo.DemoConfig(output_dir=output_dir, question=question)
+        with self.assertRaisesRegex(UserError, message):
+            demo.main(config)
+        self.assertFalse(os.path.exists(output_dir))
+
+    def test_missing_question(self):
+        config = demo.DemoConfig(
+            output_dir=self.path("output"), question="/nowhere.json"
+        )
+        with self.assertRaisesRegex(UserError, "/nowhere.json cannot be read"):
+            demo.main(config)
+
+    def test_flags_are_the_configuration(self):
+        module = importlib.import_module(cli.COMMANDS["demo"].module)
+        values = cli.flags.FlagValues()
+        module.define_flags(values)
+        values(["demo"])
+        defaults = dataclasses.asdict(demo.DemoConfig())
+        for name in values:
+            self.assertEqual(values[name].value, defaults[name], name)
+
+    @unittest.skipIf(
+        tf.keras.layers.Layer.__module__.startswith("tf_keras"),
+        "chooses its Keras by itself; once is enough",
+    )
+    def test_whole_demo_leaves_everything_and_fails_for_its_accuracy(self):
+        output_dir = self.path("output")
+        question = self.path("question.json")
+        with open(question, "w", encoding="utf-8") as file:
+            json.dump(
+                {
+                    "query": "island_with lighthouse and beehives",
+                    "candidates": ["hestia cove", "tasmer cay", "ulvar rock"],
+                    "supports": ["Tasmer Cay sells honey.", "A letter."],
+                },
+                file,
+            )
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "TF_USE_LEGACY_KERAS"
+        }
+        root = os.path.abspath(__file__).rsplit(os.sep, 3)[0]
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [root, os.environ.get("PYTHONPATH")])
+        )
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                _SMALL_DEMO,
+                f"--output_dir={output_dir}",
+                f"--question={question}",
+                "--num_train=40",
+                "--num_heldout=12",
+                "--train_steps=3",
+                "--min_accuracy=1.0",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        log = done.stdout + done.stderr
+        # Three steps teach nothing: the exit code says so.
+        self.assertEqual(done.returncode, 1, log)
+        self.assertIn("of the held-out records right", done.stderr)
+        for name in (
+            "corpus/train.json",
+            "corpus/heldout.json",
+            "vocab.txt",
+            "records/train/stats.json",
+            "attention.png",
+            "model/params.yaml",
+            "model/train/events.out.tfevents.*",
+            "model/checkpoint",
+            "saved_model/saved_model.pb",
+            "ask.py",
+            "results.json",
+        ):
+            self.assertNotEmpty(glob.glob(f"{output_dir}/{name}"), name)
+        with open(f"{output_dir}/results.json", encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(results["chance"], 1 / 6)
+        # The same model on the same records, from integers and from raw text.
+        self.assertNear(
+            results["accuracy"], results["accuracy_from_raw_text"], 1e-6
+        )
+        self.assertLen(results["seconds"], 8)
+        with open(f"{output_dir}/answers.json", encoding="utf-8") as file:
+            answers = json.load(file)
+        self.assertEmpty(answers["etcmodel_modules"])
+        (answer,) = answers["files"][f"{output_dir}/question.json"]["answers"]
+        self.assertIn(answer, ["hestia cove", "tasmer cay", "ulvar rock"])
+        for word in ("[8/8]", "chance", "tensorboard", "attention.png", answer):
+            self.assertIn(word, done.stdout)
+
+
+if __name__ == "__main__":
+    tf.test.main()

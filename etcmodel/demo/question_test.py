@@ -1,0 +1,76 @@
+"""Tests of the built-in question: it can be answered, by reading only."""
+
+import collections
+import json
+import os
+import re
+
+import tensorflow as tf
+
+from etcmodel.demo import corpus
+from etcmodel.demo import world
+from etcmodel.demo.question import QUESTION
+from etcmodel.tasks.wikihop import records as records_lib
+
+
+def _told():
+    """Island -> {trade: documents}, from every sentence that tells a trade."""
+    told = collections.defaultdict(lambda: collections.defaultdict(set))
+    for number, document in enumerate(QUESTION["supports"]):
+        for sentence in document.lower().split("."):
+            words = set(re.findall("[a-z]+", sentence))
+            islands = [c for c in QUESTION["candidates"] if c in sentence]
+            for trade in world.TRADES:
+                if words & set(trade.keywords):
+                    (island,) = islands
+                    told[island][trade.name].add(number)
+    return told
+
+
+class QuestionTest(tf.test.TestCase):
+    def test_only_the_answer_has_both_trades(self):
+        asked = {"lighthouse", "beehives"}
+        self.assertEqual(
+            corpus.make_query(*world.TRADES[:2]), QUESTION["query"]
+        )
+        told = _told()
+        self.assertEqual(
+            [QUESTION["answer"]],
+            [island for island in told if asked <= set(told[island])],
+        )
+        # One trade alone does not decide.
+        for trade in asked:
+            self.assertGreater(sum(trade in told[i] for i in told), 1)
+
+    def test_no_document_tells_all(self):
+        told = _told()[QUESTION["answer"]]
+        self.assertEmpty(told["lighthouse"] & told["beehives"])
+
+    def test_every_candidate_has_two_trades(self):
+        told = _told()
+        self.assertCountEqual(QUESTION["candidates"], told)
+        for island in told:
+            self.assertLen(told[island], 2, island)
+
+    def test_candidates_are_islands_of_the_world(self):
+        names = {
+            name.lower()
+            for split in corpus.SPLITS
+            for name in corpus.island_names(split)
+        }
+        self.assertLen(set(QUESTION["candidates"]), corpus.NUM_CANDIDATES)
+        self.assertContainsSubset(QUESTION["candidates"], names)
+
+    def test_is_an_official_record(self):
+        path = os.path.join(self.get_temp_dir(), "question.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump([QUESTION], file)
+        (record,) = records_lib.read_records(path, "train")
+        self.assertEqual("typed_by_hand", record.id)
+        self.assertEqual("jorvel strand", record.candidates[1])
+        self.assertEqual(1, record.answer_index)
+        self.assertLen(record.supports, 4)
+
+
+if __name__ == "__main__":
+    tf.test.main()

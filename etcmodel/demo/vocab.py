@@ -1,0 +1,45 @@
+"""Builds a WordPiece vocabulary from texts."""
+
+import os
+from collections.abc import Iterable
+
+import tensorflow as tf
+from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
+
+from etcmodel.feature_utils import tokenizers
+
+_BATCH_SIZE = 1000
+
+
+def build_vocab(
+    texts: Iterable[str], vocab_file: str, vocab_size: int = 1000
+) -> int:
+    """Learns a lower-case vocabulary with tensorflow-text's own tool.
+
+    It begins with the tokens that this package needs
+    (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the
+    texts, so that no word made of them is unknown.
+
+    Args:
+        texts: the texts.
+        vocab_file: where to write it, one token a line. It appears under this
+            name only when it is whole.
+        vocab_size: about how many tokens to learn; there are fewer when the
+            texts have fewer words.
+
+    Returns:
+        How many tokens it has.
+    """
+    dataset = tf.data.Dataset.from_tensor_slices(list(texts))
+    tokens = bert_vocab_from_dataset.bert_vocab_from_dataset(
+        dataset.batch(_BATCH_SIZE),
+        vocab_size=vocab_size,
+        reserved_tokens=list(tokenizers.WORDPIECE_RESERVED_TOKENS),
+        bert_tokenizer_params={"lower_case": True},
+        learn_params={},
+    )
+    temporary = f"{vocab_file}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(f"{token}\n" for token in tokens)
+    os.replace(temporary, vocab_file)
+    return len(tokens)

@@ -1,0 +1,288 @@
+"""Finding mentions of candidates in text by string matching; graph code.
+
+Source: paper, Appendix C (WikiHop): candidate answers are linked to their
+mentions, "where mentions are determined only by string matching".
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils.layout_units import cumulative
+
+# Takes the place of a word boundary while words are cut.
+_MARK = "\x1f"
+_WORD = r"[\p{L}\p{N}\p{M}_]+|[^\p{L}\p{N}\p{M}_\s\p{Z}]"
+_KEYS = 2**31 - 1
+# Lengths of runs of tokens, 1, 2, 4 and so on.
+_POWERS = 2 ** np.arange(62)
+
+
+def link_mentions(
+    keys: tf.RaggedTensor, candidates: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Says for every token which candidate it mentions; graph code.
+
+    A candidate is mentioned where its tokens stand in a row within one
+    segment. Where mentions overlap, each token belongs to the candidate of the
+    greatest index. A candidate without tokens is mentioned nowhere.
+
+    All beginnings of candidates are followed at once: in step k stand those
+    positions at which the first k tokens of some candidate begin. So the work
+    is bounded by the length of the text times that of the longest candidate,
+    however many candidates begin alike and however much mentions overlap.
+
+    Example: in the segments `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]`
+    and `[9, 8]` give `[1, 1, -1], [0]`.
+
+    Args:
+        keys: what tells tokens apart, not negative: ids or
+            `tokenize_with_keys`. <int32>[batch, ..., (segments), (tokens)]
+            with any number of dimensions.
+        candidates: keys of the candidates, <int32>[batch, (candidates),
+            (tokens)].
+
+    Returns:
+        For every token the index of the candidate in its record, or -1:
+        <int32> of the shape of `keys`.
+    """
+    keys = keys.with_row_splits_dtype(tf.int64)
+    candidates = candidates.with_row_splits_dtype(tf.int64)
+    # The record of each token, and the end of its segment.
+    rows = tf.range(keys.nrows())
+    inner = keys
+    while isinstance(inner, tf.RaggedTensor):
+        rows = tf.repeat(rows, inner.row_lengths())
+        splits = inner.row_splits
+        inner = inner.values
+    ends = tf.repeat(splits[1:], splits[1:] - splits[:-1])
+
+    lengths = candidates.values.row_lengths()
+    linked = _match(
+        text=tf.cast(inner, tf.int64),
+        rows=rows,
+        ends=ends,
+        tokens=tf.cast(candidates.flat_values, tf.int64),
+        starts=candidates.values.row_starts(),
+        lengths=lengths,
+        candidate_rows=candidates.value_rowids(),
+        indices=tf.range(tf.size(lengths, tf.int64))
+        - tf.gather(candidates.row_starts(), candidates.value_rowids()),
+    )
+    return keys.with_flat_values(linked)
+
+
+def _match(
+    text, rows, ends, tokens, starts, lengths, candidate_rows, indices
+) -> tf.Tensor:
+    """The loop of `link_mentions` on flat vectors, all int64."""
+    size = tf.size(text, tf.int64)
+    # What is longer than every segment is mentioned nowhere.
+    room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
+    longest = tf.minimum(tf.reduce_max(tf.concat([lengths, [0]], 0)), room)
+    # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
+    top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
+
+    # State: step, its level, candidates that are longer, the node of their
+    # first tokens, positions that still match one, their node, and what is
+    # linked. A node stands for all candidates of a record that begin alike; in
+    # step 0 it is the record. With the next key it makes the number
+    # `node * _KEYS + key`, and the place of that among all sorted ones is the
+    # next node.
+    #
+    # A mention of n tokens is not written token by token, but as the two runs
+    # of 2**level tokens, with 2**level <= n < 2**(level + 1), that cover it.
+    # Row `level` of what is linked says at which tokens such runs begin.
+    def step(k, level, candidate, candidate_node, position, node, linked):
+        longer = tf.where(tf.gather(lengths, candidate) > k)[:, 0]
+        candidate = tf.gather(candidate, longer)
+        key = tf.gather(tokens, tf.gather(starts, candidate) + k)
+        number = tf.gather(candidate_node, longer) * _KEYS + key
+        # [candidates left]
+        known = tf.sort(number)
+        candidate_node = tf.searchsorted(known, number, out_type=tf.int64)
+
+        inside = tf.where(position + k < tf.gather(ends, position))[:, 0]
+        position = tf.gather(position, inside)
+        number = tf.gather(node, inside) * _KEYS + tf.gather(text, position + k)
+        # A last one that equals nothing, for numbers beyond all others.
+        padded = tf.concat([known, [-1]], axis=0)
+        node = tf.searchsorted(known, number, out_type=tf.int64)
+        match = tf.where(tf.equal(tf.gather(padded, node), number))[:, 0]
+        # [positions left]
+        position = tf.gather(position, match)
+        node = tf.gather(node, match)
+
+        # The greatest candidate that ends at each node, and its mentions.
+        complete = tf.equal(tf.gather(lengths, candidate), k + 1)
+        best = tf.tensor_scatter_nd_max(
+            tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
+            candidate_node[:, tf.newaxis],
+            tf.where(complete, tf.gather(indices, candidate), -1),
+        )
+        found = tf.gather(best, node)
+        mention = tf.where(found >= 0)[:, 0]
+        first = tf.gather(position, mention) + level * size
+        second = first + k + 1 - tf.gather(_POWERS, level)
+        # [2 * mentions, 1]
+        runs = tf.concat([first, second], axis=0)[:, tf.newaxis]
+        value = tf.tile(tf.gather(found, mention), [2])
+        linked = tf.tensor_scatter_nd_max(
+            linked, runs, tf.cast(value, tf.int32)
+        )
+        level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
+        return k + 1, level, candidate, candidate_node, position, node, linked
+
+    def goes_on(k, level, candidate, candidate_node, position, node, linked):
+        del level, candidate, candidate_node, node, linked
+        return tf.logical_and(k < longest, tf.size(position) > 0)
+
+    zero = tf.constant(0, tf.int64)
+    scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
+    *_, linked = tf.while_loop(
+        goes_on,
+        step,
+        (
+            zero,
+            zero,
+            tf.range(tf.size(lengths, tf.int64)),
+            candidate_rows,
+            tf.range(size),
+            rows,
+            # [(top + 1) * tokens]
+            tf.fill([(top + 1) * size], -1),
+        ),
+        shape_invariants=(scalar,) * 2 + (vector,) * 5,
+    )
+
+    # A run is two runs of half the length, down to single tokens.
+    # [top + 1, tokens]
+    linked = tf.reshape(linked, tf.stack([top + 1, size]))
+
+    def halve(level, runs):
+        half = tf.gather(_POWERS, level - 1)
+        # [tokens]
+        second = tf.concat([tf.fill([half], -1), runs[: size - half]], axis=0)
+        runs = tf.maximum(tf.maximum(runs, second), linked[level - 1])
+        return level - 1, runs
+
+    _, linked = tf.while_loop(
+        lambda level, runs: level > 0,
+        halve,
+        (top, linked[top]),
+        shape_invariants=(scalar, vector),
+    )
+    return linked
+
+
+class Words(NamedTuple):
+    """Words of texts: runs of letters and digits, and single other characters.
+
+    Chinese characters stand alone, because no spaces separate words there.
+
+    Attributes:
+        keys: hashes of the lower-cased words, <int32>[n, (words)].
+        starts: where each begins, in bytes, <int32>[n, (words)].
+        ends: where each ends, exclusive, <int32>[n, (words)].
+    """
+
+    keys: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+
+def split_words(texts: tf.Tensor) -> Words:
+    """Cuts texts into words, with their places; graph code.
+
+    Example: `"Dr. Ünal"` has the words `dr`, `.` and `ünal`, with the starts
+    `0 2 4` and the ends `2 3 9`.
+
+    Args:
+        texts: <string>[n], UTF-8 (see `tokenizers.sanitize`).
+
+    Returns:
+        The words.
+    """
+    texts = tf.strings.regex_replace(texts, _MARK, " ")
+    # `\0` is several times as fast as a group.
+    marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
+    marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
+    # Words and what is between them: nothing is lost.
+    # [n, (pieces)]
+    pieces = tf.strings.split(marked, _MARK)
+    sizes = pieces.with_values(tf.strings.length(pieces.values))
+    ends = tf.cumsum(sizes.values)
+    before = tf.gather(cumulative(sizes.values), pieces.row_starts())
+    ends -= tf.cast(tf.gather(before, pieces.value_rowids()), tf.int32)
+    is_word = pieces.with_values(
+        tf.logical_not(
+            tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
+        )
+    )
+    # [n, (words)]
+    words = tf.ragged.boolean_mask(pieces, is_word)
+    ends = tf.boolean_mask(ends, is_word.values)
+    lower = tf.strings.lower(words.values, encoding="utf-8")
+    keys = tf.strings.to_hash_bucket_fast(lower, _KEYS)
+    return Words(
+        keys=words.with_values(tf.cast(keys, tf.int32)),
+        starts=words.with_values(ends - tf.strings.length(words.values)),
+        ends=words.with_values(ends),
+    )
+
+
+def link_word_mentions(
+    texts: tf.RaggedTensor,
+    token_ends: tf.RaggedTensor,
+    candidates: tf.RaggedTensor,
+) -> tf.RaggedTensor:
+    """As `link_mentions`, but compares words, whatever their case.
+
+    For tokenizers that keep the case or cut a word by what stands before it,
+    such as SentencePiece. A token belongs to the word in which it ends.
+
+    Example: in "in New York" with the tokens `_in _New _York`, which end at
+    the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
+
+    Args:
+        texts: the segments, <string>[batch, ..., (segments)], UTF-8.
+        token_ends: where each token ends in its segment, in bytes, exclusive.
+            <int32>[batch, ..., (segments), (tokens)].
+        candidates: <string>[batch, (candidates)], UTF-8.
+
+    Returns:
+        For every token the index of the candidate in its record, or -1:
+        <int32> of the shape of `token_ends`.
+    """
+    words = split_words(texts.flat_values)
+    linked = link_mentions(
+        texts.with_flat_values(words.keys),
+        candidates.with_flat_values(split_words(candidates.flat_values).keys),
+    )
+    # [segments, (words)]
+    linked = words.keys.with_values(linked.flat_values)
+    # [segments, (tokens)]
+    ends = token_ends
+    while ends.ragged_rank > 1:
+        ends = ends.values
+    # Bytes are counted through all segments, so that one search does.
+    sizes = tf.strings.length(texts.flat_values)
+    base = cumulative(sizes + 1)[:-1]
+
+    def place(values, offsets):
+        """Places in bytes counted through all segments."""
+        shift = tf.gather(base, offsets.value_rowids())
+        return tf.cast(values, tf.int64) + shift
+
+    last = place(ends.values - 1, ends)
+    word_starts = place(words.starts.values, words.starts)
+    word = tf.searchsorted(word_starts, last, side="right") - 1
+    padded_ends = tf.concat(
+        [[-1], place(words.ends.values, words.ends)], axis=0
+    )
+    padded_links = tf.concat([[-1], linked.values], axis=0)
+    inside = last < tf.gather(padded_ends, word + 1)
+    return token_ends.with_flat_values(
+        tf.where(inside, tf.gather(padded_links, word + 1), -1)
+    )

@@ -1,0 +1,95 @@
+"""Tests of `sentences`."""
+
+import json
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import sentences
+from etcmodel.testing import real_data_path
+
+
+def split(text):
+    return [x.decode() for x in sentences.split_sentences([text]).to_list()[0]]
+
+
+class SentencesTest(tf.test.TestCase, parameterized.TestCase):
+    # The texts with "|" where a sentence ends.
+    @parameterized.parameters(
+        "Mr. Bo ran 3.5 km.| He won!",
+        "He asked: why?| Nobody knew…| Then it ended!",
+        "J. R. R. Tolkien wrote it.| S. P. Y. Reddy (born 1950) did not.",
+        "The U.S. Army came.| In the U.S. Smith works.",
+        "He lives in the U.S.| The army left at 5 p.m.| It rained.",
+        "He left at 5 p.m. yesterday, i.e. Sunday, with Dr. Who vs. St. John.",
+        "See No. 5.| Nos. 7 and 8, Vol. 3, p. 12, of Jan. 5, 1990.| Fine.",
+        "Wang Mang (c. 45 BC) ruled.| Vitamin C.| It helps.",
+        "Apple Inc. announced it.| It was Apple Inc.| The end.",
+        '"Stop!" he said.| "Go."| She went (home.)| Then 2004 came.',
+        "10,625 athletes competed.| 2004 marked the return.",
+        "born in 1969 .| he won .| the end ?| yes",
+        "这是。|那是！|对吗？|是",
+        "A title\n\n|two\nlines\n \n|three",
+        "What?!| Wait...| Go. home",
+        "It was World War I.| The war ended.",
+        "«Non.»| «Oui.»| Élan began.",
+        "no end",
+        "ends with a mark.",
+    )
+    def test_splits(self, text):
+        expected = [part.strip() for part in text.split("|")]
+        self.assertEqual(split(text.replace("|", "")), expected)
+
+    @parameterized.parameters("", " \n\t ", "\x1e")
+    def test_no_sentences(self, text):
+        self.assertEqual(split(text), [])
+
+    def test_any_shape(self):
+        texts = tf.ragged.constant([["A b. C d.", ""], [], ["E."]])
+        expected = [[[b"A b.", b"C d."], []], [], [[b"E."]]]
+        self.assertEqual(sentences.split_sentences(texts).to_list(), expected)
+        dense = sentences.split_sentences([["A b. C d.", ""], ["", "E."]])
+        self.assertEqual(
+            dense.to_list(), [[[b"A b.", b"C d."], []], [[], [b"E."]]]
+        )
+        self.assertAllEqual(
+            sentences.split_sentences("A b. C d."), ["A b.", "C d."]
+        )
+
+    def test_graph_uses_few_ops(self):
+        function = tf.function(sentences.split_sentences)
+        graph = function.get_concrete_function(
+            tf.TensorSpec([None], tf.string)
+        ).graph
+        text_ops = {
+            op.type
+            for op in graph.get_operations()
+            if "tring" in op.type or "Regex" in op.type
+        }
+        self.assertContainsSubset(
+            text_ops,
+            {"StaticRegexReplace", "StringSplitV2", "StringStrip"},
+        )
+
+    @parameterized.parameters("a", "A. ", "x y ", "\n\n", '"', "Mr. ", "1.")
+    def test_400000_characters(self, unit):
+        text = (unit * 400_000)[:400_000]
+        parts = split(text)
+        self.assertEqual("".join("".join(parts).split()), "".join(text.split()))
+
+    def test_real_text_loses_nothing_but_white_space(self):
+        with open(real_data_path("wikihop/train_22.json")) as file:
+            texts = [x for r in json.load(file) for x in r["supports"]]
+        with open(real_data_path("wikitext/wiki.valid.raw")) as file:
+            texts.append(file.read()[:400_000])
+        pieces = sentences.split_sentences(texts).to_list()
+        for text, parts in zip(texts, pieces, strict=True):
+            joined = b"".join(parts).decode()
+            self.assertEqual("".join(joined.split()), "".join(text.split()))
+        # 354 short texts of 4.1 sentences, by the count of a simple rule.
+        number = sum(len(parts) for parts in pieces[:-1])
+        self.assertBetween(number / (len(texts) - 1), 3, 5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

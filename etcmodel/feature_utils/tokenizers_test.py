@@ -1,0 +1,437 @@
+"""Tests of `tokenizers`."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from benchmarks import wikihop_python_reference
+from etcmodel.feature_utils import tokenizers
+from etcmodel.testing import real_data_path
+
+# A small vocabulary; "unaffable" is the example of BERT's own code.
+VOCAB = [
+    *tokenizers.WORDPIECE_RESERVED_TOKENS,
+    *["un", "##aff", "##able", "runn", "##ing", "star", "trek", ",", "."],
+    *["[", "]", "cl", "##s", "中", "e", "high", "##er"],
+]
+
+# Run in a process of its own: no package code, and the loader of servers.
+_LOAD = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+with tf.compat.v1.Session(graph=tf.Graph()) as session:
+    meta = tf.compat.v1.saved_model.loader.load(
+        session, ["serve"], sys.argv[1])
+    signature = meta.signature_def["serving_default"]
+    out = session.run(
+        {k: v.name for k, v in signature.outputs.items()},
+        {signature.inputs["texts"].name: sys.argv[2:]})
+assert "etcmodel" not in sys.modules
+print("IDS", out["ids"].tolist())
+print("STARTS", out["starts"].tolist())
+"""
+
+
+class _Exported(tf.Module):
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+    def serve(self, texts):
+        ids, starts, _ = self.tokenizer.tokenize_with_offsets(texts)
+        same_ids, keys = self.tokenizer.tokenize_with_keys(texts)
+        return {
+            "ids": ids.to_tensor(),
+            "starts": starts.to_tensor(),
+            "tokens": self.tokenizer.id_to_token(same_ids.to_tensor()),
+            "keys": keys.to_tensor(),
+        }
+
+
+class _TestCase(tf.test.TestCase, parameterized.TestCase):
+    def _folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+
+class TokenizersTest(_TestCase):
+    def _file(self, content, name="vocab.txt"):
+        path = os.path.join(self._folder(), name)
+        with open(path, "wb") as file:
+            file.write(content)
+        return path
+
+    def _tokenizer(self, **kwargs):
+        path = self._file("\n".join(VOCAB).encode() + b"\n")
+        return tokenizers.WordpieceTokenizer(path, **kwargs)
+
+    def _tokens(self, tokenizer, text):
+        ids = tokenizer.tokenize([text])[0]
+        return [x.decode() for x in tokenizer.id_to_token(ids).numpy()]
+
+    @parameterized.parameters(
+        ("UNaffable  running,\n", ["un", "##aff", "##able"], "runn ##ing ,"),
+        ("[CLS]", ["[", "cl", "##s", "]"], ""),
+        ("é中É", ["e", "中", "e"], ""),
+        ("", [], ""),
+        (" \t", [], ""),
+        ("star wars.", ["star", "[UNK]", "."], ""),
+        # A word of which a part is unknown is unknown.
+        ("starx", ["[UNK]"], ""),
+        ("un" + "x" * 300, ["[UNK]"], ""),
+        ("star\x00 trek\x07", ["star", "trek"], ""),
+        (b"star \xff trek \xe4\xb8", ["star", "trek"], ""),
+    )
+    def test_wordpiece(self, text, expected, more):
+        tokens = self._tokens(self._tokenizer(), text)
+        self.assertEqual(tokens, expected + more.split())
+
+    def test_cased(self):
+        tokenizer = self._tokenizer(lower_case=False)
+        self.assertFalse(tokenizer.lower_case)
+        self.assertEqual(
+            self._tokens(tokenizer, "star Star"), ["star", "[UNK]"]
+        )
+
+    def test_any_shape(self):
+        tokenizer = self._tokenizer()
+        star, trek = VOCAB.index("star"), VOCAB.index("trek")
+        self.assertAllEqual(tokenizer.tokenize("star trek"), [star, trek])
+        self.assertAllEqual(
+            tokenizer.tokenize([["star", ""], ["trek star", "trek"]]),
+            tf.ragged.constant([[[star], []], [[trek, star], [trek]]]),
+        )
+        ragged = tf.ragged.constant([[["star"], []], [[], ["", "trek"]]])
+        ids, keys = tokenizer.tokenize_with_keys(ragged)
+        self.assertEqual(ids.to_list(), [[[[star]], []], [[], [[], [trek]]]])
+        self.assertAllEqual(ids, keys)
+        self.assertEqual(ids.dtype, tf.int32)
+        none = tokenizer.tokenize(tf.ragged.constant([[], []], dtype=tf.string))
+        self.assertEqual(none.to_list(), [[], []])
+
+    def test_offsets_are_those_of_the_original(self):
+        text = "Unaffable é中 HIGHER."
+        ids, starts, ends = self._tokenizer().tokenize_with_offsets([text])
+        raw = text.encode()
+        parts = [
+            raw[start:end].decode()
+            for start, end in zip(
+                starts[0].numpy(), ends[0].numpy(), strict=True
+            )
+        ]
+        self.assertEqual(
+            parts, ["Un", "aff", "able", "é", "中", "HIGH", "ER", "."]
+        )
+        self.assertAllEqual(starts[0][:5], [0, 2, 5, 10, 12])
+        self.assertEqual(starts.dtype, tf.int32)
+        self.assertLen(ids[0], 8)
+
+    def test_offsets_of_characters_that_become_several_tokens(self):
+        """No token is without text: each has the whole character."""
+        raw = "ﬃ ½e\u0301 ŀ.".encode()
+        vocab = [*VOCAB, "ff", "##i", "##⁄", "1", "##2", "##e", "l", "·"]
+        path = self._file("\n".join(vocab).encode())
+        tokenizer = tokenizers.WordpieceTokenizer(path)
+        ids, starts, ends = tokenizer.tokenize_with_offsets([raw, "", "½"])
+        parts = [
+            raw[start:end].decode()
+            for start, end in zip(
+                starts[0].numpy(), ends[0].numpy(), strict=True
+            )
+        ]
+        self.assertEqual(
+            [vocab[i] for i in ids[0].numpy()],
+            ["ff", "##i", "1", "##⁄", "##2", "##e", "l", "·", "."],
+        )
+        self.assertEqual(
+            parts, ["ﬃ", "ﬃ", "½", "½", "½", "e\u0301", "ŀ", "ŀ", "."]
+        )
+        self.assertAllEqual(starts[2], [0, 0, 0])
+        self.assertAllEqual(ends[2], [2, 2, 2])
+
+    def test_keys_of_many_unknown_words_in_one_text(self):
+        """The work does not grow with text times unknown words."""
+        words = [f"x{i % 50_000}" for i in range(100_000)]
+        keys = self._tokenizer().tokenize_with_keys([" ".join(words)])[1]
+        keys = keys.flat_values.numpy()
+        self.assertAllEqual(keys[:50_000], keys[50_000:])
+        self.assertLen(set(keys), 50_000)
+        self.assertAllGreaterEqual(keys, len(VOCAB))
+
+    def test_keys_of_long_unknown_words(self):
+        texts = ["x" * 1000 + "y", "y" + "x" * 1000, "x" * 1001, "x" * 1000]
+        texts += [texts[0], "", "star"]
+        keys = self._tokenizer().tokenize_with_keys(texts)[1].to_list()
+        self.assertEqual(keys[0], keys[4])
+        self.assertLen({key for (key,) in keys[:4]}, 4)
+        self.assertEqual(keys[5:], [[], [VOCAB.index("star")]])
+
+    def test_keys_tell_unknown_words_apart(self):
+        tokenizer = self._tokenizer()
+        ids, keys = tokenizer.tokenize_with_keys(["foo bar Foo star", "bar"])
+        unknown = VOCAB.index("[UNK]")
+        self.assertAllEqual(
+            ids.flat_values, [unknown] * 3 + [VOCAB.index("star"), unknown]
+        )
+        foo, bar, foo_again, star, bar_again = keys.flat_values.numpy()
+        self.assertEqual((foo, bar), (foo_again, bar_again))
+        self.assertNotEqual(foo, bar)
+        self.assertEqual(star, VOCAB.index("star"))
+        self.assertAllGreaterEqual([foo, bar], len(VOCAB))
+
+    def test_special_ids(self):
+        tokenizer = self._tokenizer()
+        self.assertEqual(tokenizer.vocab_size, len(VOCAB))
+        self.assertEqual(
+            {k: VOCAB[v] for k, v in tokenizer.special_ids.items()},
+            tokenizers.WORDPIECE_SPECIAL_TOKENS,
+        )
+        self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
+
+    def test_duplicates_keep_the_first_id(self):
+        path = self._file("\n".join([*VOCAB, "star", "new"]).encode())
+        tokenizer = tokenizers.make_tokenizer(path)
+        self.assertAllEqual(
+            tokenizer.tokenize("star new"), [VOCAB.index("star"), len(VOCAB)]
+        )
+
+    @parameterized.named_parameters(
+        ("empty", b"", "is empty"),
+        ("binary", b"[PAD]\n\x00\x01", "binary"),
+        ("not_utf8", b"[PAD]\n\xff\xfe", "not UTF-8 text"),
+        ("blank_line", b"[PAD]\n\n[UNK]\n", "Line 2 .* blank"),
+        ("other_text", b"some text\nof two lines\n", "lacks .*'\\[CLS\\]'"),
+        (
+            "no_unknown",
+            "\n".join(t for t in VOCAB if t != "[UNK]").encode(),
+            r"lacks \['\[UNK\]'\]",
+        ),
+        (
+            "padding_not_first",
+            "\n".join(["a", *VOCAB]).encode(),
+            r"first token .* 'a'.*'\[PAD\]'",
+        ),
+    )
+    def test_wrong_vocabularies(self, content, message):
+        path = self._file(content)
+        with self.assertRaisesRegex(ValueError, message) as caught:
+            tokenizers.WordpieceTokenizer(path)
+        self.assertIn(path, str(caught.exception))
+
+    @parameterized.parameters(
+        tokenizers.WordpieceTokenizer,
+        tokenizers.SentencepieceTokenizer,
+        tokenizers.make_tokenizer,
+    )
+    def test_files_that_cannot_be_read(self, make):
+        folder = self._folder()
+        missing = os.path.join(folder, "missing.txt")
+        with self.assertRaisesRegex(FileNotFoundError, missing):
+            make(missing)
+        with self.assertRaisesRegex(ValueError, f"{folder} is a folder"):
+            make(folder)
+
+    def test_wrong_sentencepiece_models(self):
+        for make in (
+            tokenizers.SentencepieceTokenizer,
+            tokenizers.make_tokenizer,
+        ):
+            path = self._file(b"\x00\xffgarbage")
+            with self.assertRaisesRegex(
+                ValueError, f"{path} is no SentencePiece model"
+            ):
+                make(path)
+        with self.assertRaisesRegex(ValueError, "is no SentencePiece model"):
+            tokenizers.SentencepieceTokenizer(self._file(b"[PAD]\n[UNK]\n"))
+
+    def test_sanitize(self):
+        self.assertAllEqual(
+            tokenizers.sanitize([b"caf\xe9 a\x00b\x1f", "ü\t\n".encode()]),
+            [b"caf\xef\xbf\xbd a b ", "ü\t\n".encode()],
+        )
+
+    def _load_elsewhere(self, tokenizer, *texts):
+        """Exports, and tokenizes in a process without the package."""
+        module = _Exported(tokenizer)
+        path = os.path.join(self._folder(), "model")
+        tf.saved_model.save(
+            module, path, signatures={"serving_default": module.serve}
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", _LOAD, path, *texts],
+            capture_output=True,
+            text=True,
+            cwd=path,
+            env={**os.environ, "PYTHONPATH": ""},
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = dict(
+            line.split(" ", 1)
+            for line in done.stdout.splitlines()
+            if line.startswith(("IDS", "STARTS"))
+        )
+        return json.loads(lines["IDS"]), json.loads(lines["STARTS"])
+
+    def test_wordpiece_served(self):
+        tokenizer = self._tokenizer()
+        ids, starts = self._load_elsewhere(tokenizer, "é Star wars", "trek")
+        names = ["e", "star", "[UNK]", "trek", "[PAD]"]
+        e, star, unknown, trek, pad = (VOCAB.index(name) for name in names)
+        self.assertEqual(ids, [[e, star, unknown], [trek, pad, pad]])
+        self.assertEqual(starts, [[0, 3, 8], [0, 0, 0]])
+
+    def test_few_ops(self):
+        """Of tensorflow-text only what servers commonly have."""
+        module = _Exported(self._tokenizer())
+        graph = module.serve.get_concrete_function().graph
+        ops = {op.type for op in graph.get_operations()}
+        for function in graph.as_graph_def().library.function:
+            ops |= {node.op for node in function.node_def}
+        self.assertIn("FastBertNormalize", ops)
+        self.assertIn("FastWordpieceTokenizeWithOffsets", ops)
+        self.assertNoCommonElements(
+            ops, {"PyFunc", "EagerPyFunc", "RegexSplitWithOffsets"}
+        )
+
+
+class RealVocabularyTest(_TestCase):
+    def test_wordpiece_against_python(self):
+        """BERT's rules in plain Python give the same on real text."""
+        vocab = real_data_path("vocab/bert_uncased_vocab.txt")
+        with open(real_data_path("wikihop/train_22.json")) as file:
+            texts = [x for r in json.load(file) for x in r["supports"]]
+        with open(real_data_path("wikitext/wiki.valid.raw")) as file:
+            texts += file.read().split("\n")[:1500]
+        tokenizer = tokenizers.make_tokenizer(vocab)
+        self.assertEqual(tokenizer.kind, "wordpiece")
+        self.assertEqual(
+            tokenizer.special_ids,
+            {
+                "cls": 101,
+                "sentence": 1,
+                "cpc_mask": 2,
+                "question": 3,
+                "candidate": 4,
+                "paragraph": 5,
+            },
+        )
+        python = wikihop_python_reference.BertTokenizer(
+            tokenizers.load_vocab(vocab)
+        )
+        # The known difference: characters with a compatibility spelling.
+        same = [
+            text
+            for text in texts
+            if unicodedata.normalize("NFKD", text.replace("\xa0", " "))
+            == unicodedata.normalize("NFD", text.replace("\xa0", " "))
+            and "ß" not in text
+        ]
+        self.assertGreater(len(same), 0.97 * len(texts))
+        for text, ids in zip(
+            same, tokenizer.tokenize(same).to_list(), strict=True
+        ):
+            self.assertEqual(ids, python(text), text)
+
+    def test_offsets_of_real_text(self):
+        vocab = real_data_path("vocab/bert_uncased_vocab.txt")
+        with open(real_data_path("wikitext/wiki.valid.raw")) as file:
+            texts = [x for x in file.read().split("\n")[:400] if x.strip()]
+        tokenizer = tokenizers.make_tokenizer(vocab)
+        ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
+        self.assertAllEqual(ids, tokenizer.tokenize(texts))
+        tokens = tokenizer.id_to_token(ids.flat_values).numpy()
+        rows = ids.value_rowids().numpy()
+        offsets = zip(
+            starts.flat_values.numpy(), ends.flat_values.numpy(), strict=True
+        )
+        raw = [text.encode() for text in texts]
+        for token, row, (start, end) in zip(tokens, rows, offsets, strict=True):
+            part = raw[row][start:end].decode().lower()
+            part = unicodedata.normalize("NFKD", part)
+            part = "".join(x for x in part if unicodedata.category(x) != "Mn")
+            if token != b"[UNK]":
+                self.assertEqual(part, token.decode().removeprefix("##"))
+
+    def test_sentencepiece(self):
+        path = real_data_path("vocab/gpt2.model")
+        tokenizer = tokenizers.make_tokenizer(path)
+        self.assertEqual(tokenizer.kind, "sentencepiece")
+        self.assertEqual(
+            tokenizer.special_ids,
+            {
+                "cls": 40,
+                "sentence": 1,
+                "cpc_mask": 2,
+                "question": 41,
+                "candidate": 42,
+                "paragraph": 43,
+            },
+        )
+        self.assertEqual(tokenizer.vocab_size, 50358)
+        text = "Hello  World, the end. café"
+        ids, starts, ends = tokenizer.tokenize_with_offsets([text])
+        pieces = [x.decode() for x in tokenizer.id_to_token(ids)[0].numpy()]
+        self.assertEqual(
+            pieces,
+            ["▁Hello", "▁World", ",", "▁the", "▁end", ".", "▁caf", "é"],
+        )
+        raw = text.encode()
+        self.assertEqual((starts.dtype, ends.dtype), (tf.int32, tf.int32))
+        self.assertEqual(
+            [
+                raw[start:end].decode().strip()
+                for start, end in zip(
+                    starts[0].numpy(), ends[0].numpy(), strict=True
+                )
+            ],
+            [piece.replace("▁", "") for piece in pieces],
+        )
+        # What no piece covers is told apart by its key alone.
+        ids, keys = tokenizer.tokenize_with_keys(["ཀ ཁ ཀ"])
+        unknown = ids[0].numpy() == tokenizer.unknown_id
+        first, second, third = keys[0].numpy()[unknown]
+        self.assertEqual(first, third)
+        self.assertNotEqual(first, second)
+        self.assertLen(tokenizer.tokenize([b"a\xff\x00b", ""]).to_list()[1], 0)
+
+        damaged = os.path.join(self._folder(), "damaged.model")
+        with open(path, "rb") as file, open(damaged, "wb") as out:
+            out.write(file.read()[:5000])
+        with self.assertRaisesRegex(ValueError, damaged):
+            tokenizers.make_tokenizer(damaged)
+        with self.assertRaisesRegex(ValueError, f"{path}.*WordPiece"):
+            tokenizers.WordpieceTokenizer(path)
+
+    def test_sentencepiece_served(self):
+        tokenizer = tokenizers.make_tokenizer(
+            real_data_path("vocab/gpt2.model")
+        )
+        module = _Exported(tokenizer)
+        path = os.path.join(self._folder(), "model")
+        tf.saved_model.save(
+            module, path, signatures={"serving_default": module.serve}
+        )
+        graph = tf.Graph()
+        with tf.compat.v1.Session(graph=graph) as session:
+            meta = tf.compat.v1.saved_model.loader.load(
+                session, ["serve"], path
+            )
+            signature = meta.signature_def["serving_default"]
+            ids = session.run(
+                signature.outputs["ids"].name,
+                {signature.inputs["texts"].name: ["Hello World"]},
+            )
+        self.assertAllEqual(ids, [[18536, 2260]])
+
+
+if __name__ == "__main__":
+    tf.test.main()

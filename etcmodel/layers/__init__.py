@@ -1,0 +1,29 @@
+"""Keras layers of the ETC encoder; they need TensorFlow alone."""
+
+from etcmodel.layers.attention import ProjectAttentionHeads
+from etcmodel.layers.attention import QkvRelativeAttention
+from etcmodel.layers.attention import RelativeAttention
+from etcmodel.layers.dropout import RecomputingDropout
+from etcmodel.layers.embedding import EmbeddingLookup
+from etcmodel.layers.fused_attention import FusedGlobalLocalAttention
+from etcmodel.layers.helpers import DenseLayers
+from etcmodel.layers.helpers import TrackedLambda
+from etcmodel.layers.local_attention import QkvRelativeLocalAttention
+from etcmodel.layers.relative_transformer import RelativeTransformerLayers
+from etcmodel.layers.transformer import GlobalLocalTransformerLayers
+from etcmodel.layers.wrappers import ResidualBlock
+
+__all__ = [
+    "DenseLayers",
+    "EmbeddingLookup",
+    "FusedGlobalLocalAttention",
+    "GlobalLocalTransformerLayers",
+    "ProjectAttentionHeads",
+    "QkvRelativeAttention",
+    "QkvRelativeLocalAttention",
+    "RecomputingDropout",
+    "RelativeAttention",
+    "RelativeTransformerLayers",
+    "ResidualBlock",
+    "TrackedLambda",
+]

@@ -1,0 +1,125 @@
+"""Embedding lookup, with factorised tables and masks."""
+
+import inspect
+import math
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class EmbeddingLookup(tf.keras.layers.Layer):
+    """Looks ids up in a table, and projects the result if asked to.
+
+    Args:
+        vocab_size: number of ids.
+        embedding_size: width of the table.
+        projection_size: width of the output, when it is to be another one than
+            that of the table (the factorised embeddings of ALBERT); 0 for no
+            projection.
+        initializer_range: standard deviation of the table's truncated normal
+            initializer.
+        use_one_hot_lookup: multiply with one-hot vectors rather than gather;
+            faster on TPUs for small tables. Ids out of range then give zeros.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: a size is below 1 (`projection_size`: below 0).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        projection_size: int = 0,
+        initializer_range: float = 0.02,
+        use_one_hot_lookup: bool = False,
+        name: str = "embedding_lookup",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if min(vocab_size, embedding_size) < 1 or projection_size < 0:
+            raise ValueError(
+                f"{name}: vocab_size ({vocab_size}) and embedding_size "
+                f"({embedding_size}) must be at least 1, projection_size "
+                f"({projection_size}) at least 0"
+            )
+        self.vocab_size = vocab_size
+        self.embedding_size = embedding_size
+        self.projection_size = projection_size
+        self.initializer_range = initializer_range
+        self.use_one_hot_lookup = use_one_hot_lookup
+        self.embedding_table = None
+        self.projection = None
+        if projection_size and projection_size != embedding_size:
+            self.projection = tf.keras.layers.Dense(
+                projection_size,
+                kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=1.0 / math.sqrt(embedding_size)
+                ),
+                dtype=self.dtype_policy,
+                name="projection",
+            )
+
+    def build(self, input_shape):
+        """Makes the table and builds the projection."""
+        # A table that is cast before every lookup costs more than the lookup.
+        # (Keras 2 casts what is looked up only.)
+        options = {}
+        if "autocast" in inspect.signature(self.add_weight).parameters:
+            options["autocast"] = False
+        self.embedding_table = self.add_weight(
+            name="embedding_table",
+            shape=(self.vocab_size, self.embedding_size),
+            initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=self.initializer_range
+            ),
+            trainable=True,
+            **options,
+        )
+        if self.projection is not None:
+            self.projection.build((None, None, self.embedding_size))
+        super().build(input_shape)
+
+    def call(self, input_ids, input_mask=None):
+        """Looks ids up.
+
+        Args:
+            input_ids: `<int>[...]`.
+            input_mask: `<int>[...]`, 0 where the id does not matter (it may be
+                out of range) and the result is to be zeros, else 1.
+
+        Returns:
+            `<float>[..., embedding_size or projection_size]`.
+        """
+        input_ids = tf.cast(input_ids, tf.int32)
+        if input_mask is not None:
+            input_ids *= tf.cast(input_mask, tf.int32)
+        # [..., embedding_size]
+        if self.use_one_hot_lookup:
+            output = tensor_utils.gather_by_one_hot(
+                tf.cast(self.embedding_table, self.compute_dtype), input_ids
+            )
+        else:
+            output = tf.cast(
+                tf.gather(self.embedding_table, input_ids), self.compute_dtype
+            )
+        if self.projection is not None:
+            # [..., projection_size]
+            output = self.projection(output)
+        if input_mask is not None:
+            output *= tf.cast(input_mask, output.dtype)[..., tf.newaxis]
+        return output
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "embedding_size": self.embedding_size,
+            "projection_size": self.projection_size,
+            "initializer_range": self.initializer_range,
+            "use_one_hot_lookup": self.use_one_hot_lookup,
+        }

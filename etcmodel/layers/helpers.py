@@ -1,0 +1,199 @@
+"""Small layers: a stack of dense layers, and a function as a layer."""
+
+import inspect
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.layers import initializers
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class DenseLayers(tf.keras.layers.Layer):
+    """Dense layers one after another, without activation after the last.
+
+    Args:
+        hidden_sizes: output size of each layer.
+        activation: function between the layers, or its Keras name (in which
+            "gelu" is the exact form; `etcmodel.tensor_utils.gelu` is the form
+            of BERT and ETC).
+        use_bias: whether the layers have biases.
+        kernel_initializer: initializer of the kernels; None for Keras's
+            default.
+        bias_initializer: initializer of the biases.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no size, or one is below 1.
+    """
+
+    def __init__(
+        self,
+        hidden_sizes: Sequence[int],
+        activation=None,
+        use_bias: bool = True,
+        kernel_initializer=None,
+        bias_initializer="zeros",
+        name: str = "dense_layers",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        hidden_sizes = list(hidden_sizes)
+        if not hidden_sizes or min(hidden_sizes) < 1:
+            raise ValueError(
+                f"{name}: hidden_sizes needs at least one size, and all must "
+                f"be at least 1, but it is {hidden_sizes}"
+            )
+        self.hidden_sizes = hidden_sizes
+        self.activation = tf.keras.activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
+        self.bias_initializer = tf.keras.initializers.get(bias_initializer)
+        last = len(hidden_sizes) - 1
+        self.layers = [
+            tf.keras.layers.Dense(
+                size,
+                activation=self.activation if i < last else None,
+                use_bias=use_bias,
+                kernel_initializer=initializers.clone_kernel(
+                    self.kernel_initializer
+                ),
+                bias_initializer=initializers.clone(self.bias_initializer),
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
+            for i, size in enumerate(hidden_sizes)
+        ]
+
+    def build(self, input_shape):
+        """Builds all layers from the last axis of `input_shape`."""
+        size = input_shape[-1]
+        for layer, hidden_size in zip(
+            self.layers, self.hidden_sizes, strict=True
+        ):
+            layer.build((None, None, size))
+            size = hidden_size
+        super().build(input_shape)
+
+    def call(self, inputs):
+        """Applies the layers.
+
+        Args:
+            inputs: `<float>[..., size]`.
+
+        Returns:
+            `<float>[..., hidden_sizes[-1]]`.
+        """
+        output = inputs
+        for layer in self.layers:
+            output = layer(output)
+        return output
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_sizes": self.hidden_sizes,
+            "activation": tf.keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": initializers.serialize(self.bias_initializer),
+        }
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class TrackedLambda(tf.keras.layers.Layer):
+    """A function as a layer, with the variables and layers it uses.
+
+    Args:
+        function: what the layer does. It may have a `training` argument.
+        dependencies: the variables and layers that `function` uses; their
+            weights become those of this layer.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        TypeError: `function` is not callable, or a dependency is a
+            `tf.Variable` and this Keras (Keras 3) cannot track those.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        dependencies: Sequence = (),
+        name: str = "tracked_lambda",
+        **kwargs,
+    ):
+        if isinstance(function, dict):
+            function = tf.keras.utils.deserialize_keras_object(function)
+        if not callable(function):
+            raise TypeError(
+                f"{name}: function must be callable, but is "
+                f"{type(function).__name__}"
+            )
+        # Keras reads the signature of `call` in its constructor.
+        object.__setattr__(self, "call", function)
+        super().__init__(name=name, **kwargs)
+        self.function = function
+        self.dependencies = list(dependencies)
+        for dependency in self.dependencies:
+            if isinstance(dependency, tf.Variable) and not any(
+                weight is dependency for weight in self.weights
+            ):
+                raise TypeError(
+                    f"{name}: Keras 3 does not track a `tf.Variable` "
+                    f"({dependency.name}), which would never be trained or "
+                    "saved. Make the variable with the `add_weight` of a layer "
+                    "and give that layer, or run with TF_USE_LEGACY_KERAS=1"
+                )
+
+    def build(self, input_shape):
+        """Makes nothing: the dependencies have been made elsewhere."""
+        super().build(input_shape)
+
+    def get_config(self):
+        """Returns the constructor's arguments.
+
+        Raises:
+            NotImplementedError: the function is not registered with
+                `register_keras_serializable`, or there are dependencies, which
+                cannot be told apart from other layers after saving.
+        """
+        registered_name = tf.keras.utils.get_registered_name(self.function)
+        registered = tf.keras.utils.get_registered_object(registered_name)
+        if registered is not self.function or self.dependencies:
+            raise NotImplementedError(
+                f"{self.name}: only a TrackedLambda without dependencies, of a "
+                "function registered with `tf.keras.utils."
+                "register_keras_serializable`, has a config. Write a subclass "
+                "of `tf.keras.layers.Layer` instead, or save weights only."
+            )
+        return {
+            **super().get_config(),
+            "function": tf.keras.utils.serialize_keras_object(self.function),
+        }
+
+
+def build_once(layer, input_shape):
+    """Builds a layer, unless that is done already or is for its first call.
+
+    Args:
+        layer: a layer, which may be shared and so be built already. One whose
+            `build` wants the shapes of several inputs (as Keras 3's
+            `MultiHeadAttention` does) is left to build itself when called.
+        input_shape: shape of its first input.
+    """
+    if layer.built:
+        return
+    required = [
+        parameter
+        for parameter in inspect.signature(layer.build).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if len(required) <= 1:
+        layer.build(input_shape)

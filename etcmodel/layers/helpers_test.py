@@ -1,0 +1,138 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import tensor_utils
+from etcmodel.layers import helpers
+
+
+@tf.keras.utils.register_keras_serializable(package="helpers_test")
+def _double(x):
+    return 2 * x
+
+
+class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ([2], [[-1.0, -1.0], [1.5, 1.5]]), ([3, 1], [[0.0], [4.5]])
+    )
+    def test_activation_between_layers_only(self, sizes, expected):
+        layer = helpers.DenseLayers(
+            sizes, activation="relu", kernel_initializer="ones"
+        )
+        inputs = tf.constant([[0.5, -1.5], [1.0, 0.5]])
+        self.assertAllClose(expected, layer(inputs))
+
+    def test_names_and_weights(self):
+        layer = helpers.DenseLayers([5, 3], bias_initializer="ones")
+        layer.build((None, 2))
+        self.assertEqual(["layer_0", "layer_1"], [x.name for x in layer.layers])
+        shapes = [w.shape for w in layer.get_weights()]
+        self.assertEqual([(2, 5), (5,), (5, 3), (3,)], shapes)
+        self.assertAllEqual(np.ones(5), layer.get_weights()[1])
+        no_bias = helpers.DenseLayers([5, 3], use_bias=False)
+        no_bias.build((None, 2))
+        self.assertLen(no_bias.get_weights(), 2)
+
+    def test_kernels_differ(self):
+        layer = helpers.DenseLayers(
+            [4, 4],
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(),
+        )
+        layer.build((None, 4))
+        first, _, second, _ = layer.get_weights()
+        self.assertNotAllClose(first, second)
+
+    def test_errors(self):
+        for sizes in ([0], [3, -1], []):
+            with self.assertRaisesRegex(ValueError, "hidden_sizes"):
+                helpers.DenseLayers(sizes)
+
+    @parameterized.parameters("relu", None, tensor_utils.gelu)
+    def test_config_round_trip(self, activation):
+        layer = helpers.DenseLayers(
+            [4, 3],
+            activation=activation,
+            use_bias=False,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(0.3),
+            name="x",
+            dtype="float64",
+        )
+        config = layer.get_config()
+        other = helpers.DenseLayers.from_config(config)
+        self.assertEqual(config, other.get_config())
+        inputs = tf.constant([[0.5, -1.5]], tf.float64)
+        layer(inputs)
+        other(inputs)
+        other.set_weights(layer.get_weights())
+        # The tanh form of gelu must not come back as the exact one.
+        self.assertAllClose(layer(inputs), other(inputs), rtol=1e-12)
+
+    def test_mixed_precision(self):
+        layer = helpers.DenseLayers([4, 3], dtype="mixed_bfloat16")
+        self.assertEqual(tf.bfloat16, layer(tf.ones([1, 2])).dtype)
+
+
+class TrackedLambdaTest(tf.test.TestCase):
+    def test_tracks_dependencies(self):
+        dense = tf.keras.layers.Dense(3)
+        dense.build((None, 2))
+
+        def times_2(x):
+            return 2 * dense(x)
+
+        layer = helpers.TrackedLambda(times_2, dependencies=[dense])
+        inputs = tf.ones([4, 2])
+        self.assertAllClose(2 * dense(inputs), layer(inputs))
+        self.assertLen(layer.trainable_variables, 2)
+
+    def test_tracks_variables_or_says_that_it_cannot(self):
+        variable = tf.Variable(2.0)
+
+        def make():
+            return helpers.TrackedLambda(
+                lambda x: x * variable, dependencies=[variable]
+            )
+
+        if hasattr(tf.keras, "__version__"):
+            with self.assertRaisesRegex(TypeError, "add_weight"):
+                make()
+        else:
+            self.assertIs(variable, make().trainable_variables[0])
+        dense = tf.keras.layers.Dense(3)
+        dense.build((None, 2))
+        layer = helpers.TrackedLambda(
+            lambda x: tf.matmul(x, dense.kernel), dependencies=[dense.kernel]
+        )
+        self.assertLen(layer.trainable_variables, 1)
+
+    def test_forwards_arguments(self):
+        def function(x, y=None, training=None):
+            return x + y if training else x - y
+
+        layer = helpers.TrackedLambda(function)
+        x = tf.constant([3.0])
+        y = tf.constant([1.0])
+        self.assertAllClose([4.0], layer(x, y=y, training=True))
+        self.assertAllClose([2.0], layer(x, y=y, training=False))
+
+    def test_in_a_functional_model(self):
+        inputs = tf.keras.Input([2])
+        outputs = helpers.TrackedLambda(_double)(inputs)
+        model = tf.keras.Model(inputs, outputs)
+        self.assertAllClose([[2.0, 4.0]], model(tf.constant([[1.0, 2.0]])))
+
+    def test_config(self):
+        layer = helpers.TrackedLambda(_double, name="x")
+        other = helpers.TrackedLambda.from_config(layer.get_config())
+        self.assertAllClose([6.0], other(tf.constant([3.0])))
+        self.assertEqual("x", other.name)
+        with self.assertRaisesRegex(NotImplementedError, "registered"):
+            helpers.TrackedLambda(lambda x: x).get_config()
+
+    def test_not_callable(self):
+        with self.assertRaisesRegex(TypeError, "callable"):
+            helpers.TrackedLambda(3)
+
+
+if __name__ == "__main__":
+    tf.test.main()

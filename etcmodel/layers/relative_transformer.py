@@ -1,0 +1,173 @@
+"""A standard transformer encoder with relative labels."""
+
+import tensorflow as tf
+
+from etcmodel.activations import gelu
+from etcmodel.layers import attention
+from etcmodel.layers import helpers
+from etcmodel.layers import wrappers
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class RelativeTransformerLayers(tf.keras.layers.Layer):
+    """Transformer layers in which every token sees every other one.
+
+    Attributes:
+        attention_layers: the attention `ResidualBlock` of each layer.
+        feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
+
+    Args:
+        hidden_size: width of input and output.
+        num_hidden_layers: number of layers, at least 1.
+        num_attention_heads: number of attention heads.
+        intermediate_size: inner size of the feed-forward parts; 4 times
+            `hidden_size` by default.
+        hidden_act: activation of the feed-forward parts; a function, or a
+            name as in `DenseLayers`. By default the tanh form of gelu.
+        hidden_dropout_prob: dropout on the output of each part.
+        attention_probs_dropout_prob: dropout on attention probabilities.
+        initializer_range: standard deviation of the kernels' truncated normal
+            initializer.
+        relative_vocab_size: number of relative labels; None for no labels.
+        use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
+            output of the last layer then.
+        use_one_hot_lookup: see `QkvRelativeAttention`.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no layer, or `hidden_size` is no multiple of
+            `num_attention_heads`.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_hidden_layers: int,
+        num_attention_heads: int,
+        intermediate_size: int | None = None,
+        hidden_act=gelu,
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        initializer_range: float = 0.02,
+        relative_vocab_size: int | None = None,
+        use_pre_activation_order: bool = False,
+        use_one_hot_lookup: bool = False,
+        name: str = "relative_transformer_layers",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
+        attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size or 4 * hidden_size
+        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.initializer_range = initializer_range
+        self.relative_vocab_size = relative_vocab_size
+        self.use_pre_activation_order = use_pre_activation_order
+        self.use_one_hot_lookup = use_one_hot_lookup
+
+        def make_initializer():
+            return tf.keras.initializers.TruncatedNormal(
+                stddev=initializer_range
+            )
+
+        def make_block(inner_layer, name):
+            return wrappers.ResidualBlock(
+                inner_layer=inner_layer,
+                dropout_probability=hidden_dropout_prob,
+                use_pre_activation_order=use_pre_activation_order,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        self.attention_layers = []
+        self.feed_forward_layers = []
+        for i in range(num_hidden_layers):
+            self.attention_layers.append(
+                make_block(
+                    attention.RelativeAttention(
+                        hidden_size=hidden_size,
+                        num_heads=num_attention_heads,
+                        relative_vocab_size=relative_vocab_size,
+                        att_dropout_prob=attention_probs_dropout_prob,
+                        initializer=make_initializer(),
+                        use_one_hot_lookup=use_one_hot_lookup,
+                        dtype=self.dtype_policy,
+                    ),
+                    f"attention_layer_{i}",
+                )
+            )
+            self.feed_forward_layers.append(
+                make_block(
+                    helpers.DenseLayers(
+                        [self.intermediate_size, hidden_size],
+                        activation=self.hidden_act,
+                        kernel_initializer=make_initializer(),
+                        dtype=self.dtype_policy,
+                    ),
+                    f"feed_forward_layer_{i}",
+                )
+            )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the constructor's."""
+        shape = (None, None, self.hidden_size)
+        for layer in self.attention_layers:
+            # Self-attention: keys and values are as wide as queries.
+            helpers.build_once(layer.inner_layer.key_projection, shape)
+            helpers.build_once(layer.inner_layer.value_projection, shape)
+            layer.build(shape)
+        for layer in self.feed_forward_layers:
+            layer.build(shape)
+        super().build(input_shape)
+
+    def call(self, inputs, att_mask=None, relative_att_ids=None, training=None):
+        """Applies all layers.
+
+        Args:
+            inputs: `<float>[batch, seq, hidden_size]`.
+            att_mask: `<int32 or bool>[batch, seq, seq]`, 1 where attending is
+                allowed. Everywhere if None.
+            relative_att_ids: `<int32>[batch, seq, seq]` labels, or None.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[batch, seq, hidden_size]`.
+        """
+        output = inputs
+        for attention_layer, feed_forward_layer in zip(
+            self.attention_layers, self.feed_forward_layers, strict=True
+        ):
+            output = attention_layer(
+                output,
+                training=training,
+                att_mask=att_mask,
+                relative_att_ids=relative_att_ids,
+            )
+            output = feed_forward_layer(output, training=training)
+        return output
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "initializer_range",
+            "relative_vocab_size",
+            "use_pre_activation_order",
+            "use_one_hot_lookup",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
+        }

@@ -1,0 +1,381 @@
+"""The stack of global-local transformer layers."""
+
+import tensorflow as tf
+
+from etcmodel.activations import gelu
+from etcmodel.layers import fused_attention
+from etcmodel.layers import helpers
+from etcmodel.layers import recompute
+from etcmodel.layers import wrappers
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
+    """Global-local transformer layers (ETC paper, section 3).
+
+    Each layer is a global-local attention and a position-wise feed-forward
+    part for each of the two streams, with residual connections and layer
+    normalization. All layers get the same masks and labels.
+
+    Attributes:
+        fused_att_layers: the attention `ResidualBlock` of each layer.
+        long_feed_forward_layers: the long stream's feed-forward
+            `ResidualBlock` of each layer.
+        global_feed_forward_layers: that of the global stream; with shared
+            parameters it holds the same layers, but a dropout of its own.
+
+    Args:
+        long_hidden_size: width of the long stream.
+        global_hidden_size: width of the global stream.
+        num_hidden_layers: number of layers, at least 1.
+        num_attention_heads: number of attention heads.
+        local_radius: how many tokens a long token sees to each side.
+        att_size_per_head: size of each head; by default the hidden size
+            divided by the number of heads.
+        long_intermediate_size: inner size of the long stream's feed-forward
+            parts; 4 times its width by default.
+        global_intermediate_size: the same for the global stream.
+        hidden_act: activation of the feed-forward parts; a function, or a
+            name as in `DenseLayers`. By default the tanh form of gelu.
+        hidden_dropout_prob: dropout on the output of each part.
+        attention_probs_dropout_prob: dropout on attention probabilities.
+        initializer_range: standard deviation of the kernels' truncated normal
+            initializer.
+        relative_vocab_size: number of relative labels; None for no labels.
+        share_feed_forward_params: whether both streams have the same
+            feed-forward parts.
+        share_kv_projections: whether attention within a stream and across use
+            the same key and value projections.
+        share_qkv_projections: whether all attention pieces use the same query,
+            key and value projections.
+        share_att_output_projection: whether both streams use the same output
+            projection.
+        use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
+            output of the last layer then.
+        use_one_hot_lookup: see `QkvRelativeAttention`.
+        grad_checkpointing_period: how many layers in a row keep no activations
+            but compute them again in the backward pass; 0 for no
+            recomputation. The layers are cut into chains of that many, of
+            which the first takes the remainder and the last is not recomputed:
+            its backward pass follows at once. A call with `training=False`
+            recomputes nothing.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no layer; a hidden size is no multiple of the
+            number of heads and no `att_size_per_head` is given; parameters are
+            shared between streams of different sizes.
+    """
+
+    def __init__(
+        self,
+        long_hidden_size: int,
+        global_hidden_size: int,
+        num_hidden_layers: int,
+        num_attention_heads: int,
+        local_radius: int,
+        att_size_per_head: int | None = None,
+        long_intermediate_size: int | None = None,
+        global_intermediate_size: int | None = None,
+        hidden_act=gelu,
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        initializer_range: float = 0.02,
+        relative_vocab_size: int | None = None,
+        share_feed_forward_params: bool = True,
+        share_kv_projections: bool = False,
+        share_qkv_projections: bool = True,
+        share_att_output_projection: bool = False,
+        use_pre_activation_order: bool = False,
+        use_one_hot_lookup: bool = False,
+        grad_checkpointing_period: int = 0,
+        name: str = "global_local_transformer_layers",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.long_hidden_size = long_hidden_size
+        self.global_hidden_size = global_hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.local_radius = local_radius
+        self.att_size_per_head = att_size_per_head
+        self.long_intermediate_size = (
+            long_intermediate_size or 4 * long_hidden_size
+        )
+        self.global_intermediate_size = (
+            global_intermediate_size or 4 * global_hidden_size
+        )
+        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.initializer_range = initializer_range
+        self.relative_vocab_size = relative_vocab_size
+        self.share_feed_forward_params = share_feed_forward_params
+        self.share_kv_projections = share_kv_projections
+        self.share_qkv_projections = share_qkv_projections
+        self.share_att_output_projection = share_att_output_projection
+        self.use_pre_activation_order = use_pre_activation_order
+        self.use_one_hot_lookup = use_one_hot_lookup
+        self.grad_checkpointing_period = grad_checkpointing_period
+        self._check_arguments()
+
+        self.fused_att_layers = []
+        self.long_feed_forward_layers = []
+        self.global_feed_forward_layers = []
+        for i in range(num_hidden_layers):
+            self.fused_att_layers.append(self._make_attention_block(i))
+            long_block, global_block = self._make_feed_forward_blocks(i)
+            self.long_feed_forward_layers.append(long_block)
+            self.global_feed_forward_layers.append(global_block)
+
+    def _check_arguments(self):
+        if self.num_hidden_layers < 1:
+            raise ValueError(
+                f"{self.name}: num_hidden_layers must be at least 1, but is "
+                f"{self.num_hidden_layers}"
+            )
+        heads = self.num_attention_heads
+        for stream in ("long", "global"):
+            size = getattr(self, f"{stream}_hidden_size")
+            if self.att_size_per_head is None and size % heads:
+                raise ValueError(
+                    f"{self.name}: {stream}_hidden_size ({size}) is no "
+                    f"multiple of num_attention_heads ({heads}); change one of "
+                    "them or give att_size_per_head"
+                )
+        for option in (
+            "share_feed_forward_params",
+            "share_kv_projections",
+            "share_qkv_projections",
+            "share_att_output_projection",
+        ):
+            if (
+                getattr(self, option)
+                and self.long_hidden_size != self.global_hidden_size
+            ):
+                raise ValueError(
+                    f"{self.name}: {option} needs equal hidden sizes, but "
+                    f"long_hidden_size is {self.long_hidden_size} and "
+                    f"global_hidden_size {self.global_hidden_size}"
+                )
+        if (
+            self.share_feed_forward_params
+            and self.long_intermediate_size != self.global_intermediate_size
+        ):
+            raise ValueError(
+                f"{self.name}: share_feed_forward_params needs equal "
+                "intermediate sizes, but long_intermediate_size is "
+                f"{self.long_intermediate_size} and global_intermediate_size "
+                f"{self.global_intermediate_size}"
+            )
+
+    def _make_kernel_initializer(self):
+        return tf.keras.initializers.TruncatedNormal(
+            stddev=self.initializer_range
+        )
+
+    def _make_layer_norm(self, name):
+        return tf.keras.layers.LayerNormalization(
+            axis=-1, epsilon=1e-12, dtype=self.dtype_policy, name=name
+        )
+
+    def _make_residual_block(self, inner_layer, norms, name):
+        return wrappers.ResidualBlock(
+            inner_layer=inner_layer,
+            normalization_layer=norms,
+            dropout_probability=self.hidden_dropout_prob,
+            use_pre_activation_order=self.use_pre_activation_order,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _make_attention_block(self, i):
+        total_att_size = None
+        if self.att_size_per_head is not None:
+            total_att_size = self.att_size_per_head * self.num_attention_heads
+        attention = fused_attention.FusedGlobalLocalAttention(
+            long_hidden_size=self.long_hidden_size,
+            global_hidden_size=self.global_hidden_size,
+            num_heads=self.num_attention_heads,
+            local_radius=self.local_radius,
+            long_total_att_size=total_att_size,
+            global_total_att_size=total_att_size,
+            relative_vocab_size=self.relative_vocab_size,
+            att_dropout_prob=self.attention_probs_dropout_prob,
+            initializer=self._make_kernel_initializer(),
+            share_kv_projections=self.share_kv_projections,
+            share_qkv_projections=self.share_qkv_projections,
+            share_att_output_projection=self.share_att_output_projection,
+            use_one_hot_lookup=self.use_one_hot_lookup,
+            dtype=self.dtype_policy,
+        )
+        norms = [self._make_layer_norm(f"layer_norm_{j}") for j in range(2)]
+        return self._make_residual_block(
+            attention, norms, f"fused_att_layer_{i}"
+        )
+
+    def _make_feed_forward_blocks(self, i):
+        """The long and the global stream's block of layer `i`."""
+
+        def make_layers(stream):
+            dense = helpers.DenseLayers(
+                [
+                    getattr(self, f"{stream}_intermediate_size"),
+                    getattr(self, f"{stream}_hidden_size"),
+                ],
+                activation=self.hidden_act,
+                kernel_initializer=self._make_kernel_initializer(),
+                dtype=self.dtype_policy,
+            )
+            return dense, self._make_layer_norm("layer_norm")
+
+        long_layers = make_layers("long")
+        global_layers = long_layers
+        long_name = f"feed_forward_layer_{i}"
+        if not self.share_feed_forward_params:
+            global_layers = make_layers("global")
+            long_name = f"long_{long_name}"
+        return (
+            self._make_residual_block(*long_layers, long_name),
+            self._make_residual_block(
+                *global_layers, f"global_feed_forward_layer_{i}"
+            ),
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the constructor's."""
+        long_shape = (None, None, self.long_hidden_size)
+        global_shape = (None, None, self.global_hidden_size)
+        for i in range(self.num_hidden_layers):
+            self.fused_att_layers[i].build([long_shape, global_shape])
+            self.long_feed_forward_layers[i].build(long_shape)
+            self.global_feed_forward_layers[i].build(global_shape)
+        super().build(input_shape)
+
+    def call(
+        self,
+        long_input,
+        global_input,
+        l2l_att_mask=None,
+        g2g_att_mask=None,
+        l2g_att_mask=None,
+        g2l_att_mask=None,
+        l2l_relative_att_ids=None,
+        g2g_relative_att_ids=None,
+        l2g_relative_att_ids=None,
+        g2l_relative_att_ids=None,
+        att_implementation="auto",
+        training=None,
+    ):
+        """Applies all layers.
+
+        All masks are `<int32 or bool>`, 1 where attending is allowed and
+        everywhere if None; all ids are `<int32>` labels or None.
+
+        Args:
+            long_input: `<float>[batch, long, long_hidden_size]`.
+            global_input: `<float>[batch, global, global_hidden_size]`.
+            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
+            g2g_att_mask: `[batch, global, global]`.
+            l2g_att_mask: `[batch, long, global]`.
+            g2l_att_mask: `[batch, global, long]`.
+            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
+            g2g_relative_att_ids: `[batch, global, global]`.
+            l2g_relative_att_ids: `[batch, long, global]`.
+            g2l_relative_att_ids: `[batch, global, long]`.
+            att_implementation: see `QkvRelativeLocalAttention`.
+            training: whether dropout is applied.
+
+        Returns:
+            `[long_output, global_output]`, shaped as the inputs.
+        """
+        attention_kwargs = dict(
+            l2l_att_mask=l2l_att_mask,
+            g2g_att_mask=g2g_att_mask,
+            l2g_att_mask=l2g_att_mask,
+            g2l_att_mask=g2l_att_mask,
+            l2l_relative_att_ids=l2l_relative_att_ids,
+            g2g_relative_att_ids=g2g_relative_att_ids,
+            l2g_relative_att_ids=l2g_relative_att_ids,
+            g2l_relative_att_ids=g2l_relative_att_ids,
+            att_implementation=att_implementation,
+        )
+
+        def apply_chain(long_stream, global_stream, start, end):
+            for i in range(start, end):
+                long_stream, global_stream = self.fused_att_layers[i](
+                    [long_stream, global_stream],
+                    training=training,
+                    **attention_kwargs,
+                )
+                long_stream = self.long_feed_forward_layers[i](
+                    long_stream, training=training
+                )
+                global_stream = self.global_feed_forward_layers[i](
+                    global_stream, training=training
+                )
+            return [long_stream, global_stream]
+
+        outputs = [long_input, global_input]
+        for start, end, is_recomputed in chains(
+            self.num_hidden_layers, self.grad_checkpointing_period
+        ):
+            apply = apply_chain
+            if is_recomputed and training is not False:
+                apply = recompute.recompute_grad(apply_chain)
+            outputs = apply(*outputs, start, end)
+        return outputs
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "long_hidden_size",
+            "global_hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "local_radius",
+            "att_size_per_head",
+            "long_intermediate_size",
+            "global_intermediate_size",
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "initializer_range",
+            "relative_vocab_size",
+            "share_feed_forward_params",
+            "share_kv_projections",
+            "share_qkv_projections",
+            "share_att_output_projection",
+            "use_pre_activation_order",
+            "use_one_hot_lookup",
+            "grad_checkpointing_period",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
+        }
+
+
+def chains(num_layers: int, period: int) -> list[tuple[int, int, bool]]:
+    """Cuts layers into chains for recomputation.
+
+    5 layers with period 2 give `[(0, 1, True), (1, 3, True), (3, 5, False)]`.
+
+    Args:
+        num_layers: number of layers, at least 1.
+        period: layers a chain; if it is not positive, or not less than
+            `num_layers`, there is one chain that is not recomputed.
+
+    Returns:
+        First layer, end (exclusive), and whether it is recomputed, of each
+        chain in order. The first chain is the one that may be shorter.
+    """
+    if period <= 0 or period >= num_layers:
+        return [(0, num_layers, False)]
+    ends = list(range(num_layers, 0, -period))[::-1]
+    starts = [0] + ends[:-1]
+    return [
+        (start, end, end < num_layers)
+        for start, end in zip(starts, ends, strict=True)
+    ]

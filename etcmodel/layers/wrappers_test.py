@@ -1,0 +1,152 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.layers import helpers
+from etcmodel.layers import wrappers
+
+
+@tf.keras.utils.register_keras_serializable(package="wrappers_test")
+class _Doubling(tf.keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+@tf.keras.utils.register_keras_serializable(package="wrappers_test")
+class _Mixing(tf.keras.layers.Layer):
+    """Two streams, an array argument and arguments that are no tensors."""
+
+    def call(self, first, second, scale=None, mode="plain", training=None):
+        if scale is None:
+            scale = 1.0
+        if mode == "swap":
+            first, second = second, first
+        return [first * scale, second * scale]
+
+
+class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (False, [[4.0, -2.0], [2.0, -3.0]]), (True, [[3.0, -1.0], [1.5, -1.5]])
+    )
+    def test_order(self, use_pre_activation_order, expected):
+        block = wrappers.ResidualBlock(
+            inner_layer=tf.keras.layers.ReLU(),
+            normalization_layer=_Doubling(),
+            use_pre_activation_order=use_pre_activation_order,
+        )
+        inputs = tf.constant([[1.0, -1.0], [0.5, -1.5]])
+        self.assertAllClose(expected, block(inputs, training=True))
+
+    def test_default_layers(self):
+        block = wrappers.ResidualBlock(inner_intermediate_size=5)
+        block.build((None, None, 3))
+        self.assertEqual([5, 3], block.inner_layer.hidden_sizes)
+        self.assertEqual("layer_norm", block.normalization_layers[0].name)
+        self.assertEqual(1e-12, block.normalization_layers[0].epsilon)
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=[2, 4, 3])
+        w1, w2 = rng.normal(size=[3, 5]), rng.normal(size=[5, 3])
+        zeros = [np.zeros(5), np.zeros(3)]
+        block.inner_layer.set_weights([w1, zeros[0], w2, zeros[1]])
+        y = x + np.maximum(x @ w1, 0) @ w2
+        y = (y - y.mean(-1, keepdims=True)) / y.std(-1, keepdims=True)
+        self.assertAllClose(y, block(tf.constant(x, tf.float32)), atol=1e-5)
+        # Without an intermediate size the hidden layer is as wide as the input.
+        block = wrappers.ResidualBlock()
+        block.build((None, 3))
+        self.assertEqual([3, 3], block.inner_layer.hidden_sizes)
+
+    def test_default_inner_layer_needs_a_known_width(self):
+        with self.assertRaisesRegex(ValueError, "last axis"):
+            wrappers.ResidualBlock().build((None, None))
+
+    def test_streams_and_arguments_of_any_kind(self):
+        block = wrappers.ResidualBlock(
+            inner_layer=_Mixing(),
+            normalization_layer=[_Doubling(), _Doubling()],
+        )
+        first, second = tf.constant([[1.0]]), tf.constant([[10.0, 20.0]])
+        outputs = block([first, second], scale=tf.constant(3.0))
+        self.assertIsInstance(outputs, list)
+        self.assertAllClose([[8.0]], outputs[0])
+        self.assertAllClose([[80.0, 160.0]], outputs[1])
+        second = tf.constant([[10.0]])
+        outputs = block(
+            [first, second], scale=tf.constant(3.0), mode="swap", training=True
+        )
+        self.assertAllClose([[62.0]], outputs[0])
+        self.assertAllClose([[26.0]], outputs[1])
+
+    def test_inner_layer_that_builds_itself_from_several_shapes(self):
+        block = wrappers.ResidualBlock(
+            inner_layer=tf.keras.layers.MultiHeadAttention(2, 4)
+        )
+        x = tf.constant(np.random.default_rng(0).random([2, 3, 6]), tf.float32)
+        expected = block.inner_layer(x, x) + x
+        expected -= tf.reduce_mean(expected, axis=-1, keepdims=True)
+        expected /= tf.math.reduce_std(expected, axis=-1, keepdims=True)
+        self.assertAllClose(expected, block(x, value=x), 1e-4, 1e-4)
+        block = wrappers.ResidualBlock(
+            inner_layer=tf.keras.layers.MultiHeadAttention(2, 4)
+        )
+        block(x, value=x)
+        self.assertLen(block.trainable_variables, 8 + 2)
+
+    def test_wrong_number_of_streams(self):
+        block = wrappers.ResidualBlock(
+            inner_layer=_Mixing(), normalization_layer=_Doubling()
+        )
+        with self.assertRaisesRegex(ValueError, "number of input"):
+            block([tf.ones([1, 1]), tf.ones([1, 1])])
+
+    def test_streams_have_dropouts_of_their_own(self):
+        block = wrappers.ResidualBlock(
+            inner_layer=_Mixing(),
+            normalization_layer=[_Doubling(), _Doubling()],
+            dropout_probability=0.5,
+        )
+        self.assertLen(block.dropout_layers, 2)
+        x = tf.ones([200, 1])
+        first, second = block([x, x], training=True)
+        # 2 where the inner output of 1 is dropped, 6 where it is doubled.
+        self.assertAllInSet(first, [2.0, 6.0])
+        self.assertNotAllEqual(first, second)
+        first, second = block([x, x], training=False)
+        self.assertAllEqual(4 * x, first)
+        self.assertAllEqual(4 * x, second)
+
+    @parameterized.parameters(False, True)
+    def test_config_round_trip(self, with_inner_layer):
+        inner_layer = None
+        if with_inner_layer:
+            inner_layer = helpers.DenseLayers([4, 3], name="inner")
+        block = wrappers.ResidualBlock(
+            inner_layer=inner_layer,
+            dropout_probability=0.25,
+            use_pre_activation_order=True,
+            inner_intermediate_size=7,
+            inner_activation="tanh",
+            inner_kernel_initializer=tf.keras.initializers.TruncatedNormal(0.2),
+            name="x",
+        )
+        config = block.get_config()
+        inputs = tf.constant([[1.0, 2.0, -1.0]])
+        expected = block(inputs)
+        other = wrappers.ResidualBlock.from_config(config)
+        self.assertEqual(config, other.get_config())
+        other(inputs)
+        other.set_weights(block.get_weights())
+        self.assertAllClose(expected, other(inputs))
+
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_mixed_precision(self, policy):
+        block = wrappers.ResidualBlock(dtype=policy, dropout_probability=0.1)
+        output = block(tf.zeros([2, 3, 4]), training=True)
+        self.assertEqual(policy.split("_")[1], output.dtype.name)
+        # The norm of equal numbers, all zero here, is finite in spite of the
+        # tiny epsilon.
+        self.assertAllEqual(tf.zeros([2, 3, 4]), output)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,322 @@
+"""Configuration of the encoder: sizes, sharing, masks."""
+
+import copy
+import dataclasses
+import json
+
+import tensorflow as tf
+from absl import logging
+
+from etcmodel.activations import get_activation
+
+# Relative ids are numbered as follows, with V = 2 * max_distance + 1:
+# 0 to V - 1 distances; V from a long to a global token (or back) that does not
+# own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
+NUM_OTHER_RELATIVE_IDS = 3
+
+_UNSHARED = dict(share_qkv_projections=False)
+_PRESETS = {
+    # The paper's base model, 166 M parameters (Table 8).
+    "base": _UNSHARED,
+    # The same with everything shared, 109 M parameters (Table 8).
+    "base_shared": dict(
+        share_qkv_projections=True, share_att_output_projection=True
+    ),
+    # The paper's large model, 558 M parameters with RoBERTa's vocabulary.
+    "large": dict(
+        _UNSHARED,
+        vocab_size=50265,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        local_radius=169,
+        relative_pos_max_distance=24,
+        relative_vocab_size=64,
+    ),
+    # For experiments on a laptop, and for tests.
+    "small": dict(
+        _UNSHARED,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=512,
+        local_radius=16,
+        relative_pos_max_distance=8,
+        relative_vocab_size=32,
+    ),
+    "tiny": dict(
+        _UNSHARED,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        local_radius=4,
+        relative_pos_max_distance=4,
+        relative_vocab_size=16,
+    ),
+}
+_BERT_UNCASED_VOCAB_SIZE = 30522
+
+
+@dataclasses.dataclass
+class EtcConfig:
+    """Configuration of an `EtcModel`.
+
+    The names are those of the original code's JSON files.
+
+    Attributes:
+        vocab_size: number of token ids, of long and global tokens together.
+        segment_vocab_size: number of token types.
+        embedding_size: width of the token table; None for `hidden_size`. If it
+            is another one, embeddings are projected (as in ALBERT).
+        hidden_size: width of both streams.
+        num_hidden_layers: number of layers.
+        num_attention_heads: number of attention heads.
+        local_radius: how many tokens a long token sees to each side.
+        att_size_per_head: size of each head; None for `hidden_size` divided by
+            `num_attention_heads`.
+        relative_pos_max_distance: distances beyond have the same label; 0 for
+            no labels.
+        relative_vocab_size: number of relative labels, at least
+            `2 * relative_pos_max_distance + 4`; None for no labels.
+        max_absolute_position_embeddings: number of absolute positions of each
+            stream; 0 for no absolute positions.
+        intermediate_size: inner size of the feed-forward parts.
+        hidden_act: 'relu', 'gelu' (the tanh form), 'tanh' or 'linear'.
+        hidden_dropout_prob: dropout on embeddings and outputs of each part.
+        attention_probs_dropout_prob: dropout on attention probabilities.
+        initializer_range: standard deviation of the truncated normal
+            initializers.
+        share_feed_forward_params: whether both streams have the same
+            feed-forward parts.
+        share_kv_projections: whether attention within a stream and across use
+            the same key and value projections.
+        share_qkv_projections: whether all attention pieces use the same query,
+            key and value projections.
+        share_att_output_projection: whether both streams use the same output
+            projection of attention.
+        use_pre_activation_order: whether layers normalize their inputs rather
+            than their outputs.
+        use_hard_g2l_mask: whether a global token sees its own long tokens
+            only. The inputs are made accordingly; the model does not read it.
+        use_hard_l2g_mask: whether a long token sees its own global tokens
+            only; likewise.
+        grad_checkpointing_period: see `GlobalLocalTransformerLayers`.
+        unknown_keys: names in the dict or file this was read from that mean
+            nothing to it, sorted. Not part of the configuration.
+    """
+
+    vocab_size: int | None
+    segment_vocab_size: int = 16
+    embedding_size: int | None = None
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    local_radius: int = 84
+    att_size_per_head: int | None = None
+    relative_pos_max_distance: int = 12
+    relative_vocab_size: int | None = 32
+    max_absolute_position_embeddings: int = 0
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
+    share_feed_forward_params: bool = True
+    share_kv_projections: bool = False
+    share_qkv_projections: bool = True
+    share_att_output_projection: bool = False
+    use_pre_activation_order: bool = False
+    use_hard_g2l_mask: bool = False
+    use_hard_l2g_mask: bool = False
+    grad_checkpointing_period: int = 0
+
+    def __post_init__(self):
+        self.unknown_keys = []
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides) -> "EtcConfig":
+        """A named configuration.
+
+        Args:
+            name: "base" (the paper's base model), "base_shared" (the same with
+                all parameters shared between streams), "large", or "small" or
+                "tiny" for experiments and tests.
+            **overrides: attributes that are to be different.
+
+        Returns:
+            The configuration. `vocab_size` is that of BERT's uncased
+            vocabulary, 30,522, or RoBERTa's for "large", unless overridden.
+
+        Raises:
+            ValueError: there is no such preset or attribute.
+        """
+        if name not in _PRESETS:
+            raise ValueError(
+                f"there is no preset '{name}'; expected one of "
+                f"{', '.join(sorted(_PRESETS))}"
+            )
+        unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(
+                f"EtcConfig has no attribute {', '.join(unknown)}; it has "
+                f"{', '.join(cls.__dataclass_fields__)}"
+            )
+        defaults = {"vocab_size": _BERT_UNCASED_VOCAB_SIZE}
+        return cls(**(defaults | _PRESETS[name] | overrides))
+
+    @classmethod
+    def from_dict(cls, json_object: dict) -> "EtcConfig":
+        """Reads a configuration from a dict.
+
+        What is missing has its default, and `vocab_size` None. Unknown keys
+        are reported with a warning and in `unknown_keys`.
+
+        Args:
+            json_object: attributes by name.
+
+        Returns:
+            The configuration.
+        """
+        known = {}
+        unknown = []
+        for key, value in json_object.items():
+            if key in cls.__dataclass_fields__:
+                known[key] = copy.deepcopy(value)
+            else:
+                unknown.append(key)
+        config = cls(**({"vocab_size": None} | known))
+        config.unknown_keys = sorted(unknown)
+        if unknown:
+            logging.warning(
+                "EtcConfig: these keys are not known and have no effect: %s",
+                ", ".join(config.unknown_keys),
+            )
+        return config
+
+    @classmethod
+    def from_json_file(cls, path: str) -> "EtcConfig":
+        """Reads a configuration from a JSON file, such as the original's.
+
+        Args:
+            path: a path that `tf.io.gfile` can read.
+
+        Returns:
+            The configuration, validated.
+
+        Raises:
+            ValueError: the file is no JSON object, or `validate` objects.
+            tf.errors.NotFoundError: there is no such file.
+        """
+        with tf.io.gfile.GFile(path, "r") as file:
+            text = file.read()
+        try:
+            json_object = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path}: not a JSON file ({error}); expected an "
+                "`etc_config.json`"
+            ) from error
+        if not isinstance(json_object, dict):
+            raise ValueError(
+                f"{path}: expected one JSON object with the attributes of "
+                f"EtcConfig, but found a {type(json_object).__name__}"
+            )
+        config = cls.from_dict(json_object)
+        try:
+            config.validate()
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return config
+
+    def to_dict(self) -> dict:
+        """The attributes by name, as a copy."""
+        return dataclasses.asdict(self)
+
+    def to_json_string(self) -> str:
+        """The attributes as JSON text: sorted, with a newline at the end."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def validate(self):
+        """Checks that a model can be made of this.
+
+        Raises:
+            ValueError: an attribute has a value that is impossible, or does
+                not go together with another one; the message names both.
+        """
+        positive = (
+            "vocab_size",
+            "segment_vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "local_radius",
+            "intermediate_size",
+        )
+        not_negative = (
+            "relative_pos_max_distance",
+            "max_absolute_position_embeddings",
+        )
+        optional = (
+            "embedding_size",
+            "att_size_per_head",
+            "relative_vocab_size",
+        )
+        for name in positive:
+            self._check_int(name, 1)
+        for name in not_negative:
+            self._check_int(name, 0)
+        for name in optional:
+            if getattr(self, name) is not None:
+                self._check_int(name, 1)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; expected a probability "
+                    "of dropping in [0, 1)"
+                )
+        try:
+            get_activation(self.hidden_act)
+        except ValueError as error:
+            raise ValueError(f"hidden_act: {error}") from error
+        if (
+            self.att_size_per_head is None
+            and self.hidden_size % self.num_attention_heads
+        ):
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) is no multiple of "
+                f"num_attention_heads ({self.num_attention_heads}); change one "
+                "of them or give att_size_per_head"
+            )
+        self._check_relative_vocab_size()
+
+    def _check_int(self, name, minimum):
+        value = getattr(self, name)
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or value < minimum
+        ):
+            raise ValueError(
+                f"{name} is {value!r}; expected an int of at least {minimum}"
+            )
+
+    def _check_relative_vocab_size(self):
+        max_distance = self.relative_pos_max_distance
+        if self.relative_vocab_size is None:
+            if max_distance:
+                raise ValueError(
+                    "relative_vocab_size is None, but "
+                    f"relative_pos_max_distance is {max_distance}; either "
+                    "give it or set the distance to 0, for no labels"
+                )
+            return
+        needed = 2 * max_distance + 1 + NUM_OTHER_RELATIVE_IDS
+        if self.relative_vocab_size < needed:
+            raise ValueError(
+                f"relative_vocab_size ({self.relative_vocab_size}) is too "
+                f"small for relative_pos_max_distance {max_distance}: "
+                f"{2 * max_distance + 1} distances and "
+                f"{NUM_OTHER_RELATIVE_IDS} other labels need at least {needed}"
+            )

@@ -1,0 +1,279 @@
+"""The encoder as a Keras model that takes the compact features."""
+
+import tensorflow as tf
+
+from etcmodel import feature_utils
+from etcmodel.feature_utils import etc_features
+from etcmodel.models import config as config_lib
+from etcmodel.models import etc_model
+
+# Names of the inputs of a text of sentences, by stream. Several examples may
+# be packed into one row.
+SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
+SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
+STRUCTURES = ("sentences", "paragraphs")
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class SideInputs(tf.keras.layers.Layer):
+    """Makes the masks and relative labels from the compact features.
+
+    Args:
+        local_radius: how many tokens a long token sees to each side.
+        relative_pos_max_distance: distances beyond have the same label; 0 for
+            no labels.
+        structure: "sentences" (as in `feature_utils.
+            make_global_local_transformer_side_inputs`) or "paragraphs"
+            (`feature_utils.make_multihop_side_inputs`).
+        use_hard_g2l_mask: whether a global token sees its own tokens only.
+        use_hard_l2g_mask: whether a long token sees its own global tokens
+            only.
+        flat_sequence: see `make_multihop_side_inputs`.
+        use_links: whether `l2g_linked_ids` are used.
+        ignore_hard_g2l_types: types of global tokens that see all long tokens
+            in spite of the hard mask.
+        ignore_hard_l2g_types: types of long tokens that see all global tokens
+            in spite of the hard mask.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no such structure, or an option is given that
+            "sentences" does not have.
+    """
+
+    def __init__(
+        self,
+        local_radius: int,
+        relative_pos_max_distance: int,
+        structure: str = "sentences",
+        use_hard_g2l_mask: bool = False,
+        use_hard_l2g_mask: bool = False,
+        flat_sequence: bool = False,
+        use_links: bool = True,
+        ignore_hard_g2l_types=(),
+        ignore_hard_l2g_types=(),
+        name: str = "side_inputs",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if structure not in STRUCTURES:
+            raise ValueError(
+                f"there is no structure '{structure}'; expected one of "
+                f"{', '.join(STRUCTURES)}"
+            )
+        self.local_radius = local_radius
+        self.relative_pos_max_distance = relative_pos_max_distance
+        self.structure = structure
+        self.use_hard_g2l_mask = use_hard_g2l_mask
+        self.use_hard_l2g_mask = use_hard_l2g_mask
+        self.flat_sequence = flat_sequence
+        self.use_links = use_links
+        self.ignore_hard_g2l_types = tuple(ignore_hard_g2l_types)
+        self.ignore_hard_l2g_types = tuple(ignore_hard_l2g_types)
+        if structure == "sentences":
+            for option in (
+                "flat_sequence",
+                "ignore_hard_g2l_types",
+                "ignore_hard_l2g_types",
+            ):
+                if getattr(self, option):
+                    raise ValueError(
+                        f"{option} is an option of structure 'paragraphs', "
+                        "but structure is 'sentences'"
+                    )
+
+    def build(self, input_shape):
+        """Makes nothing: there are no weights."""
+        super().build(input_shape)
+
+    def call(self, features):
+        """Makes the side inputs.
+
+        Args:
+            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
+                tensors. "sentences": long_breakpoints, global_breakpoints,
+                sentence_ids. "paragraphs": the features of
+                `feature_utils.etc_features`. May hold others.
+
+        Returns:
+            dict of `<int32>` masks and, unless `relative_pos_max_distance` is
+            0, relative labels, named as the arguments of `EtcModel.call`.
+        """
+        common = dict(
+            local_radius=self.local_radius,
+            relative_pos_max_distance=self.relative_pos_max_distance,
+            use_hard_g2l_mask=self.use_hard_g2l_mask,
+            use_hard_l2g_mask=self.use_hard_l2g_mask,
+        )
+        if self.structure == "sentences":
+            make = feature_utils.make_global_local_transformer_side_inputs
+            side_inputs = make(
+                long_breakpoints=features["long_breakpoints"],
+                global_breakpoints=features["global_breakpoints"],
+                sentence_ids=features["sentence_ids"],
+                **common,
+            )
+        else:
+            side_inputs = feature_utils.make_multihop_side_inputs(
+                **{
+                    name: features[name]
+                    for name in (
+                        "long_paragraph_breakpoints",
+                        "long_paragraph_ids",
+                        "long_sentence_ids",
+                        "global_paragraph_breakpoints",
+                    )
+                },
+                ignore_hard_g2l_mask=_is_one_of(
+                    features["global_token_type_ids"],
+                    self.ignore_hard_g2l_types,
+                ),
+                ignore_hard_l2g_mask=_is_one_of(
+                    features["long_token_type_ids"], self.ignore_hard_l2g_types
+                ),
+                flat_sequence=self.flat_sequence,
+                l2g_linked_ids=(
+                    features["l2g_linked_ids"] if self.use_links else None
+                ),
+                **common,
+            )
+        return side_inputs.to_dict(exclude_none_values=True)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "local_radius",
+            "relative_pos_max_distance",
+            "structure",
+            "use_hard_g2l_mask",
+            "use_hard_l2g_mask",
+            "flat_sequence",
+            "use_links",
+            "ignore_hard_g2l_types",
+            "ignore_hard_l2g_types",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+def build_encoder(
+    config: config_lib.EtcConfig,
+    structure: str = "sentences",
+    long_length: int | None = None,
+    global_length: int | None = None,
+    flat_sequence: bool = False,
+    use_links: bool = True,
+    ignore_hard_g2l_types=(),
+    ignore_hard_l2g_types=(),
+    use_one_hot_embeddings: bool = False,
+    use_one_hot_relative_embeddings: bool = False,
+    dtype=None,
+    name: str = "etc_encoder",
+) -> tf.keras.Model:
+    """Builds a Keras model from compact features to encodings.
+
+    Masks and relative labels are made inside, on the device. The parts are
+    `model.get_layer("side_inputs")` and `model.get_layer("etc_document_bert")`,
+    the `EtcModel`.
+
+    Args:
+        config: sizes, sharing, and whether there are hard masks.
+        structure: "sentences" for a text (or several packed into one row) of
+            sentences with a global token each. "paragraphs" for a question
+            and unordered paragraphs of sentences; token types are then given,
+            too.
+        long_length: static length of the long inputs; None for any. Static
+            lengths let TPUs and XLA compile.
+        global_length: static length of the global inputs; None for any.
+        flat_sequence: for "paragraphs", treat all as one flat text.
+        use_links: for "paragraphs", use `l2g_linked_ids`.
+        ignore_hard_g2l_types: for "paragraphs", types of global tokens that
+            see all long tokens in spite of a hard g2l mask.
+        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
+            all global tokens in spite of a hard l2g mask.
+        use_one_hot_embeddings: see `EtcModel`.
+        use_one_hot_relative_embeddings: see `EtcModel`.
+        dtype: dtype policy of the `EtcModel`, such as "mixed_bfloat16"; the
+            global policy by default.
+        name: name of the model.
+
+    Returns:
+        A functional `tf.keras.Model`. Its input is a dict of `<int32>[batch,
+        long_length]` and `<int32>[batch, global_length]` tensors; "sentences":
+        long_token_ids, long_breakpoints, sentence_ids, global_token_ids,
+        global_breakpoints (see `feature_utils.
+        make_global_local_transformer_side_inputs`); "paragraphs": the features
+        of `feature_utils.etc_features`. Its output is a dict of `long_output`
+        `<float>[batch, long_length, hidden_size]` and `global_output`
+        `<float>[batch, global_length, hidden_size]`.
+
+    Raises:
+        ValueError: the configuration is not valid, there is no such structure,
+            or an option does not belong to it.
+    """
+    config.validate()
+    side_inputs_layer = SideInputs(
+        local_radius=config.local_radius,
+        relative_pos_max_distance=config.relative_pos_max_distance,
+        structure=structure,
+        use_hard_g2l_mask=config.use_hard_g2l_mask,
+        use_hard_l2g_mask=config.use_hard_l2g_mask,
+        flat_sequence=flat_sequence,
+        use_links=use_links,
+        ignore_hard_g2l_types=ignore_hard_g2l_types,
+        ignore_hard_l2g_types=ignore_hard_l2g_types,
+    )
+    if structure == "sentences":
+        long_names, global_names = (
+            SENTENCES_LONG_FEATURES,
+            SENTENCES_GLOBAL_FEATURES,
+        )
+    else:
+        long_names, global_names = (
+            etc_features.LONG_FEATURES,
+            etc_features.GLOBAL_FEATURES,
+        )
+    inputs = {
+        input_name: tf.keras.Input([length], dtype="int32", name=input_name)
+        for names, length in (
+            (long_names, long_length),
+            (global_names, global_length),
+        )
+        for input_name in names
+    }
+    segment_ids = {}
+    if structure == "paragraphs":
+        segment_ids = {
+            "segment_ids": inputs["long_token_type_ids"],
+            "global_segment_ids": inputs["global_token_type_ids"],
+        }
+    model_options = {} if dtype is None else {"dtype": dtype}
+    model = etc_model.EtcModel(
+        config,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
+        **model_options,
+    )
+    long_output, global_output = model(
+        inputs["long_token_ids"],
+        inputs["global_token_ids"],
+        **segment_ids,
+        **side_inputs_layer(inputs),
+    )
+    return tf.keras.Model(
+        inputs,
+        {"long_output": long_output, "global_output": global_output},
+        name=name,
+    )
+
+
+def _is_one_of(type_ids, types):
+    """1 where the type is one of `types`, `<int32>[batch, length]` or None."""
+    if not types:
+        return None
+    # [batch, length, types]
+    is_equal = type_ids[:, :, tf.newaxis] == tf.constant(types, type_ids.dtype)
+    return tf.cast(tf.reduce_any(is_equal, axis=-1), tf.int32)

@@ -1,0 +1,28 @@
+import contextlib
+import io
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+class ReadmeTest(unittest.TestCase):
+    def test_the_example_runs_and_prints_what_it_says(self):
+        text = (ROOT / "README.md").read_text("utf-8")
+        (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, "README.md", "exec"), {})
+        expected = re.findall(r"print\(.*\)  # (.*)", example)
+        self.assertEqual(printed.getvalue().splitlines(), expected)
+
+    def test_what_the_table_names_is_there(self):
+        text = (ROOT / "README.md").read_text("utf-8")
+        for path in re.findall(r"^\| `(\S+)` \|", text, re.MULTILINE):
+            folder = ROOT / path.replace(".", "/")
+            self.assertTrue(folder.is_dir(), path)
+
+
+if __name__ == "__main__":
+    unittest.main()

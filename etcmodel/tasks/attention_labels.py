@@ -1,0 +1,222 @@
+"""The four attention pieces of a record as one matrix of labels.
+
+Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+
+MASKED = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelScheme:
+    """What the numbers of relative position labels mean.
+
+    With `m = max_distance`: 0 is the token itself, 1..m are keys on the
+    right, m+1..2m keys on the left, 2m+1 is "not linked", 2m+2 "linked" and
+    2m+3 "other context".
+
+    Attributes:
+        max_distance: int. The distance at which labels are clipped; 0 if the
+            record has no labels and 0 stands for "may attend".
+    """
+
+    max_distance: int
+
+    @property
+    def not_linked(self) -> int:
+        """The label of a long and a global token without a relation."""
+        return 2 * self.max_distance + 1
+
+    @property
+    def linked(self) -> int:
+        """The label of a long token and a global token it belongs to."""
+        return 2 * self.max_distance + 2
+
+    @property
+    def other_context(self) -> int:
+        """The label of two global tokens of different contexts."""
+        return 2 * self.max_distance + 3
+
+    def describe(self, label: int) -> str:
+        """Says in words what a label means.
+
+        Args:
+            label: int. A label, or `MASKED`.
+
+        Returns:
+            string.
+
+        Raises:
+            ValueError: if there is no such label.
+
+        Example:
+            `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
+            2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
+            linked", 6 -> "linked", 7 -> "other context".
+        """
+        names = {
+            MASKED: "masked",
+            0: "the token itself" if self.max_distance else "may attend",
+        }
+        if self.max_distance:
+            names |= {
+                self.not_linked: "not linked",
+                self.linked: "linked",
+                self.other_context: "other context",
+            }
+        if label in names:
+            return names[label]
+        if 0 < label <= 2 * self.max_distance:
+            on_left = label > self.max_distance
+            distance = label - self.max_distance if on_left else label
+            more = " or more" if distance == self.max_distance else ""
+            side = "left" if on_left else "right"
+            return f"{distance}{more} to the {side}"
+        raise ValueError(
+            f"No label {label} with a maximum distance of {self.max_distance}."
+        )
+
+
+def find_label_scheme(
+    side_inputs: GlobalLocalTransformerSideInputs,
+) -> LabelScheme:
+    """Finds out which maximum distance labels were made with.
+
+    The labels between long and global tokens are `2 m + 1` and `2 m + 2`, one
+    odd and one even, so that any of them tells `m`.
+
+    Args:
+        side_inputs: labels and masks.
+
+    Returns:
+        `LabelScheme`, with a maximum distance of 0 if there are no labels.
+    """
+    if side_inputs.l2g_relative_att_ids is None:
+        return LabelScheme(max_distance=0)
+    smallest = int(np.min(np.asarray(side_inputs.l2g_relative_att_ids)))
+    return LabelScheme(max_distance=(smallest - 1) // 2)
+
+
+def compose_attention_labels(
+    side_inputs: GlobalLocalTransformerSideInputs,
+    global_tokens: Sequence[int],
+    long_tokens: Sequence[int],
+    example: int = 0,
+) -> np.ndarray:
+    """Puts the four pieces of one example together into one square matrix.
+
+    ```
+                 global keys   long keys
+    global          g2g           g2l
+    long            l2g           l2l, the band made a square again
+    ```
+
+    Args:
+        side_inputs: batched masks and labels, tensors or arrays. A mask that
+            is None masks nothing (apart from what is out of reach), labels
+            that are None are 0.
+        global_tokens: indices of the global tokens to show.
+        long_tokens: indices of the long tokens to show.
+        example: int. Which example of the batch.
+
+    Returns:
+        `<int32>[shown, shown]` with `shown = len(global_tokens) +
+        len(long_tokens)`: the label of each query (row) and key (column), or
+        `MASKED`.
+
+    Raises:
+        ValueError: if there are neither long-to-long masks nor labels.
+
+    Example:
+        One global token, three long tokens of which it sees the first two
+        (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
+
+        ```
+        0 | 4 4 .
+        --+------
+        4 | 0 1 .
+        4 | 2 0 1
+        3 | . 2 0
+        ```
+    """
+    global_tokens = np.asarray(global_tokens, np.int64)
+    long_tokens = np.asarray(long_tokens, np.int64)
+    band = side_inputs.l2l_att_mask
+    if band is None:
+        band = side_inputs.l2l_relative_att_ids
+    if band is None:
+        raise ValueError(
+            "The long-to-long mask and labels are both None, so the local "
+            "radius is unknown."
+        )
+    radius = np.shape(band)[-1] // 2
+    # [long, long]
+    columns = long_tokens[None, :] - long_tokens[:, None] + radius
+    in_reach = (columns >= 0) & (columns <= 2 * radius)
+
+    def piece(name, rows, columns):
+        mask = getattr(side_inputs, f"{name}_att_mask")
+        ids = getattr(side_inputs, f"{name}_relative_att_ids")
+        shape = np.broadcast_shapes(rows.shape, columns.shape)
+        labels = np.zeros(shape, np.int32)
+        if ids is not None:
+            labels = np.asarray(ids[example])[rows, columns]
+        if mask is not None:
+            visible = np.asarray(mask[example])[rows, columns] != 0
+            labels = np.where(visible, labels, MASKED)
+        return labels
+
+    global_rows, global_columns = np.ix_(global_tokens, global_tokens)
+    long_rows, long_columns = np.ix_(long_tokens, long_tokens)
+    l2l = piece("l2l", long_rows, np.clip(columns, 0, 2 * radius))
+    return np.block(
+        [
+            [
+                piece("g2g", global_rows, global_columns),
+                piece("g2l", global_rows, long_columns),
+            ],
+            [
+                piece("l2g", long_rows, global_columns),
+                np.where(in_reach, l2l, MASKED),
+            ],
+        ]
+    ).astype(np.int32)
+
+
+def choose_global_tokens(
+    side_inputs: GlobalLocalTransformerSideInputs,
+    num_global: int,
+    long_tokens: Sequence[int],
+    max_global_tokens: int,
+    example: int = 0,
+) -> list[int]:
+    """Chooses the global tokens that say most about some long tokens.
+
+    Args:
+        side_inputs: batched masks and labels.
+        num_global: int. How many global tokens there are without padding.
+        long_tokens: indices of the long tokens shown.
+        max_global_tokens: int. How many to choose at most.
+        example: int. Which example of the batch.
+
+    Returns:
+        Indices in ascending order: all if they are few enough, else those
+        linked with one of the long tokens, and then the first ones.
+
+    Example:
+        5 global tokens, of which 3 is linked, at most 2 -> `[0, 3]`
+    """
+    linked = np.zeros([num_global], bool)
+    if side_inputs.l2g_relative_att_ids is not None:
+        label = find_label_scheme(side_inputs).linked
+        ids = np.asarray(side_inputs.l2g_relative_att_ids[example])
+        linked = np.any(ids[np.asarray(long_tokens)] == label, axis=0)
+        linked = linked[:num_global]
+    by_interest = sorted(range(num_global), key=lambda j: (not linked[j], j))
+    return sorted(by_interest[:max_global_tokens])

@@ -1,0 +1,189 @@
+import builtins
+import os
+import tempfile
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import side_inputs as side_inputs_lib
+from etcmodel.tasks import attention_picture
+from etcmodel.tasks.errors import UserError
+
+
+def _side_inputs(long_len=6, global_len=2, max_distance=2):
+    """Global token 0 owns the first half of the long tokens, 1 the rest."""
+    return side_inputs_lib.make_global_local_transformer_side_inputs(
+        long_breakpoints=np.eye(1, long_len, long_len - 1, dtype=np.int32),
+        global_breakpoints=np.eye(
+            1, global_len, global_len - 1, dtype=np.int32
+        ),
+        sentence_ids=np.arange(long_len, dtype=np.int32)[None] * 2 // long_len,
+        local_radius=1,
+        relative_pos_max_distance=max_distance,
+        use_hard_g2l_mask=True,
+    )
+
+
+def _read_png(path):
+    """Returns <uint8>[height, width, 3]."""
+    return tf.io.decode_png(tf.io.read_file(path), channels=3).numpy()
+
+
+def _share_of_color(image, color):
+    """How much of an image has a colour, given as #rrggbb."""
+    rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    return np.mean(np.all(np.abs(image.astype(int) - rgb) <= 1, axis=-1))
+
+
+class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
+    def _path(self, name="picture.png"):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        return os.path.join(directory.name, name)
+
+    def test_colors(self):
+        path = self._path()
+        result = attention_picture.draw_attention_picture(
+            _side_inputs(),
+            long_labels=["the", "##ory", "of", "$5", "▁x_1$", "."],
+            global_labels=["<a>", "<b>"],
+            path=path,
+            title="Example",
+        )
+        self.assertEqual(result, path)
+        image = _read_png(path)
+        self.assertGreater(min(image.shape[:2]), 500)
+        # The square has 8 x 8 cells; with the legend it is about a third of
+        # the picture, so one cell is about half a percent.
+        colors = attention_picture._COLORS
+        for name, num_cells in [
+            ("self", 8),
+            ("linked", 12),
+            ("not linked", 6),
+        ]:
+            share = _share_of_color(image, colors[name])
+            self.assertBetween(share, 0.002 * num_cells, 0.008 * num_cells)
+        for name in ("right", "left"):
+            near, _ = colors[name]
+            self.assertGreater(_share_of_color(image, near), 0.01)
+        self.assertEqual(_share_of_color(image, colors["visible"]), 0)
+        self.assertGreater(_share_of_color(image, colors["masked"]), 0.3)
+
+    def test_without_labels(self):
+        path = self._path()
+        attention_picture.draw_attention_picture(
+            _side_inputs(max_distance=0), list("abcdef"), list("xy"), path
+        )
+        image = _read_png(path)
+        colors = attention_picture._COLORS
+        self.assertGreater(_share_of_color(image, colors["visible"]), 0.1)
+        self.assertEqual(_share_of_color(image, colors["linked"]), 0)
+
+    def test_what_is_drawn_of_a_long_record(self):
+        labels = [f"token{i}" for i in range(300)] + ["[PAD]"] * 100
+        with mock.patch.object(attention_picture, "_draw") as draw:
+            draw.return_value.savefig = lambda stream, **_: stream.write(b"x")
+            attention_picture.draw_attention_picture(
+                _side_inputs(long_len=400, global_len=60),
+                labels,
+                [f"global{i}" for i in range(50)],
+                self._path(),
+                first_long_token=100,
+                max_long_tokens=5,
+                max_global_tokens=3,
+            )
+        matrix, names, num_global, scheme, _, note = draw.call_args.args
+        self.assertEqual(matrix.shape, (8, 8))
+        self.assertEqual(
+            names,
+            ["global0", "global1", "global2"]
+            + [f"token{i}" for i in range(100, 105)],
+        )
+        self.assertEqual(num_global, 3)
+        self.assertEqual(scheme.max_distance, 2)
+        self.assertEqual(
+            note,
+            "Shown: long tokens 100 to 104 of 300, 3 of 50 global tokens "
+            "(those linked with the text shown come first); padding left out.",
+        )
+
+    def test_small_window_of_a_full_size_record(self):
+        path = self._path("big.png")
+        attention_picture.draw_attention_picture(
+            _side_inputs(long_len=4096, global_len=64, max_distance=12),
+            ["a rather long name of a token"] * 4096,
+            ["sentence"] * 64,
+            path,
+            max_long_tokens=200,
+            title="T" * 500,
+        )
+        height, width, _ = _read_png(path).shape
+        self.assertBetween(height, 1500, 3500)
+        self.assertBetween(width, 1500, 3500)
+
+    def test_other_formats(self):
+        path = self._path("picture.svg")
+        attention_picture.draw_attention_picture(
+            _side_inputs(), list("abcdef"), list("xy"), path
+        )
+        with open(path) as stream:
+            self.assertIn("<svg", stream.read())
+
+    def test_failure_leaves_the_old_file(self):
+        path = self._path("picture.unknown")
+        with open(path, "w") as stream:
+            stream.write("old")
+        with self.assertRaisesRegex(ValueError, "unknown"):
+            attention_picture.draw_attention_picture(
+                _side_inputs(), list("abcdef"), list("xy"), path
+            )
+        with open(path) as stream:
+            self.assertEqual(stream.read(), "old")
+        self.assertLen(os.listdir(os.path.dirname(path)), 1)
+
+    def test_path_of_a_directory(self):
+        with self.assertRaisesRegex(UserError, "directory"):
+            attention_picture.draw_attention_picture(
+                _side_inputs(),
+                list("abcdef"),
+                list("xy"),
+                os.path.dirname(self._path()),
+            )
+
+    @parameterized.parameters(
+        (dict(long_labels=["", "[PAD]"]), "long_labels.*nothing to draw"),
+        (dict(global_labels=[]), "global_labels.*nothing to draw"),
+        (dict(long_labels=["a"] * 7), "7 long and 2 global.* 6 and 2"),
+        (dict(first_long_token=6), "first_long_token.*6.*0 to 5"),
+        (dict(max_long_tokens=0), "max_long_tokens"),
+        (dict(max_global_tokens=0), "max_global_tokens"),
+    )
+    def test_bad_arguments(self, arguments, message):
+        good = dict(
+            side_inputs=_side_inputs(),
+            long_labels=list("abcdef"),
+            global_labels=list("xy"),
+            path=self._path(),
+        )
+        with self.assertRaisesRegex(ValueError, message):
+            attention_picture.draw_attention_picture(**(good | arguments))
+
+    def test_matplotlib_is_missing(self):
+        original = builtins.__import__
+
+        def fail(name, *args, **kwargs):
+            if name.startswith("matplotlib"):
+                raise ImportError(name)
+            return original(name, *args, **kwargs)
+
+        with mock.patch.object(builtins, "__import__", fail):
+            with self.assertRaisesRegex(ImportError, "pip install"):
+                attention_picture.draw_attention_picture(
+                    _side_inputs(), list("abcdef"), list("xy"), self._path()
+                )
+
+
+if __name__ == "__main__":
+    tf.test.main()

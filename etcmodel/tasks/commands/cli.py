@@ -1,0 +1,211 @@
+"""The command line: finds the command, reads its flags, tells errors."""
+
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+import textwrap
+from types import ModuleType
+
+from absl import flags
+
+from etcmodel.tasks.errors import UserError
+
+_WIDTH = 78
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command of `python -m etcmodel`.
+
+    Attributes:
+        module: the module with its `DESCRIPTION`, `EXAMPLE`, `REQUIRED` flags,
+            `define_flags(flag_values)` and `run(flag_values)`. It must not
+            import TensorFlow before `run` is called.
+        summary: one line.
+    """
+
+    module: str
+    summary: str
+
+
+_PACKAGE = "etcmodel.tasks.commands."
+COMMANDS = {
+    "preprocess": Command(
+        _PACKAGE + "preprocess", "official data file -> TFRecords with features"
+    ),
+    "train": Command(_PACKAGE + "train", "train a model on TFRecords"),
+    "evaluate": Command(
+        _PACKAGE + "evaluate", "measure a trained model on TFRecords"
+    ),
+    "export": Command(
+        _PACKAGE + "export", "trained model -> SavedModel that takes raw text"
+    ),
+    "predict": Command(
+        _PACKAGE + "predict", "official data file -> answers of a SavedModel"
+    ),
+    # The module is not called as the command: a script in its folder would
+    # import it instead of Python's own `inspect`.
+    "inspect": Command(
+        _PACKAGE + "inspect_record",
+        "picture and summary of one record's attention",
+    ),
+    "demo": Command(
+        _PACKAGE + "demo", "all of the above on a small generated corpus"
+    ),
+}
+
+_INTRODUCTION = """\
+etcmodel: question answering over long, structured documents with ETC.
+
+Usage: python -m etcmodel COMMAND [--flag=value ...]
+       python -m etcmodel COMMAND --help
+
+Commands:
+"""
+
+_WALKTHROUGH = """\
+
+From a data file to answers:
+
+  python -m etcmodel preprocess --task=wikihop --input=train.json \\
+      --vocab_file=vocab.txt --output_dir=data/train
+  python -m etcmodel preprocess --task=wikihop --input=dev.json \\
+      --vocab_file=vocab.txt --output_dir=data/dev
+  python -m etcmodel train --experiment=etc/wikihop --mode=train_and_eval \\
+      --model_dir=runs/1 --params_override=\\
+task.train_data.input_path=data/train,task.validation_data.input_path=data/dev
+  python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
+  python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
+      --output=predictions.json
+
+`python -m etcmodel demo` shows it all in a few minutes, without any data.
+"""
+
+
+def _general_help() -> str:
+    lines = [f"  {name:12}{c.summary}" for name, c in COMMANDS.items()]
+    return _INTRODUCTION + "\n".join(lines) + "\n" + _WALKTHROUGH
+
+
+def _wrap(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _command_help(
+    name: str, module: ModuleType, flag_values: flags.FlagValues
+) -> str:
+    """What `COMMAND --help` prints."""
+    parts = [f"python -m etcmodel {name}: {COMMANDS[name].summary}", ""]
+    parts.append(textwrap.dedent(module.DESCRIPTION).strip())
+    parts += ["", "Example:", ""]
+    parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
+    required = [flag for flag in flag_values if flag in module.REQUIRED]
+    optional = [flag for flag in flag_values if flag not in module.REQUIRED]
+    for title, names in [("Needed:", required), ("Optional:", optional)]:
+        if not names:
+            continue
+        parts += ["", title, ""]
+        for flag_name in names:
+            flag = flag_values[flag_name]
+            head = f"  --{flag_name}"
+            if flag.boolean:
+                head = f"  --[no]{flag_name}"
+            if flag.default not in (None, "", False):
+                head += f" (default: {flag.default})"
+            text = flag.help
+            if isinstance(flag, flags.EnumFlag):
+                text += f" One of: {', '.join(flag.parser.enum_values)}."
+            parts += [head, _wrap(text, "      ")]
+    return "\n".join(parts) + "\n"
+
+
+def _suggestion(word: str, choices) -> str:
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _parse(name: str, module: ModuleType, arguments: list[str]):
+    """Reads the flags of a command; None if help was printed instead.
+
+    Raises:
+        UserError: an unknown, ill-formed or missing flag.
+    """
+    flag_values = flags.FlagValues()
+    module.define_flags(flag_values)
+    if any(argument in ("--help", "-h", "-help") for argument in arguments):
+        print(_command_help(name, module, flag_values), end="")
+        return None
+    advice = f"See `python -m etcmodel {name} --help`."
+    try:
+        rest = flag_values([name, *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(
+            f"{name} has no flag --{error.flagname}."
+            f"{_suggestion(error.flagname, list(flag_values))} {advice}"
+        ) from None
+    except flags.Error as error:
+        raise UserError(f"{error} {advice}") from None
+    if rest:
+        raise UserError(
+            f"{name} does not know what to do with {rest[0]!r}: it takes flags "
+            f"such as --name=value only. {advice}"
+        )
+    missing = [f for f in module.REQUIRED if not flag_values[f].value]
+    if missing:
+        listed = ", ".join(f"--{flag}" for flag in missing)
+        raise UserError(f"{name} needs {listed}. {advice}")
+    return flag_values
+
+
+def prepare_environment() -> None:
+    """Sets what must be set before TensorFlow is imported, if it is not yet.
+
+    The training engine needs Keras 2, and TensorFlow's own log is for those
+    who ask for it.
+    """
+    if "tensorflow" not in sys.modules:
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a command.
+
+    Args:
+        arguments: the command and its flags, without the program's name.
+
+    Returns:
+        The exit code: 0, 1 for an error of the user, 130 if interrupted.
+    """
+    prepare_environment()
+    if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
+        print(_general_help(), end="")
+        return 0
+    name, *rest = arguments
+    try:
+        if name not in COMMANDS:
+            raise UserError(
+                f"There is no command {name!r}."
+                f"{_suggestion(name, list(COMMANDS))} Commands: "
+                f"{', '.join(COMMANDS)}. See `python -m etcmodel --help`."
+            )
+        module = importlib.import_module(COMMANDS[name].module)
+        flag_values = _parse(name, module, rest)
+        if flag_values is not None:
+            module.run(flag_values)
+    except UserError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\n{name} was interrupted.", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,296 @@
+"""`preprocess`: an official data file becomes TFRecords with features."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import itertools
+import os
+import shutil
+
+from absl import flags
+
+from etcmodel.tasks import registry
+from etcmodel.tasks.atomic import atomic_directory
+from etcmodel.tasks.errors import BadRecords
+from etcmodel.tasks.errors import RecordError
+from etcmodel.tasks.errors import UserError
+
+DESCRIPTION = """
+Reads a data file in the official format of the task, turns every record into
+the integers that the model reads (tokens, global tokens, which belongs to
+which), and writes them as gzipped TFRecord files, together with
+
+  stats.json      records read, written and dropped, and why; what was cut
+  features.json   the sizes used; `train` and `export` read it
+  vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
+
+The output directory appears only when all is written.
+"""
+
+EXAMPLE = """
+python -m etcmodel preprocess --task=wikihop --input=train.json \\
+    --vocab_file=vocab.txt --output_dir=data/train
+"""
+
+REQUIRED = ("task", "input", "output_dir", "vocab_file")
+
+# Flags that set a size of the features, if the task has it.
+FEATURE_FLAGS = ("long_length", "global_length", "max_num_sentences")
+
+STATS_FILE = "stats.json"
+_BATCH_SIZE = 8
+
+
+def define_input_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags that say which data are read and how.
+
+    Args:
+        flag_values: where to define them.
+    """
+    flags.DEFINE_string(
+        "task", None, "The task: wikihop.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "input",
+        None,
+        "The data file in the task's official format, plain or gzipped.",
+        flag_values=flag_values,
+    )
+
+
+def define_feature_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags that say how features are made.
+
+    Args:
+        flag_values: where to define them.
+    """
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        "The vocabulary: a WordPiece vocab.txt with one token a line (text is "
+        "lower-cased), or a SentencePiece model.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "long_length",
+        None,
+        "How many tokens of text a record may have; more are cut. The task's "
+        "own value by default (wikihop: 4096).",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "global_length",
+        None,
+        "How many global tokens a record may have. The task's own value by "
+        "default (wikihop: 430).",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "max_num_sentences",
+        None,
+        "How many sentences a record may have; more are cut. The task's own "
+        "value by default (wikihop: 200).",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the command.
+
+    Args:
+        flag_values: where to define them.
+    """
+    define_input_flags(flag_values)
+    flags.DEFINE_string(
+        "output_dir", None, "The directory to make.", flag_values=flag_values
+    )
+    define_feature_flags(flag_values)
+    flags.DEFINE_string(
+        "split",
+        "train",
+        "`train`: every record must have its answer (training and development "
+        "data). `predict`: answers are neither needed nor stored.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "num_shards",
+        16,
+        "Number of TFRecord files.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "skip_bad_records",
+        False,
+        "Leave records out that cannot be used, and count them, instead of "
+        "ending with an error.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "overwrite",
+        False,
+        "Replace the output directory if it exists.",
+        flag_values=flag_values,
+    )
+
+
+def feature_values(flag_values: flags.FlagValues) -> dict[str, int | None]:
+    """The sizes that were given as flags; None for those that were not.
+
+    Args:
+        flag_values: the parsed flags.
+
+    Returns:
+        name -> value.
+    """
+    return {name: flag_values[name].value for name in FEATURE_FLAGS}
+
+
+def check_split(pipeline, split: str) -> None:
+    """Checks the flag `--split`.
+
+    Args:
+        pipeline: the task's `TaskPipeline`.
+        split: the flag.
+
+    Raises:
+        UserError: the task has no such split.
+    """
+    if split not in pipeline.splits:
+        raise UserError(
+            f"--split={split}: {pipeline.name} has {', '.join(pipeline.splits)}"
+        )
+
+
+def _encode(encoder, records, with_labels):
+    """Encodes a batch; if that fails, one by one to find who is to blame.
+
+    Returns:
+        What could be encoded, and the `RecordError`s of what could not.
+    """
+    try:
+        return encoder.encode(records, with_labels), []
+    except UserError:
+        encoded, errors = [], []
+        for record in records:
+            try:
+                encoded.extend(encoder.encode([record], with_labels))
+            except RecordError as error:
+                errors.append(error)
+        return encoded, errors
+
+
+def encode_all(encoder, records, with_labels, bad_records):
+    """Encodes records in the background, in order.
+
+    Args:
+        encoder: a `RecordEncoder`.
+        records: iterable of records.
+        with_labels: whether answers are stored.
+        bad_records: what to do with records that do not fit.
+
+    Yields:
+        For every batch the list of pairs that `RecordEncoder.encode` returns.
+    """
+    workers = os.cpu_count() or 1
+    pending = collections.deque()
+    records = iter(records)
+    with concurrent.futures.ThreadPoolExecutor(workers) as executor:
+        while True:
+            batch = list(itertools.islice(records, _BATCH_SIZE))
+            if batch:
+                pending.append(
+                    executor.submit(_encode, encoder, batch, with_labels)
+                )
+            if not pending:
+                return
+            if not batch or len(pending) > 2 * workers:
+                encoded, errors = pending.popleft().result()
+                for error in errors:
+                    bad_records.report(error)
+                yield encoded
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Runs the command.
+
+    Args:
+        flag_values: the parsed flags.
+
+    Raises:
+        UserError: the data, the vocabulary or a flag cannot be used.
+    """
+    from etcmodel.tasks import tfrecords
+    from etcmodel.tasks.progress import file_progress
+
+    path, split = flag_values.input, flag_values.split
+    pipeline = registry.get_pipeline(flag_values.task)
+    check_split(pipeline, split)
+    config = pipeline.feature_config(feature_values(flag_values))
+    encoder = pipeline.record_encoder(path, config, flag_values.vocab_file)
+    bad_records = BadRecords(flag_values.skip_bad_records)
+    totals = collections.Counter()
+    extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
+    vocab_name = "vocab" + extension[encoder.tokenizer_kind]
+    with atomic_directory(
+        flag_values.output_dir, overwrite=flag_values.overwrite
+    ) as directory:
+        with (
+            file_progress(path, "Preprocessing") as progress,
+            tfrecords.ShardedWriter(
+                directory, split, flag_values.num_shards
+            ) as writer,
+        ):
+            records = pipeline.read_records(
+                path, split, bad_records, progress.at
+            )
+            for encoded in encode_all(
+                encoder, records, split != "predict", bad_records
+            ):
+                for serialized, counts in encoded:
+                    writer.write(serialized)
+                    totals.update(counts)
+                progress.done(len(encoded))
+        if not writer.count:
+            raise UserError(
+                f"{path}: no usable record was found. {bad_records.summary()}"
+            )
+        stats = {
+            "input": os.path.abspath(path),
+            "records_read": writer.count + bad_records.total,
+            "records_written": writer.count,
+            "records_dropped": bad_records.total,
+            "records_dropped_why": dict(bad_records.counts),
+            "records_dropped_examples": bad_records.examples,
+            **totals,
+        }
+        tfrecords.write_json(directory, STATS_FILE, stats)
+        shutil.copyfile(
+            flag_values.vocab_file, os.path.join(directory, vocab_name)
+        )
+        tfrecords.write_json(
+            directory,
+            tfrecords.METADATA_FILE,
+            {
+                "task": pipeline.name,
+                "split": split,
+                "features": dataclasses.asdict(config),
+                "vocab_file": vocab_name,
+                "vocab_fingerprint": tfrecords.fingerprint(
+                    flag_values.vocab_file
+                ),
+                "vocab_size": encoder.vocab_size,
+                "num_records": writer.count,
+            },
+        )
+    if bad_records.total:
+        print(bad_records.summary())
+    print(
+        f"Wrote {writer.count} of {stats['records_read']} records to "
+        f"{flag_values.output_dir}."
+    )
+    for name, count in sorted(totals.items()):
+        print(f"  {count:10d}  {name.replace('_', ' ')}")

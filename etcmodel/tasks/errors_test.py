@@ -1,0 +1,45 @@
+import tensorflow as tf
+
+from etcmodel.tasks import errors
+
+
+class ErrorsTest(tf.test.TestCase):
+    def test_record_error_names_everything(self):
+        error = errors.RecordError(
+            "train.json",
+            17,
+            "answer is not a candidate",
+            record_id="WH_17",
+            field="answer",
+            problem="got 'x', expected one of its 3 candidates",
+        )
+        message = str(error)
+        self.assertEqual(
+            "train.json, record 17 (id 'WH_17'), field 'answer': got 'x', "
+            "expected one of its 3 candidates. Fix the record, or leave it "
+            "out, or skip such records with --skip_bad_records.",
+            message,
+        )
+        self.assertEqual("answer is not a candidate", error.reason)
+
+    def test_shows_long_values_briefly(self):
+        self.assertLess(len(errors.show("x" * 400_000)), 100)
+        self.assertLess(len(errors.show(["x" * 9000] * 5000)), 500)
+
+    def test_bad_records_raise_unless_skipped(self):
+        error = errors.RecordError("f", 0, "no answer", problem="missing")
+        with self.assertRaises(errors.RecordError):
+            errors.BadRecords().report(error)
+        skipping = errors.BadRecords(skip=True)
+        self.assertEqual("", skipping.summary())
+        for _ in range(7):
+            skipping.report(error)
+        self.assertEqual(7, skipping.total)
+        self.assertEqual({"no answer": 7}, dict(skipping.counts))
+        self.assertLen(skipping.examples, 5)
+        self.assertIn("Skipped 7 bad records", skipping.summary())
+        self.assertIn("no answer", skipping.summary())
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,39 @@
+import io
+import os
+from unittest import mock
+
+import tensorflow as tf
+
+from etcmodel.tasks import progress
+
+
+class ProgressTest(tf.test.TestCase):
+    def test_moves_to_positions(self):
+        path = os.path.join(self.get_temp_dir(), "x")
+        with open(path, "wb") as stream:
+            stream.write(b"x" * 100)
+        bars = []
+        original = progress.tqdm.tqdm
+
+        def make(**kwargs):
+            # Shown to nobody, but counting.
+            kwargs.update(disable=False, file=io.StringIO())
+            bars.append(original(**kwargs))
+            return bars[0]
+
+        with mock.patch.object(progress.tqdm, "tqdm", make):
+            with progress.file_progress(path, "Reading") as bar:
+                for position in (40, 40, 100):
+                    bar.at(position)
+                bar.done(2)
+                self.assertEqual(100, bars[0].n)
+                self.assertEqual(100, bars[0].total)
+                self.assertEqual("2 records", bars[0].postfix)
+
+    def test_missing_file_is_not_its_business(self):
+        with progress.file_progress("/no/such/file", "Reading") as bar:
+            bar.at(3)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,221 @@
+"""The tasks by name, and what the commands need of each of them.
+
+A task is named by strings here and imported when it is used, so that the
+command line can tell about all tasks without loading TensorFlow.
+"""
+
+import abc
+import dataclasses
+import importlib
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import IO
+from typing import Any
+
+from etcmodel.tasks.errors import BadRecords
+from etcmodel.tasks.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEntry:
+    """Where the parts of a task are.
+
+    Attributes:
+        name: as in `--task`.
+        summary: one line about it.
+        pipeline: `"module:class"` of its `TaskPipeline`.
+        experiment: module that registers its Model Garden experiments.
+        experiment_prefixes: what the names of those experiments begin with.
+    """
+
+    name: str
+    summary: str
+    pipeline: str
+    experiment: str
+    experiment_prefixes: tuple[str, ...]
+
+
+TASKS = {
+    entry.name: entry
+    for entry in [
+        TaskEntry(
+            name="wikihop",
+            summary="WikiHop (QAngaroo): choose among candidate answers",
+            pipeline="etcmodel.tasks.wikihop.pipeline:WikiHopPipeline",
+            experiment="etcmodel.tasks.wikihop.experiment",
+            experiment_prefixes=("etc/wikihop",),
+        ),
+    ]
+}
+
+
+class RecordEncoder(abc.ABC):
+    """Turns the records of a task into serialized features.
+
+    Attributes:
+        vocab_size: number of token ids.
+        tokenizer_kind: `"wordpiece"` or `"sentencepiece"`.
+    """
+
+    vocab_size: int
+    tokenizer_kind: str
+
+    @abc.abstractmethod
+    def encode(
+        self, records: Sequence[Any], with_labels: bool
+    ) -> list[tuple[bytes, Mapping[str, int]]]:
+        """Encodes a batch of records; several threads may do so at once.
+
+        Args:
+            records: the records.
+            with_labels: whether the right answers are stored, too.
+
+        Returns:
+            For every record the serialized `tf.train.Example`, and counts of
+            what was cut and found.
+
+        Raises:
+            UserError: a record does not fit. Of a batch of one, it is a
+                `RecordError`.
+        """
+
+
+class TaskPipeline(abc.ABC):
+    """What `preprocess`, `export`, `predict` and `inspect` need of a task."""
+
+    # Name of the task.
+    name: str
+    # Ways to read a file; the first is the default, for training.
+    splits: tuple[str, ...]
+
+    @abc.abstractmethod
+    def read_records(
+        self,
+        path: str,
+        split: str,
+        bad_records: BadRecords,
+        on_position: Callable[[int], None] | None = None,
+    ) -> Iterator[Any]:
+        """Yields the records of a file in the official format."""
+
+    @abc.abstractmethod
+    def feature_config(self, values: Mapping[str, Any]) -> Any:
+        """The dataclass of sizes, from those values that are not None."""
+
+    @abc.abstractmethod
+    def record_encoder(
+        self, path: str, config: Any, vocab_file: str
+    ) -> RecordEncoder:
+        """An encoder for the records of the file `path`."""
+
+    @abc.abstractmethod
+    def build_serving_module(
+        self, model: Any, config: Any, vocab_file: str
+    ) -> tuple[Any, dict[str, dict[str, Any]]]:
+        """The module to export, and a request for each of its signatures."""
+
+    @abc.abstractmethod
+    def serving_inputs(self, records: Sequence[Any]) -> dict[str, Any]:
+        """A batch of records as inputs of `serving_default`."""
+
+    @abc.abstractmethod
+    def collect(
+        self,
+        records: Sequence[Any],
+        outputs: Mapping[str, Any],
+        predictions: dict[str, Any],
+    ) -> None:
+        """Adds what `serving_default` answered to the predictions."""
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, predictions: Mapping[str, Any], stream: IO[str]
+    ) -> None:
+        """Writes predictions in the official submission format."""
+
+    @abc.abstractmethod
+    def gold(self, record: Any) -> Any:
+        """What a prediction is compared with; None if nothing."""
+
+    @abc.abstractmethod
+    def score(
+        self, predictions: Mapping[str, Any], gold: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """The official metrics, from 0 to 1."""
+
+    @abc.abstractmethod
+    def inspect(
+        self,
+        path: str,
+        record: Any,
+        config: Any,
+        model_config: Any,
+        vocab_file: str,
+    ) -> Any:
+        """A record of the file `path` as the model sees it: an `Inspection`."""
+
+
+def task_entry(name: str) -> TaskEntry:
+    """Looks a task up.
+
+    Args:
+        name: as in `--task`.
+
+    Returns:
+        Its entry.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    if name not in TASKS:
+        raise UserError(
+            f"--task={name}: there is no such task. Choose one of: "
+            f"{', '.join(sorted(TASKS))}."
+        )
+    return TASKS[name]
+
+
+def get_pipeline(name: str) -> TaskPipeline:
+    """Imports and makes the pipeline of a task.
+
+    Args:
+        name: as in `--task`.
+
+    Returns:
+        The pipeline.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    module, _, attribute = task_entry(name).pipeline.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def task_of_experiment(experiment: str) -> TaskEntry:
+    """Finds the task that an experiment belongs to, and registers it.
+
+    Args:
+        experiment: as in `--experiment`, such as `"etc/wikihop"`.
+
+    Returns:
+        The task's entry; its experiments are registered.
+
+    Raises:
+        UserError: no task has such experiments, or Keras 2 is not in use.
+    """
+    for entry in TASKS.values():
+        if experiment.startswith(entry.experiment_prefixes):
+            try:
+                importlib.import_module(entry.experiment)
+            except ImportError as error:
+                raise UserError(str(error)) from error
+            return entry
+    prefixes = [
+        p for entry in TASKS.values() for p in entry.experiment_prefixes
+    ]
+    raise UserError(
+        f"--experiment={experiment}: there is no such experiment. Their names "
+        f"begin with {', '.join(prefixes)}."
+    )

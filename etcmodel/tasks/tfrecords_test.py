@@ -1,0 +1,93 @@
+import json
+import os
+import tempfile
+
+import tensorflow as tf
+
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.errors import UserError
+
+
+class TfrecordsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.root = tempfile.mkdtemp(dir=self.get_temp_dir())
+
+    def _write(self, directory, num_records, num_shards, **metadata):
+        os.makedirs(directory, exist_ok=True)
+        with tfrecords.ShardedWriter(directory, "train", num_shards) as writer:
+            for i in range(num_records):
+                writer.write(b"%d" % i)
+        self.assertEqual(num_records, writer.count)
+        if metadata:
+            tfrecords.write_json(directory, "features.json", metadata)
+        return writer.paths
+
+    def test_deals_records_out(self):
+        paths = self._write(self.root, 5, 3)
+        self.assertEqual(
+            [
+                "train-00000-of-00003.tfrecord.gz",
+                "train-00001-of-00003.tfrecord.gz",
+                "train-00002-of-00003.tfrecord.gz",
+            ],
+            [os.path.basename(path) for path in paths],
+        )
+        content = [
+            list(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator())
+            for path in paths
+        ]
+        self.assertEqual([[b"0", b"3"], [b"1", b"4"], [b"2"]], content)
+        self.assertEqual("GZIP", tfrecords.compression_type(paths[0]))
+
+    def test_tells_uncompressed_files(self):
+        path = os.path.join(self.root, "x.tfrecord")
+        with tf.io.TFRecordWriter(path) as writer:
+            writer.write(b"x")
+        self.assertEqual("", tfrecords.compression_type(path))
+
+    def test_finds_files(self):
+        paths = self._write(self.root, 2, 2)
+        for given in (
+            self.root,
+            [self.root],
+            ",".join(paths),
+            os.path.join(self.root, "train-*"),
+        ):
+            self.assertEqual(paths, tfrecords.find_files(given))
+        for given in ("", "/no/such/dir", os.path.join(self.root, "dev-*")):
+            with self.assertRaisesRegex(UserError, "preprocess"):
+                tfrecords.find_files(given)
+
+    def test_metadata(self):
+        note = {"features": {"long_length": 8}, "vocab_fingerprint": "ab"}
+        paths = self._write(os.path.join(self.root, "a"), 1, 1, **note)
+        found = tfrecords.read_metadata(paths)
+        self.assertEqual(
+            dict(note, directory=os.path.join(self.root, "a")), found
+        )
+        self.assertIsNone(tfrecords.read_metadata([]))
+        other = dict(note, vocab_fingerprint="cd")
+        paths += self._write(os.path.join(self.root, "b"), 1, 1, **other)
+        with self.assertRaisesRegex(UserError, "vocab_fingerprint"):
+            tfrecords.read_metadata(paths)
+        plain = self._write(os.path.join(self.root, "c"), 1, 1)
+        self.assertIsNone(tfrecords.read_metadata(plain))
+
+    def test_json_is_readable(self):
+        tfrecords.write_json(self.root, "x.json", {"b": 1, "a": "\u00e9"})
+        with open(os.path.join(self.root, "x.json"), encoding="utf-8") as f:
+            text = f.read()
+        self.assertEqual({"a": "\u00e9", "b": 1}, json.loads(text))
+        self.assertIn("\u00e9", text)
+
+    def test_fingerprint(self):
+        path = os.path.join(self.root, "x")
+        with open(path, "wb") as stream:
+            stream.write(b"abc")
+        # The SHA-256 of "abc", from FIPS 180-2.
+        self.assertEqual("ba7816bf8f01cfea", tfrecords.fingerprint(path))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,361 @@
+"""What the commands need of WikiHop."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import IO
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
+from etcmodel.feature_utils.tokenizers import make_tokenizer
+from etcmodel.tasks import registry
+from etcmodel.tasks.errors import RecordError
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.inspection import Inspection
+from etcmodel.tasks.wikihop import export
+from etcmodel.tasks.wikihop import metrics
+from etcmodel.tasks.wikihop import records as records_lib
+from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
+from etcmodel.tasks.wikihop.features import WikiHopFeatureConfig
+from etcmodel.tasks.wikihop.records import WikiHopRecord
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+_STRING_LISTS = tf.TensorSpec([None, None], tf.string)
+
+
+def _pad(rows: Sequence[Sequence[str]]) -> np.ndarray:
+    """Strings of several records, filled up with empty ones."""
+    width = max(len(row) for row in rows)
+    return np.array(
+        [
+            [text.encode("utf-8") for text in row] + [b""] * (width - len(row))
+            for row in rows
+        ],
+        dtype=object,
+    ).reshape(len(rows), width)
+
+
+def raw_inputs(records: Sequence[WikiHopRecord]) -> dict[str, np.ndarray]:
+    """A batch of records as raw strings, padded with empty strings.
+
+    Args:
+        records: the records.
+
+    Returns:
+        `query` `<string>[batch]`, `candidates` `<string>[batch, candidates]`
+        and `supports` `<string>[batch, documents]`.
+    """
+    return {
+        "query": np.array(
+            [record.query.encode("utf-8") for record in records], dtype=object
+        ),
+        "candidates": _pad([record.candidates for record in records]),
+        "supports": _pad([record.supports for record in records]),
+    }
+
+
+def make_builder(
+    config: WikiHopFeatureConfig, vocab_file: str
+) -> WikiHopFeatureBuilder:
+    """Makes the feature builder for a vocabulary.
+
+    Args:
+        config: sizes of the features.
+        vocab_file: a WordPiece vocabulary or a SentencePiece model.
+
+    Returns:
+        The builder.
+
+    Raises:
+        UserError: the vocabulary cannot be used.
+    """
+    try:
+        return WikiHopFeatureBuilder(config, make_tokenizer(vocab_file))
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        raise UserError(
+            f"--vocab_file={vocab_file} cannot be used: {error}"
+        ) from error
+
+
+class WikiHopEncoder(registry.RecordEncoder):
+    """Turns records into serialized features, labels and counts."""
+
+    def __init__(
+        self, path: str, config: WikiHopFeatureConfig, vocab_file: str
+    ):
+        """Creates the encoder.
+
+        Args:
+            path: the file that the records come from; for messages.
+            config: sizes of the features.
+            vocab_file: a WordPiece vocabulary or a SentencePiece model.
+
+        Raises:
+            UserError: the vocabulary cannot be used.
+        """
+        self._path = path
+        self._config = config
+        self.builder = make_builder(config, vocab_file)
+        self.vocab_size = int(self.builder.tokenizer.vocab_size)
+        self.tokenizer_kind = self.builder.tokenizer.kind
+        self._build = tf.function(
+            self.builder.build,
+            input_signature=[_STRINGS, _STRING_LISTS, _STRING_LISTS],
+        )
+
+    def build(self, records: Sequence[WikiHopRecord]):
+        """Builds the features of a batch of records.
+
+        Args:
+            records: the records.
+
+        Returns:
+            The `Layout` and the `WikiHopStats` that the feature builder makes.
+
+        Raises:
+            UserError: a record cannot be used. Of a batch of one, it is a
+                `RecordError`.
+        """
+        inputs = raw_inputs(records)
+        try:
+            layout, stats = self._build(
+                *(tf.constant(inputs[name], tf.string) for name in inputs)
+            )
+        except tf.errors.OpError as error:
+            raise self._error(
+                records[0], "cannot be encoded", problem=error.message
+            ) from error
+        query = layout.counts["query"]
+        for i, record in enumerate(records):
+            if int(query.kept_tokens[i]) < int(query.tokens[i]):
+                raise self._error(
+                    record,
+                    "query is too long",
+                    field="query",
+                    problem=(
+                        f"it has {int(query.tokens[i])} tokens, but only "
+                        f"{int(query.kept_tokens[i])} fit"
+                    ),
+                    advice="Raise --long_length or --global_length",
+                )
+            kept, total = int(stats.kept_candidates[i]), len(record.candidates)
+            if kept < total:
+                raise self._error(
+                    record,
+                    "too many candidates",
+                    field="candidates",
+                    problem=(
+                        f"there are {total}, but only {kept} fit into the "
+                        f"lengths of {self._config.long_length} (long) and "
+                        f"{self._config.global_length} (global)"
+                    ),
+                    advice="Raise --long_length or --global_length",
+                )
+        return layout, stats
+
+    def _error(self, record: WikiHopRecord, reason: str, **kwargs):
+        return RecordError(
+            self._path, record.index, reason, record_id=record.id, **kwargs
+        )
+
+    def encode(self, records, with_labels):
+        """See `registry.RecordEncoder`."""
+        layout, stats = self.build(records)
+        extra = []
+        for record in records:
+            values = {
+                "example_id": record.id,
+                "query": record.query,
+                "candidates": list(record.candidates),
+                "is_real_example": 1,
+            }
+            if with_labels:
+                # A float, as in the files of the original code.
+                values["label_id"] = float(record.answer_index)
+                values["ground_truth_answer"] = record.answer
+            extra.append(values)
+        serialized = etc_features.serialize_batch(layout.features, extra)
+        # {name: [batch]}
+        columns = {
+            name: value.numpy().tolist()
+            for name, value in stats._asdict().items()
+        }
+        return [
+            (example, _summed({name: columns[name][i] for name in columns}))
+            for i, example in enumerate(serialized)
+        ]
+
+
+def _summed(count: Mapping[str, int]) -> dict[str, int]:
+    """What is added up over all records in `stats.json`."""
+    cut = {
+        f"{name}_cut": count[name] - count[f"kept_{name}"]
+        for name in ("tokens", "sentences", "documents")
+    }
+    return {
+        **{
+            name: count[name]
+            for name in (
+                "tokens",
+                "sentences",
+                "documents",
+                "candidates",
+                "links",
+            )
+        },
+        **cut,
+        "records_cut": int(cut["tokens_cut"] > 0),
+        "records_without_text_left": int(count["kept_sentences"] == 0),
+    }
+
+
+class WikiHopPipeline(registry.TaskPipeline):
+    """What `preprocess`, `export`, `predict` and `inspect` need of WikiHop."""
+
+    name = "wikihop"
+    splits = records_lib.SPLITS
+
+    def read_records(self, path, split, bad_records, on_position=None):
+        """See `records.read_records`."""
+        return records_lib.read_records(path, split, bad_records, on_position)
+
+    def feature_config(self, values) -> WikiHopFeatureConfig:
+        """The sizes of the features; those of the paper by default."""
+        return dataclasses.replace(
+            WikiHopFeatureConfig(),
+            **{key: value for key, value in values.items() if value},
+        )
+
+    def record_encoder(self, path, config, vocab_file) -> WikiHopEncoder:
+        """An encoder for the records of the file `path`."""
+        return WikiHopEncoder(path, config, vocab_file)
+
+    def build_serving_module(self, model, config, vocab_file):
+        """See `export.build_serving_module`."""
+        return export.build_serving_module(
+            model, make_builder(config, vocab_file)
+        )
+
+    def serving_inputs(self, records) -> dict[str, np.ndarray]:
+        """See `raw_inputs`."""
+        return raw_inputs(records)
+
+    def collect(self, records, outputs, predictions) -> None:
+        """Adds the answers, as they stand among the candidates."""
+        for record, answer in zip(records, outputs["answer"], strict=True):
+            predictions[record.id] = answer.decode("utf-8")
+
+    def write_predictions(self, predictions, stream: IO[str]) -> None:
+        """Writes `{id: answer}`, the official submission format."""
+        json.dump(predictions, stream, indent=0, ensure_ascii=False)
+        stream.write("\n")
+
+    def gold(self, record: WikiHopRecord) -> str | None:
+        """The right answer."""
+        return record.answer
+
+    def score(self, predictions, gold) -> dict[str, float]:
+        """Accuracy, as the official script measures it."""
+        score = metrics.score_predictions(predictions, gold)
+        return {"accuracy": score.accuracy}
+
+    def inspect(
+        self, path, record, config, model_config, vocab_file
+    ) -> Inspection:
+        """One record as it reaches the model."""
+        encoder = WikiHopEncoder(path, config, vocab_file)
+        layout, stats = encoder.build([record])
+        features = layout.features
+        types = features["global_token_type_ids"]
+        # [1, global]
+        exempt = tf.cast(
+            tf.equal(types, token_types.CANDIDATE_GLOBAL)
+            | tf.equal(types, token_types.QUESTION_GLOBAL),
+            tf.int32,
+        )
+        side_inputs = make_multihop_side_inputs(
+            features["long_paragraph_breakpoints"],
+            features["long_paragraph_ids"],
+            features["long_sentence_ids"],
+            features["global_paragraph_breakpoints"],
+            local_radius=model_config.local_radius,
+            relative_pos_max_distance=model_config.relative_pos_max_distance,
+            use_hard_g2l_mask=model_config.use_hard_g2l_mask,
+            ignore_hard_g2l_mask=exempt,
+            use_hard_l2g_mask=model_config.use_hard_l2g_mask,
+            l2g_linked_ids=features["l2g_linked_ids"],
+        )
+        return Inspection(
+            summary=_describe(record, config, stats),
+            side_inputs=side_inputs,
+            long_labels=_long_labels(encoder, features),
+            global_labels=_global_labels(record, encoder, layout),
+        )
+
+
+def _describe(record, config, stats) -> list[tuple[str, object]]:
+    """The text summary of one record."""
+    count = {name: int(value[0]) for name, value in stats._asdict().items()}
+
+    def of(name):
+        cut = count[name] - count[f"kept_{name}"]
+        return f"{count[name]}, of which {cut} cut"
+
+    return [
+        ("record", f"{record.index} (id {record.id})"),
+        ("query", record.query),
+        ("answer", "not told" if record.answer is None else record.answer),
+        ("candidates", of("candidates")),
+        ("documents", of("documents")),
+        ("sentences", of("sentences")),
+        ("tokens", f"{of('tokens')} (long length {config.long_length})"),
+        ("linked mention tokens", count["links"]),
+    ]
+
+
+def _decode(encoder, ids) -> list[str]:
+    tokens = encoder.builder.tokenizer.id_to_token(ids).numpy()
+    return [token.decode("utf-8", "replace") for token in tokens]
+
+
+def _long_labels(encoder, features) -> list[str]:
+    """The text of every long token that is not padding."""
+    ids = features["long_token_ids"][0]
+    return _decode(encoder, ids[: _used(features["long_sentence_ids"][0] >= 0)])
+
+
+def _used(is_token: tf.Tensor) -> int:
+    """Length without trailing padding."""
+    positions = np.flatnonzero(is_token.numpy())
+    return int(positions[-1]) + 1 if positions.size else 0
+
+
+def _global_labels(record, encoder, layout) -> list[str]:
+    """What every global token that is not padding stands for.
+
+    A candidate is shown as its text, a query token as its token, a document
+    and a sentence as their numbers: `doc 2`, `sent 2.1`.
+    """
+    sources = layout.global_sources[0].numpy()
+    names = [section.name for section in encoder.builder.engine.sections]
+    query = iter(
+        _decode(encoder, encoder.builder.tokenizer.tokenize([record.query])[0])
+    )
+    labels = []
+    for section, group, segment, _ in sources:
+        if section < 0:
+            break
+        if names[section] == "candidates":
+            labels.append(record.candidates[group])
+        elif names[section] == "query":
+            labels.append(next(query))
+        elif segment < 0:
+            labels.append(f"doc {group}")
+        else:
+            labels.append(f"sent {group}.{segment}")
+    return labels
