@@ -4,6 +4,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from etcmodel import inner_jit
+
+_SQRT_2_OVER_PI = 0.7978845608028654
+_CUBIC = 0.044715
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
@@ -18,19 +23,35 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
     Returns:
         <same dtype>[...].
     """
-    x = tf.convert_to_tensor(x)
-    inner = x
-    if x.dtype == tf.float16:
-        # The cube would overflow and make the gradient NaN; tanh is flat
-        # long before.
-        inner = tf.clip_by_value(x, -10.0, 10.0)
-    sqrt_2_over_pi = 0.7978845608028654
-    cubic = sqrt_2_over_pi * 0.044715
-    return (
-        0.5
-        * x
-        * (1.0 + tf.tanh(inner * (sqrt_2_over_pi + cubic * inner * inner)))
-    )
+    return _tanh_gelu(tf.convert_to_tensor(x))
+
+
+@tf.custom_gradient
+def _tanh_gelu(x):
+    """Keeps nothing but `x`, where TensorFlow would keep seven steps."""
+    return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
+
+
+def _tanh_of_gelu(x):
+    """`x` as it is computed with, and the tanh."""
+    if x.dtype in (tf.float16, tf.bfloat16):
+        x = tf.cast(x, tf.float32)
+    inner = _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
+    return x, tf.tanh(inner)
+
+
+@inner_jit.jit_if_large
+def _gelu_value(x):
+    wide, tanh = _tanh_of_gelu(x)
+    return tf.cast(0.5 * wide * (1.0 + tanh), x.dtype)
+
+
+@inner_jit.jit_if_large
+def _gelu_gradient(x, upstream):
+    wide, tanh = _tanh_of_gelu(x)
+    slope = _SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * wide * wide)
+    derivative = 0.5 * (1.0 + tanh + wide * (1.0 - tanh * tanh) * slope)
+    return tf.cast(derivative, x.dtype) * upstream
 
 
 # The name that configuration files and the original code have for it. The

@@ -9,14 +9,22 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 
 # What the modules of a room may import from the project: rooms below it.
 ALLOWED = {
-    "layers": {"layers", "tensor_utils", "activations"},
-    "feature_utils": {"feature_utils", "tensor_utils"},
+    "layers": {
+        "layers",
+        "tensor_utils",
+        "activations",
+        "attention_specs",
+        "inner_jit",
+    },
+    "feature_utils": {"feature_utils", "tensor_utils", "attention_specs"},
     "models": {
         "models",
         "layers",
         "feature_utils",
         "tensor_utils",
         "activations",
+        "attention_specs",
+        "inner_jit",
     },
     "checkpoints": {"checkpoints", "models", "layers", "tensor_utils"},
 }

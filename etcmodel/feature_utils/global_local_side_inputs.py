@@ -8,10 +8,12 @@ Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
@@ -26,15 +28,23 @@ class GlobalLocalTransformerSideInputs:
     last axis of the long-to-long pieces is a band: column `k` is the key at
     distance `k - local_radius`.
 
+    Where long tokens take part, a field may also describe its tensor (see
+    `etcmodel.attention_specs`), which then takes memory for each token rather
+    than for each pair.
+
     Attributes:
-        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1].
+        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1] or
+            `SegmentMask`.
         g2g_att_mask: <int32>[batch, global, global].
-        l2g_att_mask: <int32>[batch, long, global].
-        g2l_att_mask: <int32>[batch, global, long].
-        l2l_relative_att_ids: <int32>[batch, long, 2 * local_radius + 1].
+        l2g_att_mask: <int32>[batch, long, global] or `LongGlobalMask`.
+        g2l_att_mask: <int32>[batch, global, long] or `LongGlobalMask`.
+        l2l_relative_att_ids: <int32>[batch, long, 2 * local_radius + 1] or
+            `DistanceLabels`.
         g2g_relative_att_ids: <int32>[batch, global, global].
-        l2g_relative_att_ids: <int32>[batch, long, global].
-        g2l_relative_att_ids: <int32>[batch, global, long].
+        l2g_relative_att_ids: <int32>[batch, long, global] or
+            `LongGlobalLabels`.
+        g2l_relative_att_ids: <int32>[batch, global, long] or
+            `LongGlobalLabels`.
     """
 
     l2l_att_mask: Any
@@ -53,7 +63,7 @@ class GlobalLocalTransformerSideInputs:
             exclude_none_values: bool. Whether to leave out what is None.
 
         Returns:
-            dict from field name to the tensor itself, not a copy.
+            dict from field name to the value itself, not a copy.
         """
         return {
             field.name: getattr(self, field.name)
@@ -70,6 +80,7 @@ def make_global_local_transformer_side_inputs(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
+    as_specs: bool = False,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs of rows that hold one or more packed examples.
@@ -93,6 +104,8 @@ def make_global_local_transformer_side_inputs(
             tokens of its own sentence.
         use_hard_l2g_mask: bool. Whether a long token sees only the global token
             of its own sentence.
+        as_specs: bool. Whether to describe masks and labels, see
+            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
         name: string. Name scope of the operations.
 
     Returns:
@@ -129,6 +142,7 @@ def make_global_local_transformer_side_inputs(
             relative_pos_max_distance=relative_pos_max_distance,
             use_hard_g2l_mask=use_hard_g2l_mask,
             use_hard_l2g_mask=use_hard_l2g_mask,
+            as_specs=as_specs,
         )
 
 
@@ -140,6 +154,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
+    as_specs: bool = False,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
@@ -168,6 +183,8 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             tokens of its own sentence.
         use_hard_l2g_mask: bool. Whether a long token sees only the global token
             of its own sentence.
+        as_specs: bool. Whether to describe masks and labels, see
+            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
         name: string. Name scope of the operations.
 
     Returns:
@@ -204,23 +221,23 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             long_example_ids=long_example_ids, sentence_ids=sentence_ids
         )
         check_matrices(global_example_ids=global_example_ids)
-        # [batch, long, global]
-        links = link_to_global(sentence_ids, tf.shape(global_example_ids)[1])
-        # [batch, long, global]
-        l2g_mask = (
-            long_example_ids[:, :, tf.newaxis]
-            == global_example_ids[:, tf.newaxis, :]
-        )
+
+        def make_mask(is_hard):
+            return attention_specs.LongGlobalMask(
+                long_example_ids,
+                global_example_ids,
+                links=[sentence_ids] if is_hard else None,
+            )
+
         return assemble_side_inputs(
-            l2l_att_mask=masks.make_local_segmented_att_mask(
-                long_example_ids, local_radius
-            ),
+            long_segment_ids=long_example_ids,
             g2g_att_mask=masks.make_segmented_att_mask(global_example_ids),
-            l2g_mask=l2g_mask,
-            visible_to_global=links if use_hard_g2l_mask else None,
-            visible_to_long=links if use_hard_l2g_mask else None,
-            links=links,
+            l2g_att_mask=make_mask(use_hard_l2g_mask),
+            g2l_att_mask=make_mask(use_hard_g2l_mask),
+            links=[sentence_ids],
+            local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
+            as_specs=as_specs,
         )
 
 
@@ -232,6 +249,7 @@ def make_fixed_block_side_inputs(
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
     global_token_id: int = 1,
+    as_specs: bool = False,
     name: str | None = None,
 ) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
@@ -252,6 +270,8 @@ def make_fixed_block_side_inputs(
             of its own block.
         global_token_id: int. Token id of the global tokens that exist; the
             others are 0.
+        as_specs: bool. Whether to describe masks and labels, see
+            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
         name: string. Name scope of the operations.
 
     Returns:
@@ -302,6 +322,7 @@ def make_fixed_block_side_inputs(
                 relative_pos_max_distance=relative_pos_max_distance,
                 use_hard_g2l_mask=use_hard_g2l_mask,
                 use_hard_l2g_mask=use_hard_l2g_mask,
+                as_specs=as_specs,
             )
         )
         return side_inputs, global_token_id * global_mask
@@ -376,99 +397,102 @@ def example_ids_from_breakpoints(
     return tf.cumsum(breakpoints, axis=1, reverse=True)
 
 
-def link_to_global(
-    global_ids: tf.Tensor, global_len: int | tf.Tensor
-) -> tf.Tensor:
-    """Marks which global token each long token names.
-
-    Args:
-        global_ids: <int>[batch, long]. Index of a global token; anything out of
-            range, such as -1, names none.
-        global_len: <int>[]. Number of global tokens.
-
-    Returns:
-        <bool>[batch, long, global_len].
-
-    Example:
-        `[[1, -1, 0]]` and 2 global tokens -> `[[01, 00, 10]]`
-    """
-    return global_ids[:, :, tf.newaxis] == tf.range(
-        tf.cast(global_len, global_ids.dtype), dtype=global_ids.dtype
-    )
-
-
 def assemble_side_inputs(
-    l2l_att_mask: tf.Tensor,
+    long_segment_ids: tf.Tensor,
     g2g_att_mask: tf.Tensor,
-    l2g_mask: tf.Tensor,
-    visible_to_global: tf.Tensor | None,
-    visible_to_long: tf.Tensor | None,
-    links: tf.Tensor,
+    l2g_att_mask: attention_specs.LongGlobalMask,
+    g2l_att_mask: attention_specs.LongGlobalMask,
+    links: Sequence[tf.Tensor],
+    local_radius: int,
     relative_pos_max_distance: int,
     global_segment_ids: tf.Tensor | None = None,
+    as_specs: bool = False,
 ) -> GlobalLocalTransformerSideInputs:
     """Puts the side inputs together from what differs between the kinds.
 
     Args:
-        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1].
+        long_segment_ids: <int>[batch, long]. Long tokens attend to those in
+            reach that have an equal id.
         g2g_att_mask: <int32>[batch, global, global].
-        l2g_mask: <bool>[batch, long, global]. Pairs that may attend to each
-            other, both ways.
-        visible_to_global: <bool>[batch, long, global] or None. The pairs a hard
-            g2l mask leaves.
-        visible_to_long: <bool>[batch, long, global] or None. The pairs a hard
-            l2g mask leaves.
-        links: <bool>[batch, long, global]. The pairs labelled as linked.
+        l2g_att_mask: which global tokens the long tokens may attend to.
+        g2l_att_mask: which long tokens the global tokens may attend to.
+        links: <int>[batch, long] tensors. Indices of the global tokens that
+            the long tokens are labelled as linked with.
+        local_radius: int. How far a long token sees on each side.
         relative_pos_max_distance: int. 0 for no labels.
         global_segment_ids: <int>[batch, global] or None. Global tokens of
             different segments have no distance but the label "other context".
+        as_specs: bool. Whether pieces with long tokens are described rather
+            than spelled out.
 
     Returns:
         `GlobalLocalTransformerSideInputs`.
 
     Raises:
-        ValueError: if `relative_pos_max_distance` is negative.
+        ValueError: if `local_radius` is below 1 or `relative_pos_max_distance`
+            is negative.
     """
-    g2l_mask = l2g_mask
-    if visible_to_global is not None:
-        g2l_mask = g2l_mask & visible_to_global
-    if visible_to_long is not None:
-        l2g_mask = l2g_mask & visible_to_long
-
     generator = RelativePositionGenerator(relative_pos_max_distance)
+    # Made in any case, for it checks the radius.
+    l2l_ids = generator.make_local_relative_att_spec(local_radius)
+    not_linked = generator.relative_vocab_size
+    l2g_ids = attention_specs.LongGlobalLabels(
+        links, linked=not_linked + 1, not_linked=not_linked
+    )
     if relative_pos_max_distance == 0:
-        l2l_ids = g2g_ids = l2g_ids = g2l_ids = None
+        l2l_ids = g2g_ids = l2g_ids = None
     else:
-        batch_size = tf.shape(l2l_att_mask)[0]
-        l2l_ids = generator.make_local_relative_att_ids(
-            tf.shape(l2l_att_mask)[1],
-            local_radius=l2l_att_mask.shape[2] // 2,
-            batch_size=batch_size,
-        )
-        l2l_ids.set_shape(l2l_att_mask.shape)
-        g2g_ids = generator.make_relative_att_ids(
-            tf.shape(g2g_att_mask)[1], batch_size
-        )
-        g2g_ids.set_shape(g2g_att_mask.shape)
-        not_linked = generator.relative_vocab_size
+        batch_size, global_len = tensor_utils.get_shape_list(g2g_att_mask)[:2]
+        # [batch, global, global]
+        g2g_ids = generator.make_relative_att_ids(global_len, batch_size)
         if global_segment_ids is not None:
             g2g_ids = masks.overwrite_relative_att_ids_outside_segments(
                 g2g_ids, global_segment_ids, not_linked + 2
             )
+    side_inputs = GlobalLocalTransformerSideInputs(
+        l2l_att_mask=attention_specs.SegmentMask(long_segment_ids),
+        g2g_att_mask=g2g_att_mask,
+        l2g_att_mask=l2g_att_mask,
+        g2l_att_mask=g2l_att_mask,
+        l2l_relative_att_ids=l2l_ids,
+        g2g_relative_att_ids=g2g_ids,
+        l2g_relative_att_ids=l2g_ids,
+        g2l_relative_att_ids=l2g_ids,
+    )
+    return side_inputs if as_specs else _spell_out(side_inputs, local_radius)
+
+
+def _spell_out(
+    side_inputs: GlobalLocalTransformerSideInputs, local_radius: int
+) -> GlobalLocalTransformerSideInputs:
+    """Turns what describes masks and labels into <int32> tensors."""
+    l2l_mask = side_inputs.l2l_att_mask
+    l2l_ids = side_inputs.l2l_relative_att_ids
+    batch_size, long_len = tensor_utils.get_shape_list(l2l_mask.segment_ids)
+    l2g_ids = side_inputs.l2g_relative_att_ids
+    g2l_ids = None
+    # [batch, long, global]
+    l2g_mask = side_inputs.l2g_att_mask.to_tensor()
+    # [batch, global, long]
+    g2l_mask = attention_specs.side_mask_tensor(
+        side_inputs.g2l_att_mask, from_global=True
+    )
+    if l2g_ids is not None:
         # [batch, long, global]
-        l2g_ids = tf.cast(links, tf.int32) + not_linked
+        l2g_ids = l2g_ids.to_tensor(tensor_utils.get_shape_list(l2g_mask)[2])
         l2g_ids.set_shape(l2g_mask.shape)
         # [batch, global, long]
         g2l_ids = tf.transpose(l2g_ids, [0, 2, 1])
-
-    return GlobalLocalTransformerSideInputs(
-        l2l_att_mask=l2l_att_mask,
-        g2g_att_mask=g2g_att_mask,
+    return dataclasses.replace(
+        side_inputs,
+        # [batch, long, 2 * local_radius + 1]
+        l2l_att_mask=tf.cast(l2l_mask.to_band(local_radius), tf.int32),
         l2g_att_mask=tf.cast(l2g_mask, tf.int32),
-        # [batch, global, long]
-        g2l_att_mask=tf.cast(tf.transpose(g2l_mask, [0, 2, 1]), tf.int32),
-        l2l_relative_att_ids=l2l_ids,
-        g2g_relative_att_ids=g2g_ids,
+        g2l_att_mask=tf.cast(g2l_mask, tf.int32),
+        # [batch, long, 2 * local_radius + 1]
+        l2l_relative_att_ids=attention_specs.band_label_tensor(
+            l2l_ids, batch_size, long_len
+        ),
         l2g_relative_att_ids=l2g_ids,
         g2l_relative_att_ids=g2l_ids,
     )

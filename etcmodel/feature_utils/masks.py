@@ -9,7 +9,7 @@ Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
+from etcmodel import attention_specs
 
 
 def overwrite_relative_att_ids_outside_segments(
@@ -196,18 +196,9 @@ def make_local_segmented_att_mask(
             raise ValueError(
                 f"`local_radius` must be 1 or more, got {local_radius}."
             )
-        seq_len = tf.shape(segment_ids)[1]
+        mask = attention_specs.SegmentMask(segment_ids)
         # [batch, seq, 2 * local_radius + 1]
-        windows = _local_windows(segment_ids, local_radius)
-        # [seq, 2 * local_radius + 1]
-        key_positions = (
-            tf.range(seq_len)[:, tf.newaxis]
-            + tf.range(-local_radius, local_radius + 1)[tf.newaxis, :]
-        )
-        in_sequence = (key_positions >= 0) & (key_positions < seq_len)
-        mask = (windows == segment_ids[:, :, tf.newaxis]) & in_sequence
-        mask.set_shape(segment_ids.shape.concatenate(2 * local_radius + 1))
-        return tf.cast(mask, tf.int32)
+        return tf.cast(mask.to_band(local_radius), tf.int32)
 
 
 def make_local_att_mask_from_breakpoints(
@@ -269,34 +260,6 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
 def _same_segment(segment_ids):
     """Returns <bool>[batch, seq, seq]: whether two ids are equal."""
     return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
-
-
-def _local_windows(values, radius):
-    """Collects what is in reach of each token.
-
-    Reshapes only, no gather. A block of `radius` tokens together with its
-    neighbours holds everything its tokens reach; written `radius + 1` times
-    in a row and cut anew into rows one longer than it was, each row starts
-    one further right, which is where the next token's reach starts.
-
-    Args:
-        values: [batch, seq].
-        radius: int, 1 or more.
-
-    Returns:
-        [batch, seq, 2 * radius + 1]; undefined values outside the sequence.
-    """
-    # [batch, blocks, radius]
-    blocks = tensor_utils.split_into_blocks(values, radius, axis=1)
-    # [batch, blocks, 3 * radius]
-    blocks = tensor_utils.concat_3_blocks(blocks)
-    batch, num_blocks = tf.unstack(tf.shape(blocks)[:2])
-    # [batch, blocks, (radius + 1) * 3 * radius]
-    rows = tf.tile(blocks, [1, 1, radius + 1])
-    rows = rows[:, :, : radius * (3 * radius + 1)]
-    # [batch, blocks * radius, 3 * radius + 1]
-    rows = tf.reshape(rows, [batch, num_blocks * radius, 3 * radius + 1])
-    return rows[:, : tf.shape(values)[1], : 2 * radius + 1]
 
 
 def _check_rank(name, tensor, rank):

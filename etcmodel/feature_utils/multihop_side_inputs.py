@@ -9,6 +9,7 @@ Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel.feature_utils import global_local_side_inputs as common
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.global_local_side_inputs import (
@@ -29,6 +30,7 @@ def make_multihop_side_inputs(
     ignore_hard_l2g_mask: tf.Tensor | None = None,
     flat_sequence: bool = False,
     l2g_linked_ids: tf.Tensor | None = None,
+    as_specs: bool = False,
     name: str | None = None,
 ) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
@@ -73,6 +75,8 @@ def make_multihop_side_inputs(
         l2g_linked_ids: <int>[batch, long] or None. Index of one more global
             token each long token is linked with; -1 for none. Links change
             labels only, never masks.
+        as_specs: bool. Whether to describe masks and labels, see
+            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
         name: string. Name scope of the operations.
 
     Returns:
@@ -124,6 +128,7 @@ def make_multihop_side_inputs(
                 relative_pos_max_distance=relative_pos_max_distance,
                 use_hard_g2l_mask=use_hard_g2l_mask,
                 use_hard_l2g_mask=use_hard_l2g_mask,
+                as_specs=as_specs,
             )
 
         sentence_ids = tf.convert_to_tensor(long_sentence_ids)
@@ -133,12 +138,7 @@ def make_multihop_side_inputs(
             long_sentence_ids=sentence_ids,
             long_paragraph_ids=paragraph_ids,
         )
-        global_len = tf.shape(global_segments)[1]
-        # [batch, long, global]
-        contains = common.link_to_global(
-            sentence_ids, global_len
-        ) | common.link_to_global(paragraph_ids, global_len)
-
+        contains = [sentence_ids, paragraph_ids]
         links = contains
         if l2g_linked_ids is not None:
             l2g_linked_ids = tf.convert_to_tensor(l2g_linked_ids)
@@ -146,57 +146,53 @@ def make_multihop_side_inputs(
                 long_paragraph_breakpoints=long_segments,
                 l2g_linked_ids=l2g_linked_ids,
             )
-            links = links | common.link_to_global(l2g_linked_ids, global_len)
-
-        visible_to_global = visible_to_long = None
-        if use_hard_g2l_mask:
-            visible_to_global = _exempt(
-                contains,
-                ignore_hard_g2l_mask,
-                axis=1,
-                name="ignore_hard_g2l_mask",
-                global_paragraph_breakpoints=global_segments,
-            )
+            links = [*contains, l2g_linked_ids]
+        # What further limits the pairs of valid tokens.
+        l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
-            visible_to_long = _exempt(
-                contains,
+            l2g_limits["links"] = contains
+            l2g_limits["exempt_long"] = _check_exempt(
+                "ignore_hard_l2g_mask",
                 ignore_hard_l2g_mask,
-                axis=2,
-                name="ignore_hard_l2g_mask",
                 long_paragraph_breakpoints=long_segments,
             )
-
+        if use_hard_g2l_mask:
+            g2l_limits["links"] = contains
+            g2l_limits["exempt_global"] = _check_exempt(
+                "ignore_hard_g2l_mask",
+                ignore_hard_g2l_mask,
+                global_paragraph_breakpoints=global_segments,
+            )
         return common.assemble_side_inputs(
-            l2l_att_mask=masks.make_local_segmented_att_mask(
-                long_segments, local_radius
-            ),
+            long_segment_ids=long_segments,
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
-            # [batch, long, global]
-            l2g_mask=long_valid[:, :, tf.newaxis]
-            == global_valid[:, tf.newaxis, :],
-            visible_to_global=visible_to_global,
-            visible_to_long=visible_to_long,
+            l2g_att_mask=attention_specs.LongGlobalMask(
+                long_valid, global_valid, **l2g_limits
+            ),
+            g2l_att_mask=attention_specs.LongGlobalMask(
+                long_valid, global_valid, **g2l_limits
+            ),
             links=links,
+            local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
             global_segment_ids=global_segments,
+            as_specs=as_specs,
         )
 
 
-def _exempt(visible, ignore_mask, axis, name, **segments):
-    """Makes all pairs of the tokens that a hard mask spares visible.
+def _check_exempt(name, is_exempt, **segments):
+    """Checks which tokens a hard mask spares.
 
     Args:
-        visible: <bool>[batch, long, global].
-        ignore_mask: <int or bool>[batch, long or global] or None.
-        axis: int. The axis of `visible` that `ignore_mask` lacks.
-        name: string. What `ignore_mask` is called in an error.
-        **segments: a tensor that must have the shape of `ignore_mask`.
+        name: string. What `is_exempt` is called in an error.
+        is_exempt: <int or bool>[batch, long or global] or None.
+        **segments: a tensor that must have the shape of `is_exempt`.
 
     Returns:
-        <bool>[batch, long, global].
+        <bool>[batch, long or global] or None.
     """
-    if ignore_mask is None:
-        return visible
-    ignore_mask = tf.cast(ignore_mask, tf.bool)
-    common.check_matrices(**segments, **{name: ignore_mask})
-    return visible | tf.expand_dims(ignore_mask, axis)
+    if is_exempt is None:
+        return None
+    is_exempt = tf.cast(is_exempt, tf.bool)
+    common.check_matrices(**segments, **{name: is_exempt})
+    return is_exempt

@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import attention_specs
+
 
 class RelativePositionGenerator:
     """Labels pairs of positions with their clipped, directed distance.
@@ -94,11 +96,13 @@ class RelativePositionGenerator:
         _check_at_least_one("seq_len", seq_len)
         _check_at_least_one("batch_size", batch_size)
         with tf.name_scope(name or "make_relative_att_ids"):
-            positions = tf.range(tf.cast(seq_len, tf.int32))
+            batch_size, seq_len = _as_size(batch_size), _as_size(seq_len)
+            positions = tf.range(seq_len)
             # [seq_len, seq_len]
             offsets = positions[tf.newaxis, :] - positions[:, tf.newaxis]
-            return _repeat(
-                self._labels(offsets), [batch_size, seq_len, seq_len]
+            # [batch_size, seq_len, seq_len]
+            return tf.broadcast_to(
+                self._labels(offsets), tf.stack([batch_size, seq_len, seq_len])
             )
 
     def make_local_relative_att_ids(
@@ -136,22 +140,51 @@ class RelativePositionGenerator:
             ```
         """
         _check_at_least_one("seq_len", seq_len)
-        _check_at_least_one("local_radius", local_radius)
         _check_at_least_one("batch_size", batch_size)
+        spec = self.make_local_relative_att_spec(local_radius)
         with tf.name_scope(name or "make_local_relative_att_ids"):
-            # [2 * local_radius + 1]
-            offsets = tf.range(-local_radius, local_radius + 1)
-            return _repeat(
-                self._labels(offsets),
-                [batch_size, seq_len, 2 * local_radius + 1],
-            )
+            return spec.to_band(_as_size(batch_size), _as_size(seq_len))
 
-    def _labels(self, offsets):
-        """Returns <int32>[...]: the labels of distances <int32>[...]."""
-        labels = tf.minimum(tf.abs(offsets), self.max_distance)
+    def make_local_relative_att_spec(
+        self, local_radius: int
+    ) -> attention_specs.DistanceLabels:
+        """Describes the labels of local attention of a sequence to itself.
+
+        Args:
+            local_radius: int. How many tokens on each side are in reach.
+
+        Returns:
+            `DistanceLabels`, which stands for the tensor that
+            `make_local_relative_att_ids` makes.
+
+        Raises:
+            ValueError: if `local_radius` is below 1.
+
+        Example:
+            `max_distance=3`, `local_radius=5`: the pattern is
+
+            ```
+            6 6 6 5 4 0 1 2 3 3 3
+            ```
+        """
+        _check_at_least_one("local_radius", local_radius)
+        offsets = np.arange(-local_radius, local_radius + 1)
+        return attention_specs.DistanceLabels(self._labels(offsets, np))
+
+    def _labels(self, offsets, ops=tf):
+        """The labels of distances.
+
+        Args:
+            offsets: <int>[...].
+            ops: whose functions are used, TensorFlow's or NumPy's.
+
+        Returns:
+            <int>[...].
+        """
+        labels = ops.minimum(ops.abs(offsets), self.max_distance)
         if self.ignore_direction:
             return labels
-        return tf.where(offsets < 0, labels + self.max_distance, labels)
+        return ops.where(offsets < 0, labels + self.max_distance, labels)
 
 
 def _check_at_least_one(name, value):
@@ -159,14 +192,8 @@ def _check_at_least_one(name, value):
         raise ValueError(f"`{name}` must be 1 or more, got {value}.")
 
 
-def _repeat(tensor, shape):
-    """Broadcasts a tensor and keeps the sizes known as Python ints."""
-    sizes = [tf.cast(size, tf.int32) for size in shape]
-    tensor = tf.broadcast_to(tensor, tf.stack(sizes))
-    tensor.set_shape(
-        [
-            int(size) if isinstance(size, (int, np.integer)) else None
-            for size in shape
-        ]
-    )
-    return tensor
+def _as_size(size):
+    """A size as an int if it is a number, or else as <int32>[]."""
+    if isinstance(size, (int, np.integer)):
+        return int(size)
+    return tf.cast(size, tf.int32)

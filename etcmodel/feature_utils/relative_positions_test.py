@@ -80,6 +80,8 @@ class RelativePositionGeneratorTest(tf.test.TestCase, parameterized.TestCase):
         ids = generator.make_local_relative_att_ids(4, radius, batch_size=2)
         self.assertEqual(ids.dtype, tf.int32)
         self.assertAllEqual(ids, [[row] * 4] * 2)
+        spec = generator.make_local_relative_att_spec(radius)
+        self.assertEqual(spec.pattern, tuple(row))
 
     @parameterized.parameters((1, 1), (7, 3), (3, 7), (11, 4))
     def test_matches_definition(self, seq_len, max_distance):
@@ -118,6 +120,8 @@ class RelativePositionGeneratorTest(tf.test.TestCase, parameterized.TestCase):
     def test_bad_radius(self):
         with self.assertRaisesRegex(ValueError, "local_radius"):
             RelativePositionGenerator(2).make_local_relative_att_ids(4, 0)
+        with self.assertRaisesRegex(ValueError, "local_radius"):
+            RelativePositionGenerator(2).make_local_relative_att_spec(0)
 
     def test_sizes_known_in_the_graph_only(self):
         generator = RelativePositionGenerator(2)

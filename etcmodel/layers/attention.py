@@ -12,6 +12,7 @@ from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
+from etcmodel.layers import streaming_tools
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -234,6 +235,24 @@ class QkvRelativeAttention(tf.keras.layers.Layer):
         if not self.att_dropout_prob:
             return None
         return functools.partial(self.att_dropout, training=training)
+
+    def streaming_dropout(self, training):
+        """The dropout of the probabilities as streaming attention takes it.
+
+        Args:
+            training: whether dropout is applied; a bool, None or `<bool>[]`.
+
+        Returns:
+            `streaming_tools.Dropout` with a seed of its own, or None.
+        """
+        if not self.att_dropout_prob:
+            return None
+        rate = self.att_dropout_prob
+        if tf.is_tensor(training):
+            rate = tf.where(training, rate, 0.0)
+        elif not training:
+            return None
+        return streaming_tools.Dropout(rate, self.att_dropout.draw_seed())
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
+from etcmodel.layers import streaming_global
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -240,7 +242,8 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
         """Attends in all four directions.
 
         All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all ids are `<int32>` labels or None.
+        everywhere if None; all ids are `<int32>` labels or None. Where long
+        tokens take part, each may also be one of `attention_specs`.
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.
@@ -267,6 +270,9 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
                 f"{self.name}: give both g2g_relative_att_ids and "
                 "g2l_relative_att_ids, or none."
             )
+        attention_specs.check_types(
+            None, None, g2l_att_mask, g2l_relative_att_ids
+        )
         # [batch, long, heads, size]
         long_output = self.long_qkv_attention(
             self.long_query_projection(long_input),
@@ -281,41 +287,19 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
             att_implementation=att_implementation,
             training=training,
         )
-        # [batch, global + long, heads, size]
-        keys = tf.concat(
-            [
-                self.g2g_key_projection(global_input),
-                self.g2l_key_projection(long_input),
-            ],
-            axis=1,
-        )
-        values = tf.concat(
-            [
-                self.g2g_value_projection(global_input),
-                self.g2l_value_projection(long_input),
-            ],
-            axis=1,
-        )
-        relative_att_ids = None
-        if g2g_relative_att_ids is not None:
-            # [batch, global, global + long]
-            relative_att_ids = tf.concat(
-                [
-                    tf.cast(g2g_relative_att_ids, tf.int32),
-                    tf.cast(g2l_relative_att_ids, tf.int32),
-                ],
-                axis=-1,
-            )
         # [batch, global, heads, size]
-        global_output = self.global_qkv_attention(
+        global_output = self._attend_from_global(
             self.global_query_projection(global_input),
-            keys,
-            values,
-            att_mask=_join_masks(
-                g2g_att_mask, g2l_att_mask, long_input, global_input
-            ),
-            relative_att_ids=relative_att_ids,
-            training=training,
+            self.g2g_key_projection(global_input),
+            self.g2g_value_projection(global_input),
+            self.g2l_key_projection(long_input),
+            self.g2l_value_projection(long_input),
+            g2g_att_mask,
+            g2l_att_mask,
+            g2g_relative_att_ids,
+            g2l_relative_att_ids,
+            att_implementation,
+            training,
         )
         return [
             # [batch, long, long_hidden_size]
@@ -327,6 +311,70 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
                 tensor_utils.flatten_dims(global_output, first_dim=-2)
             ),
         ]
+
+    def _attend_from_global(
+        self,
+        queries,
+        global_keys,
+        global_values,
+        long_keys,
+        long_values,
+        g2g_att_mask,
+        g2l_att_mask,
+        g2g_relative_att_ids,
+        g2l_relative_att_ids,
+        att_implementation,
+        training,
+    ):
+        """One softmax over g2g and g2l, `<float>[batch, global, h, size]`."""
+        child = self.global_qkv_attention
+        implementation = local_attention.choose_implementation(
+            att_implementation, long_keys.shape[1]
+        )
+        if implementation == "streaming":
+            return streaming_global.streaming_global_attention(
+                queries,
+                global_keys,
+                global_values,
+                long_keys,
+                long_values,
+                g2g_att_mask=g2g_att_mask,
+                g2l_att_mask=g2l_att_mask,
+                g2g_relative_att_ids=g2g_relative_att_ids,
+                g2l_relative_att_ids=g2l_relative_att_ids,
+                labels=child.labels(
+                    queries.dtype, g2g_relative_att_ids, g2l_relative_att_ids
+                ),
+                dropout=child.streaming_dropout(training),
+            )
+        g2l_att_mask = attention_specs.side_mask_tensor(
+            g2l_att_mask, from_global=True
+        )
+        relative_att_ids = None
+        if g2g_relative_att_ids is not None:
+            global_len = tensor_utils.get_shape_list(queries)[1]
+            g2l_relative_att_ids = attention_specs.side_label_tensor(
+                g2l_relative_att_ids, global_len, from_global=True
+            )
+            # [batch, global, global + long]
+            relative_att_ids = tf.concat(
+                [
+                    tf.cast(g2g_relative_att_ids, tf.int32),
+                    tf.cast(g2l_relative_att_ids, tf.int32),
+                ],
+                axis=-1,
+            )
+        return child(
+            queries,
+            # [batch, global + long, heads, size]
+            tf.concat([global_keys, long_keys], axis=1),
+            tf.concat([global_values, long_values], axis=1),
+            att_mask=_join_masks(
+                g2g_att_mask, g2l_att_mask, long_keys, global_keys
+            ),
+            relative_att_ids=relative_att_ids,
+            training=training,
+        )
 
     def get_config(self):
         """Returns the constructor's arguments."""

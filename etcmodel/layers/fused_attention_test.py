@@ -4,8 +4,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel import attention_specs
 from etcmodel.layers import attention_reference
 from etcmodel.layers import fused_attention
+from etcmodel.layers import streaming_tools_test
+
+IMPLEMENTATIONS = ("full", "sparse", "streaming", "auto")
 
 PROJECTIONS = [
     "long_query",
@@ -157,12 +161,81 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer.build((None, None, 8))
         randomize(layer)
         expected_long, expected_global = reference(layer, call)
-        for implementation in ("sparse", "full"):
+        for implementation in IMPLEMENTATIONS:
             long_output, global_output = layer(
                 **call, att_implementation=implementation
             )
             self.assertAllClose(long_output, expected_long, atol=2e-5)
             self.assertAllClose(global_output, expected_global, atol=2e-5)
+
+    @parameterized.parameters(
+        dict(), dict(share_qkv_projections=True), dict(att_dropout_prob=0.1)
+    )
+    def test_gradients_of_all_implementations_are_equal(self, **options):
+        layer = fused_attention.FusedGlobalLocalAttention(
+            8, 8, 2, local_radius=2, relative_vocab_size=VOCAB, **options
+        )
+        call = make_call(9, long_len=11, global_len=4, radius=2)
+        layer.build((None, None, 8))
+        randomize(layer)
+        sources = [
+            call["long_input"],
+            call["global_input"],
+            *layer.trainable_variables,
+        ]
+        gradients = {}
+        for implementation in IMPLEMENTATIONS:
+            with (
+                streaming_tools_test.chunks_of(1),
+                tf.GradientTape() as tape,
+            ):
+                tape.watch(sources[:2])
+                outputs = layer(
+                    **call, att_implementation=implementation, training=False
+                )
+                loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
+            gradients[implementation] = tape.gradient(loss, sources)
+        for implementation in IMPLEMENTATIONS[1:]:
+            for a, b in zip(
+                gradients["full"], gradients[implementation], strict=True
+            ):
+                self.assertAllClose(a, b, 1e-3, 1e-4, msg=implementation)
+
+    def test_descriptions_equal_the_tensors_they_stand_for(self):
+        layer = fused_attention.FusedGlobalLocalAttention(
+            8, 8, 2, local_radius=2, relative_vocab_size=VOCAB
+        )
+        call = make_call(10, long_len=11, global_len=3, radius=2)
+        layer.build((None, None, 8))
+        randomize(layer)
+        # Each long token is linked to one global token; the last to none.
+        link = tf.constant([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, -1]] * 2)
+        is_linked = np.array(link)[..., None] == np.arange(3)
+        labels = np.where(is_linked, 5, 4)
+        mask = attention_specs.LongGlobalMask(
+            link * 0 + 1, tf.ones([2, 3], tf.int32), [link]
+        )
+        described = dict(
+            call,
+            l2g_att_mask=mask,
+            g2l_att_mask=mask,
+            l2g_relative_att_ids=attention_specs.LongGlobalLabels([link], 5, 4),
+            g2l_relative_att_ids=attention_specs.LongGlobalLabels([link], 5, 4),
+        )
+        expected = reference(
+            layer,
+            dict(
+                call,
+                l2g_att_mask=is_linked.astype(int),
+                g2l_att_mask=np.swapaxes(is_linked, 1, 2).astype(int),
+                l2g_relative_att_ids=labels,
+                g2l_relative_att_ids=np.swapaxes(labels, 1, 2),
+            ),
+        )
+        for implementation in IMPLEMENTATIONS:
+            outputs = layer(**described, att_implementation=implementation)
+            for output, value in zip(outputs, expected, strict=True):
+                self.assertAllClose(output, value, atol=2e-5)
 
     def test_sizes_may_differ_between_the_inputs(self):
         layer = fused_attention.FusedGlobalLocalAttention(
@@ -178,11 +251,14 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer.build((None, None, 10))
         randomize(layer)
         expected_long, expected_global = reference(layer, call)
-        long_output, global_output = layer(**call)
-        self.assertEqual(long_output.shape, [2, 9, 10])
-        self.assertEqual(global_output.shape, [2, 3, 6])
-        self.assertAllClose(long_output, expected_long, atol=2e-5)
-        self.assertAllClose(global_output, expected_global, atol=2e-5)
+        for implementation in IMPLEMENTATIONS:
+            long_output, global_output = layer(
+                **call, att_implementation=implementation
+            )
+            self.assertEqual(long_output.shape, [2, 9, 10])
+            self.assertEqual(global_output.shape, [2, 3, 6])
+            self.assertAllClose(long_output, expected_long, atol=2e-5)
+            self.assertAllClose(global_output, expected_global, atol=2e-5)
 
     def test_covering_radius_and_sharing_give_standard_attention(self):
         long_len, global_len, size = 9, 4, 12
@@ -200,7 +276,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         randomize(layer)
         joined = tf.concat([long_input, global_input], axis=1)
         expected = standard_attention(layer, size, 3)(joined, joined)
-        for implementation in ("sparse", "full"):
+        for implementation in IMPLEMENTATIONS:
             long_output, global_output = layer(
                 long_input, global_input, att_implementation=implementation
             )
@@ -222,7 +298,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer.build((None, None, 12))
         randomize(layer)
         tokens = make_call(3, 1, 7, 2, 12, 12)["global_input"]
-        for implementation in ("sparse", "full"):
+        for implementation in IMPLEMENTATIONS:
             long_output, global_output = layer(
                 tokens[:, :0], tokens, att_implementation=implementation
             )
@@ -245,7 +321,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         global_input = call["global_input"][:1]
         position = np.arange(length)
         neighbours = np.abs(position[:, None] - position[None]) <= 1
-        for implementation in ("sparse", "full"):
+        for implementation in ("full", "sparse", "streaming"):
             with tf.GradientTape(persistent=True) as tape:
                 tape.watch([long_input, global_input])
                 outputs = layer(
@@ -376,7 +452,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             other[name] = tf.cast(call[name], dtype)
         for name in ("l2l_relative_att_ids", "g2g_relative_att_ids"):
             other[name] = tf.cast(call[name], tf.int64)
-        for implementation in ("sparse", "full"):
+        for implementation in IMPLEMENTATIONS:
             expected = layer(**call, att_implementation=implementation)
             outputs = layer(**other, att_implementation=implementation)
             self.assertAllEqual(outputs[0], expected[0])
@@ -397,6 +473,14 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         del call["g2l_relative_att_ids"]
         with self.assertRaisesRegex(ValueError, "g2l_relative_att_ids"):
             layer(**call)
+        ids = [[0] * 5] * 2
+        call = make_call(6, 5, 3, 2)
+        for name in ("att_mask", "relative_att_ids"):
+            wrong = {**call, f"g2l_{name}": attention_specs.SegmentMask(ids)}
+            with self.assertRaisesRegex(
+                ValueError, f"g2l_{name}.*a SegmentMask"
+            ):
+                layer(**wrong)
 
     def test_config_round_trip(self):
         arguments = dict(
@@ -433,7 +517,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer.build((None, None, 8))
         randomize(layer)
         expected = reference(layer, call)
-        for implementation in ("sparse", "full"):
+        for implementation in IMPLEMENTATIONS:
             outputs = layer(**call, att_implementation=implementation)
             for output, value in zip(outputs, expected, strict=True):
                 self.assertEqual(output.dtype.name, policy[len("mixed_") :])

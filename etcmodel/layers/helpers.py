@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel import tensor_utils
 from etcmodel.layers import initializers
 
 
@@ -51,11 +52,9 @@ class DenseLayers(tf.keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
         self.bias_initializer = tf.keras.initializers.get(bias_initializer)
-        last = len(hidden_sizes) - 1
         self.layers = [
             tf.keras.layers.Dense(
                 size,
-                activation=self.activation if i < last else None,
                 use_bias=use_bias,
                 kernel_initializer=initializers.clone_kernel(
                     self.kernel_initializer
@@ -86,9 +85,14 @@ class DenseLayers(tf.keras.layers.Layer):
         Returns:
             `<float>[..., hidden_sizes[-1]]`.
         """
-        output = inputs
-        for layer in self.layers:
-            output = layer(output)
+        output = self.layers[0](inputs)
+        for layer in self.layers[1:]:
+            if self.activation is None:
+                output = layer(output)
+            elif isinstance(self.activation, tf.keras.layers.Layer):
+                output = layer(self.activation(output))
+            else:
+                output = _activate_and_apply(self.activation, layer, output)
         return output
 
     def get_config(self):
@@ -176,6 +180,51 @@ class TrackedLambda(tf.keras.layers.Layer):
             **super().get_config(),
             "function": tf.keras.utils.serialize_keras_object(self.function),
         }
+
+
+def _activate_and_apply(activation, layer, inputs):
+    """`layer(activation(inputs))` that keeps only `inputs` until backwards.
+
+    The activations, as large as the inputs, are computed again.
+
+    Args:
+        activation: function of a tensor, without variables.
+        layer: a built `Dense` layer without activation.
+        inputs: `<float>[..., size]`.
+
+    Returns:
+        `<float>[..., units]`.
+    """
+
+    @tf.custom_gradient
+    def apply(rows, kernel):
+        def grad(upstream):
+            # As it waits for what comes back, TensorFlow does not take it for
+            # what has been computed before and keep that.
+            with tf.control_dependencies([upstream]):
+                again = tf.identity(rows)
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                activated = activation(again)
+            d_kernel = tf.matmul(activated, upstream, transpose_a=True)
+            # One after the other, so that less is alive at a time.
+            with tf.control_dependencies([d_kernel]):
+                d_activated = tf.matmul(upstream, kernel, transpose_b=True)
+            return tape.gradient(activated, again, d_activated), d_kernel
+
+        return tf.matmul(activation(rows), kernel), grad
+
+    *shape, size = tensor_utils.get_shape_list(inputs)
+    # [rows, units]
+    output = apply(
+        tf.reshape(inputs, [-1, size]),
+        tf.cast(tf.convert_to_tensor(layer.kernel), inputs.dtype),
+    )
+    if layer.use_bias:
+        output = tf.nn.bias_add(
+            output, tf.cast(tf.convert_to_tensor(layer.bias), inputs.dtype)
+        )
+    return tf.reshape(output, [*shape, layer.units])
 
 
 def build_once(layer, input_shape):

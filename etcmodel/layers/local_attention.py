@@ -2,15 +2,17 @@
 
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
 from etcmodel.layers import initializers
+from etcmodel.layers import streaming_local
 
 # Up to this length, where it is known when the graph is built, `'auto'` takes
 # the dense form of local attention.
-MAX_AUTO_FULL_LENGTH = 1024
-ATT_IMPLEMENTATIONS = ("auto", "sparse", "full")
+MAX_AUTO_FULL_LENGTH = 256
+ATT_IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -84,16 +86,22 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
             keys: `<float>[batch, long, heads, size]`.
             values: `<float>[batch, long, heads, value_size]`.
             att_mask: `<int32 or bool>[batch, long, 2*local_radius + 1]`;
-                column `k` of query `i` is key `i + k - local_radius`.
-            relative_att_ids: `<int32>[batch, long, 2*local_radius + 1]`.
+                column `k` of query `i` is key `i + k - local_radius`. Or a
+                `SegmentMask`.
+            relative_att_ids: `<int32>[batch, long, 2*local_radius + 1]`. Or
+                `DistanceLabels`.
             side_keys: `<float>[batch, side, heads, size]`.
             side_values: `<float>[batch, side, heads, value_size]`.
-            side_att_mask: `<int32 or bool>[batch, long, side]`.
-            side_relative_att_ids: `<int32>[batch, long, side]`.
-            att_implementation: `'full'` computes all pairs and masks,
-                `'sparse'` computes blocks, `'auto'` takes `'full'` where the
-                length is known when the graph is built and at most 1,024. The
-                numbers are the same.
+            side_att_mask: `<int32 or bool>[batch, long, side]`. Or a
+                `LongGlobalMask`.
+            side_relative_att_ids: `<int32>[batch, long, side]`. Or
+                `LongGlobalLabels`.
+            att_implementation: `'full'` computes all pairs and masks;
+                `'sparse'` computes blocks and keeps their scores for the
+                backward pass; `'streaming'` computes a chunk of blocks at a
+                time and keeps no scores. `'auto'` takes `'full'` where the
+                length is known when the graph is built and at most 256, and
+                else `'streaming'`. The numbers are the same.
             training: whether dropout is applied.
 
         Returns:
@@ -129,18 +137,54 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
             labels=child.labels(
                 queries.dtype, relative_att_ids, side_relative_att_ids
             ),
-            dropout_fn=child.dropout_fn(training),
         )
-        if att_implementation == "auto":
-            length = queries.shape[1]
-            is_short = length is not None and length <= MAX_AUTO_FULL_LENGTH
-            att_implementation = "full" if is_short else "sparse"
+        att_implementation = choose_implementation(
+            att_implementation, queries.shape[1]
+        )
+        if att_implementation == "streaming":
+            return streaming_local.streaming_local_attention(
+                queries,
+                keys,
+                values,
+                self.local_radius,
+                dropout=child.streaming_dropout(training),
+                **arguments,
+            )
         attend = (
             attention_core.banded_attention
             if att_implementation == "sparse"
             else _squared_attention
         )
-        return attend(queries, keys, values, self.local_radius, **arguments)
+        arguments |= self._as_tensors(queries, side_keys, arguments)
+        return attend(
+            queries,
+            keys,
+            values,
+            self.local_radius,
+            dropout_fn=child.dropout_fn(training),
+            **arguments,
+        )
+
+    def _as_tensors(self, queries, side_keys, arguments):
+        """Masks and ids, described or spelled out, as tensors."""
+        batch_size, length = tensor_utils.get_shape_list(queries)[:2]
+        side_len = None
+        if side_keys is not None:
+            side_len = tensor_utils.get_shape_list(side_keys)[1]
+        return {
+            "att_mask": attention_specs.band_mask_tensor(
+                arguments["att_mask"], self.local_radius
+            ),
+            "relative_att_ids": attention_specs.band_label_tensor(
+                arguments["relative_att_ids"], batch_size, length
+            ),
+            "side_att_mask": attention_specs.side_mask_tensor(
+                arguments["side_att_mask"]
+            ),
+            "side_relative_att_ids": attention_specs.side_label_tensor(
+                arguments["side_relative_att_ids"], side_len
+            ),
+        }
 
     def _check_call(
         self,
@@ -173,9 +217,21 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
                 "side_relative_att_ids, or none."
             )
         width = 2 * self.local_radius + 1
+        attention_specs.check_types(
+            att_mask, relative_att_ids, side_att_mask, side_relative_att_ids
+        )
         bands = {"att_mask": att_mask, "relative_att_ids": relative_att_ids}
         for name, band in bands.items():
-            if band is not None and band.shape[-1] != width:
+            if isinstance(band, attention_specs.DistanceLabels):
+                if len(band.pattern) != width:
+                    raise ValueError(
+                        f"{self.name}: {name} needs a label for each of "
+                        f"2*local_radius + 1 = {width} distances, but has "
+                        f"{len(band.pattern)}."
+                    )
+            elif isinstance(band, attention_specs.AttentionSpec):
+                continue
+            elif band is not None and band.shape[-1] != width:
                 raise ValueError(
                     f"{self.name}: the last axis of {name} must have a static "
                     f"size of 2*local_radius + 1 = {width}, but its shape is "
@@ -194,6 +250,14 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
             ),
             "use_one_hot_lookup": self.use_one_hot_lookup,
         }
+
+
+def choose_implementation(att_implementation: str, length: int | None) -> str:
+    """What `'auto'` stands for, by what is known when the graph is built."""
+    if att_implementation != "auto":
+        return att_implementation
+    is_short = length is not None and length <= MAX_AUTO_FULL_LENGTH
+    return "full" if is_short else "streaming"
 
 
 def _squared_attention(

@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel.activations import gelu
 from etcmodel.layers import fused_attention
 from etcmodel.layers import helpers
+from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
 
@@ -176,8 +177,8 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
         )
 
     def _make_layer_norm(self, name):
-        return tf.keras.layers.LayerNormalization(
-            axis=-1, epsilon=1e-12, dtype=self.dtype_policy, name=name
+        return normalization.LayerNormalization(
+            epsilon=1e-12, dtype=self.dtype_policy, name=name
         )
 
     def _make_residual_block(self, inner_layer, norms, name):
@@ -271,7 +272,8 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
         """Applies all layers.
 
         All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all ids are `<int32>` labels or None.
+        everywhere if None; all ids are `<int32>` labels or None. Where long
+        tokens take part, each may also be one of `attention_specs`.
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.

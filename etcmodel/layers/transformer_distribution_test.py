@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel.layers import transformer
 
 
@@ -69,8 +70,14 @@ class DistributionTest(tf.test.TestCase):
                 outputs = layer(
                     long_input,
                     global_input,
-                    l2l_relative_att_ids=tf.ones([1, 9, 5], tf.int32),
+                    l2l_att_mask=attention_specs.SegmentMask(
+                        [[0, 0, 0, 0, 1, 1, 1, 1, 1]]
+                    ),
+                    l2l_relative_att_ids=attention_specs.DistanceLabels(
+                        [1, 1, 0, 2, 2]
+                    ),
                     l2g_relative_att_ids=tf.zeros([1, 9, 3], tf.int32),
+                    att_implementation="streaming",
                     training=True,
                 )
                 # Fixed factors: a mean would be 0, after a normalization.

@@ -88,16 +88,16 @@ class GlobalLocalTransformerLayersTest(
         {"use_pre_activation_order": True, "share_feed_forward_params": False},
         {"use_one_hot_lookup": True},
     )
-    def test_sparse_equals_full(self, **kwargs):
+    def test_all_implementations_are_equal(self, **kwargs):
         layer = _make_layer(**kwargs)
         streams, side_inputs = _make_streams(), _make_side_inputs()
         outputs = {
             name: layer(*streams, **side_inputs, att_implementation=name)
-            for name in ("sparse", "full", "auto")
+            for name in ("full", "sparse", "streaming", "auto")
         }
         self.assertEqual([_BATCH, _LONG, _HIDDEN], outputs["full"][0].shape)
         self.assertEqual([_BATCH, _GLOBAL, _HIDDEN], outputs["full"][1].shape)
-        for name in ("sparse", "auto"):
+        for name in ("sparse", "streaming", "auto"):
             self.assertAllClose(outputs["full"][0], outputs[name][0], 1e-5)
             self.assertAllClose(outputs["full"][1], outputs[name][1], 1e-5)
 

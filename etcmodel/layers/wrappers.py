@@ -4,6 +4,7 @@ import inspect
 
 import tensorflow as tf
 
+from etcmodel import attention_specs
 from etcmodel.layers import dropout
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
@@ -118,7 +119,10 @@ class ResidualBlock(tf.keras.layers.Layer):
             name: kwargs.pop(name)
             for name in list(kwargs)
             if name not in ("training", "options")
-            and isinstance(kwargs[name], str | bool | int | float)
+            and isinstance(
+                kwargs[name],
+                str | bool | int | float | attention_specs.AttentionSpec,
+            )
         }
         if options:
             kwargs["options"] = options

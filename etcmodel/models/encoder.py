@@ -34,6 +34,12 @@ class SideInputs(tf.keras.layers.Layer):
             in spite of the hard mask.
         ignore_hard_l2g_types: types of long tokens that see all global tokens
             in spite of the hard mask.
+        as_specs: whether to describe masks and labels instead of making
+            tensors, wherever long tokens take part (see
+            `feature_utils.GlobalLocalTransformerSideInputs`). Descriptions
+            are for layers that are called within the same layer's `call` or
+            `tf.function`; they cannot connect the layers of a functional
+            model.
         name: name of the layer.
         **kwargs: passed to `tf.keras.layers.Layer`.
 
@@ -53,6 +59,7 @@ class SideInputs(tf.keras.layers.Layer):
         use_links: bool = True,
         ignore_hard_g2l_types=(),
         ignore_hard_l2g_types=(),
+        as_specs: bool = False,
         name: str = "side_inputs",
         **kwargs,
     ):
@@ -71,6 +78,7 @@ class SideInputs(tf.keras.layers.Layer):
         self.use_links = use_links
         self.ignore_hard_g2l_types = tuple(ignore_hard_g2l_types)
         self.ignore_hard_l2g_types = tuple(ignore_hard_l2g_types)
+        self.as_specs = as_specs
         if structure == "sentences":
             for option in (
                 "flat_sequence",
@@ -98,13 +106,15 @@ class SideInputs(tf.keras.layers.Layer):
 
         Returns:
             dict of `<int32>` masks and, unless `relative_pos_max_distance` is
-            0, relative labels, named as the arguments of `EtcModel.call`.
+            0, relative labels, named as the arguments of `EtcModel.call`. With
+            `as_specs` they are described where long tokens take part.
         """
         common = dict(
             local_radius=self.local_radius,
             relative_pos_max_distance=self.relative_pos_max_distance,
             use_hard_g2l_mask=self.use_hard_g2l_mask,
             use_hard_l2g_mask=self.use_hard_l2g_mask,
+            as_specs=self.as_specs,
         )
         if self.structure == "sentences":
             make = feature_utils.make_global_local_transformer_side_inputs
@@ -152,10 +162,105 @@ class SideInputs(tf.keras.layers.Layer):
             "use_links",
             "ignore_hard_g2l_types",
             "ignore_hard_l2g_types",
+            "as_specs",
         )
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in names},
+        }
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class StructuredEtcModel(etc_model.EtcModel):
+    """An `EtcModel` that makes its masks and relative labels by itself.
+
+    They exist within a call only and, where long tokens take part, merely as
+    descriptions (see `etcmodel.attention_specs`): no tensor of the size of
+    the long input times its window, or times the global input, has to be kept
+    for all layers.
+
+    Args:
+        config: sizes, sharing, and whether there are hard masks; copied.
+        structure: "sentences" or "paragraphs"; see `SideInputs`.
+        flat_sequence: for "paragraphs", treat all as one flat text.
+        use_links: for "paragraphs", use `l2g_linked_ids`.
+        ignore_hard_g2l_types: for "paragraphs", types of global tokens that
+            see all long tokens in spite of a hard g2l mask.
+        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
+            all global tokens in spite of a hard l2g mask.
+        **kwargs: passed to `EtcModel`.
+
+    Raises:
+        ValueError: `config.validate` objects, there is no such structure, or
+            an option does not belong to it.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.EtcConfig,
+        structure: str = "sentences",
+        flat_sequence: bool = False,
+        use_links: bool = True,
+        ignore_hard_g2l_types=(),
+        ignore_hard_l2g_types=(),
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        self.side_inputs = SideInputs(
+            local_radius=config.local_radius,
+            relative_pos_max_distance=config.relative_pos_max_distance,
+            structure=structure,
+            use_hard_g2l_mask=config.use_hard_g2l_mask,
+            use_hard_l2g_mask=config.use_hard_l2g_mask,
+            flat_sequence=flat_sequence,
+            use_links=use_links,
+            ignore_hard_g2l_types=ignore_hard_g2l_types,
+            ignore_hard_l2g_types=ignore_hard_l2g_types,
+            as_specs=True,
+        )
+
+    def call(self, features, training=None):
+        """Encodes a batch.
+
+        Args:
+            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
+                tensors: `long_token_ids`, `global_token_ids` and those of
+                `SideInputs.call`. May hold others.
+            training: whether dropout is applied.
+
+        Returns:
+            `[long_output, global_output]`, as `EtcModel.call`.
+
+        Raises:
+            ValueError: both `training` and `is_training` of the constructor
+                are given.
+        """
+        segment_ids = {}
+        if self.side_inputs.structure == "paragraphs":
+            segment_ids = {
+                "segment_ids": features["long_token_type_ids"],
+                "global_segment_ids": features["global_token_type_ids"],
+            }
+        return super().call(
+            features["long_token_ids"],
+            features["global_token_ids"],
+            **segment_ids,
+            **self.side_inputs(features),
+            training=training,
+        )
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "structure",
+            "flat_sequence",
+            "use_links",
+            "ignore_hard_g2l_types",
+            "ignore_hard_l2g_types",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self.side_inputs, name) for name in names},
         }
 
 
@@ -175,9 +280,9 @@ def build_encoder(
 ) -> tf.keras.Model:
     """Builds a Keras model from compact features to encodings.
 
-    Masks and relative labels are made inside, on the device. The parts are
-    `model.get_layer("side_inputs")` and `model.get_layer("etc_document_bert")`,
-    the `EtcModel`.
+    Masks and relative labels are made inside, on the device, and only as far
+    as they are used at a time. `model.get_layer("etc_document_bert")` is the
+    `EtcModel` inside, a `StructuredEtcModel`.
 
     Args:
         config: sizes, sharing, and whether there are hard masks.
@@ -214,17 +319,17 @@ def build_encoder(
         ValueError: the configuration is not valid, there is no such structure,
             or an option does not belong to it.
     """
-    config.validate()
-    side_inputs_layer = SideInputs(
-        local_radius=config.local_radius,
-        relative_pos_max_distance=config.relative_pos_max_distance,
+    model_options = {} if dtype is None else {"dtype": dtype}
+    model = StructuredEtcModel(
+        config,
         structure=structure,
-        use_hard_g2l_mask=config.use_hard_g2l_mask,
-        use_hard_l2g_mask=config.use_hard_l2g_mask,
         flat_sequence=flat_sequence,
         use_links=use_links,
         ignore_hard_g2l_types=ignore_hard_g2l_types,
         ignore_hard_l2g_types=ignore_hard_l2g_types,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
+        **model_options,
     )
     if structure == "sentences":
         long_names, global_names = (
@@ -244,25 +349,7 @@ def build_encoder(
         )
         for input_name in names
     }
-    segment_ids = {}
-    if structure == "paragraphs":
-        segment_ids = {
-            "segment_ids": inputs["long_token_type_ids"],
-            "global_segment_ids": inputs["global_token_type_ids"],
-        }
-    model_options = {} if dtype is None else {"dtype": dtype}
-    model = etc_model.EtcModel(
-        config,
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
-        **model_options,
-    )
-    long_output, global_output = model(
-        inputs["long_token_ids"],
-        inputs["global_token_ids"],
-        **segment_ids,
-        **side_inputs_layer(inputs),
-    )
+    long_output, global_output = model(inputs)
     return tf.keras.Model(
         inputs,
         {"long_output": long_output, "global_output": global_output},

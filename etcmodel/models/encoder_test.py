@@ -1,11 +1,16 @@
+import math
 import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel import attention_specs
 from etcmodel import feature_utils
+from etcmodel.layers import streaming_tools
 from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
 from etcmodel.models import encoder as encoder_lib
 
@@ -122,6 +127,26 @@ class SideInputsTest(tf.test.TestCase):
             [0, 0, 0, 0, 1, 1, 1, 1, 1], flat["l2l_att_mask"][0, 0]
         )
 
+    def test_as_specs(self):
+        batch = {k: tf.constant(v) for k, v in _make_paragraphs().items()}
+        options = dict(
+            structure="paragraphs",
+            use_hard_g2l_mask=True,
+            ignore_hard_g2l_types=(6, 7),
+        )
+        tensors = encoder_lib.SideInputs(4, 4, **options)(batch)
+        specs = encoder_lib.SideInputs(4, 4, **options, as_specs=True)(batch)
+        self.assertEqual(list(tensors), list(specs))
+        for name in tensors:
+            self.assertEqual(
+                not name.startswith("g2g"),
+                isinstance(specs[name], attention_specs.AttentionSpec),
+            )
+        self.assertAllEqual(
+            tensors["g2l_att_mask"],
+            attention_specs.side_mask_tensor(specs["g2l_att_mask"], True),
+        )
+
     def test_without_labels(self):
         batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
         self.assertCountEqual(
@@ -138,6 +163,7 @@ class SideInputsTest(tf.test.TestCase):
             flat_sequence=True,
             use_links=False,
             ignore_hard_g2l_types=[6, 5],
+            as_specs=True,
         )
         config = layer.get_config()
         other = encoder_lib.SideInputs.from_config(config)
@@ -146,6 +172,211 @@ class SideInputsTest(tf.test.TestCase):
             encoder_lib.SideInputs(4, 3, structure="trees")
         with self.assertRaisesRegex(ValueError, "flat_sequence"):
             encoder_lib.SideInputs(4, 3, flat_sequence=True)
+
+
+_STRUCTURED = (
+    ("sentences", {}, {}),
+    (
+        "sentences",
+        {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True},
+        {},
+    ),
+    ("paragraphs", {}, {}),
+    (
+        "paragraphs",
+        {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True},
+        {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)},
+    ),
+    ("paragraphs", {}, {"use_links": False}),
+    ("paragraphs", {"use_hard_g2l_mask": True}, {"flat_sequence": True}),
+)
+
+
+class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*_STRUCTURED)
+    def test_same_as_with_tensors(self, structure, hard_masks, options):
+        batch = (
+            _make_sentences()
+            if structure == "sentences"
+            else _make_paragraphs()
+        )
+        batch = {k: tf.constant(v) for k, v in batch.items()}
+        # Large weights, so that every pair matters.
+        config = _make_config(initializer_range=0.2, **hard_masks)
+        encoder = build_encoder(config, structure, **options)
+        plain = EtcModel(config)
+        plain.build((None, None))
+        plain.set_weights(encoder.get_weights())
+
+        def call_plain(hard_masks, options):
+            side_inputs = encoder_lib.SideInputs(
+                config.local_radius,
+                config.relative_pos_max_distance,
+                structure=structure,
+                **hard_masks,
+                **options,
+            )(batch)
+            if structure == "paragraphs":
+                side_inputs |= {
+                    "segment_ids": batch["long_token_type_ids"],
+                    "global_segment_ids": batch["global_token_type_ids"],
+                }
+            return plain(
+                batch["long_token_ids"],
+                batch["global_token_ids"],
+                **side_inputs,
+            )
+
+        expected = call_plain(hard_masks, options)
+        if hard_masks or options:
+            others = call_plain({}, {})
+            for a, b in zip(expected, others, strict=True):
+                self.assertNotAllClose(a, b, 1e-3, 1e-3)
+        calls = [encoder]
+        if len(hard_masks) == 2:
+            # Where no length is known, attention is computed in another way.
+            calls.append(
+                tf.function(
+                    encoder,
+                    input_signature=[
+                        {
+                            name: tf.TensorSpec([None, None], tf.int32)
+                            for name in batch
+                        }
+                    ],
+                )
+            )
+        for call in calls:
+            actual = call(batch)
+            self.assertAllClose(expected[0], actual["long_output"], 1e-5, 1e-5)
+            self.assertAllClose(
+                expected[1], actual["global_output"], 1e-5, 1e-5
+            )
+
+    def test_nothing_of_the_size_of_a_mask(self):
+        long, global_, radius = 4096, 32, 20
+        config = _make_config(
+            hidden_size=8,
+            num_attention_heads=1,
+            intermediate_size=16,
+            local_radius=radius,
+            use_hard_g2l_mask=True,
+            use_hard_l2g_mask=True,
+        )
+        options = {"ignore_hard_g2l_types": (6,), "ignore_hard_l2g_types": (3,)}
+        encoder = build_encoder(config, "paragraphs", **options)
+        features = {
+            name: tf.TensorSpec(
+                [1, global_ if name.startswith("global") else long], tf.int32
+            )
+            for name in encoder.input
+        }
+        weights = [
+            # Keras 3 wraps variables, Keras 2 does not.
+            weight if isinstance(weight, tf.Variable) else weight.value
+            for weight in encoder.trainable_weights
+        ]
+
+        def encode(features):
+            with tf.GradientTape() as tape:
+                outputs = encoder(features, training=True)
+                loss = tf.add_n([tf.reduce_sum(x) for x in outputs.values()])
+            return tape.gradient(loss, weights)
+
+        # An eighth of the scores at a time.
+        with mock.patch.object(streaming_tools, "CHUNK_ELEMENTS", 2**16):
+            shapes = _all_shapes(encode, features)
+        smallest_mask = long * min(global_, 2 * radius + 1)
+        self.assertIn([1, long, 16], shapes)
+        self.assertLess(max(map(math.prod, shapes)), smallest_mask)
+        # It would be seen.
+        shapes = _all_shapes(
+            encoder_lib.SideInputs(radius, 4, "paragraphs"), features
+        )
+        for shape in (
+            [1, long, 2 * radius + 1],
+            [1, long, global_],
+            [1, global_, long],
+        ):
+            self.assertIn(shape, shapes)
+
+    def test_config_round_trip(self):
+        model = encoder_lib.StructuredEtcModel(
+            _make_config(use_hard_g2l_mask=True),
+            structure="paragraphs",
+            use_links=False,
+            ignore_hard_g2l_types=[6, 7],
+            is_training=False,
+            use_one_hot_embeddings=True,
+            dtype="mixed_bfloat16",
+        )
+        self.assertEqual("etc_document_bert", model.name)
+        self.assertEqual("side_inputs", model.side_inputs.name)
+        config = model.get_config()
+        other = encoder_lib.StructuredEtcModel.from_config(config)
+        self.assertEqual(config, other.get_config())
+        self.assertEqual(
+            model.side_inputs.get_config(), other.side_inputs.get_config()
+        )
+        self.assertTrue(other.side_inputs.as_specs)
+        self.assertTrue(other.side_inputs.use_hard_g2l_mask)
+
+    def test_is_training(self):
+        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
+        model = encoder_lib.StructuredEtcModel(
+            _make_config(hidden_dropout_prob=0.3), is_training=True
+        )
+        with self.assertRaisesRegex(ValueError, "is_training=True"):
+            model(batch, training=True)
+        inputs = {
+            name: tf.keras.Input([None], dtype="int32", name=name)
+            for name in batch
+        }
+        functional = tf.keras.Model(inputs, model(inputs))
+        first = functional(batch, training=False)[0]
+        self.assertNotAllClose(first, functional(batch, training=False)[0])
+
+    def test_weights_are_those_of_etc_model(self):
+        config = _make_config(max_absolute_position_embeddings=9)
+        plain = EtcModel(config)
+        plain.build((None, None))
+        encoder = build_encoder(config)
+        structured = encoder.get_layer("etc_document_bert")
+        self.assertEqual(
+            [w.shape for w in plain.get_weights()],
+            [w.shape for w in encoder.get_weights()],
+        )
+        if hasattr(tf.keras, "__version__"):
+            self.skipTest("of Keras 3's layers TensorFlow finds some only")
+        # Checkpoints go by the paths of attributes.
+        path = os.path.join(self.get_temp_dir(), "checkpoint")
+        tf.train.Checkpoint(model=plain).write(path)
+        tf.train.Checkpoint(model=structured).read(path).assert_consumed()
+        for a, b in zip(
+            plain.get_weights(), encoder.get_weights(), strict=True
+        ):
+            self.assertAllEqual(a, b)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "flat_sequence"):
+            encoder_lib.StructuredEtcModel(_make_config(), flat_sequence=True)
+        with self.assertRaisesRegex(ValueError, "'trees'"):
+            encoder_lib.StructuredEtcModel(_make_config(), "trees")
+
+
+def _all_shapes(function, *inputs):
+    """Static shapes of all tensors of a function, bodies of loops included."""
+    graph = tf.function(function).get_concrete_function(*inputs).graph
+    graph = graph.as_graph_def(add_shapes=True)
+    nodes = [*graph.node]
+    for inner in graph.library.function:
+        nodes += inner.node_def
+    shapes = []
+    for node in nodes:
+        for shape in node.attr["_output_shapes"].list.shape:
+            shapes.append([dim.size for dim in shape.dim])
+            assert not shape.unknown_rank and -1 not in shapes[-1], node
+    return shapes
 
 
 class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
@@ -248,7 +479,11 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             (6, 5),
-            tuple(loaded.get_layer("side_inputs").ignore_hard_g2l_types),
+            tuple(
+                loaded.get_layer(
+                    "etc_document_bert"
+                ).side_inputs.ignore_hard_g2l_types
+            ),
         )
 
     def test_saved_model_with_lengths_unknown(self):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import inner_jit
 from etcmodel.tasks.atomic import atomic_directory
 from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.serving_warmup import write_warmup_requests
@@ -125,7 +126,9 @@ def export_saved_model(
     Raises:
         UserError: the directory exists and is not empty, or cannot be written.
     """
-    signatures = module.signatures()
+    # A server may have XLA switched off.
+    with inner_jit.inner_jit(False):
+        signatures = module.signatures()
     for name, inputs in warmup_inputs.items():
         signatures[name](
             **{key: tf.constant(value) for key, value in inputs.items()}

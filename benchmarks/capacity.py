@@ -1,0 +1,169 @@
+r"""How long a text a model can be trained on, and with how much memory.
+
+One training step of the whole encoder (embeddings, all layers, gradients of all
+weights, plain stochastic gradient descent) with gradient checkpointing:
+
+    python -m benchmarks.capacity --lengths=8192,65536
+
+The loss is a fixed function of the outputs; what a task puts on top is small.
+Each length runs in a process of its own, and prints a line of JSON with the
+seconds of the step, the peak of the process's resident memory, and what of
+that there was before the step (weights, inputs, libraries).
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import app
+from absl import flags
+
+from benchmarks import measure
+from etcmodel import models
+
+_SENTENCE_LENGTH = 27
+
+
+def make_step(
+    config: models.EtcConfig, long_length: int, global_length: int
+) -> Callable[[], tf.Tensor]:
+    """Makes a model, a row of text and the training step.
+
+    Args:
+        config: of the model.
+        long_length: long tokens.
+        global_length: global tokens.
+
+    Returns:
+        A function that changes the weights and returns the loss,
+        `<float32>[]`.
+    """
+    encoder = models.build_encoder(
+        config, long_length=long_length, global_length=global_length
+    )
+    features = {
+        name: tf.constant(value[np.newaxis], tf.int32)
+        for name, value in make_features(
+            config.vocab_size, long_length, global_length
+        ).items()
+    }
+    # Keras 3 wraps variables, Keras 2 does not.
+    weights = [
+        weight if isinstance(weight, tf.Variable) else weight.value
+        for weight in encoder.trainable_variables
+    ]
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = encoder(features, training=True)
+            loss = tf.add_n(
+                [tf.reduce_mean(tf.square(x - 0.5)) for x in outputs.values()]
+            )
+        gradients = tape.gradient(loss, weights)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            if isinstance(gradient, tf.IndexedSlices):
+                weight.scatter_sub(
+                    tf.IndexedSlices(1e-3 * gradient.values, gradient.indices)
+                )
+            else:
+                weight.assign_sub(1e-3 * gradient)
+        return loss
+
+    return step
+
+
+def make_features(
+    vocab_size: int, long_length: int, global_length: int
+) -> dict[str, np.ndarray]:
+    """Random text in sentences, each with a global token.
+
+    Args:
+        vocab_size: number of token ids.
+        long_length: long tokens.
+        global_length: global tokens.
+
+    Returns:
+        `<int>[long_length]` and `<int>[global_length]` features.
+    """
+    # As many sentences as there are global tokens for, or fewer.
+    size = max(_SENTENCE_LENGTH, -(-long_length // global_length))
+    sentence_ids = np.arange(long_length) // size
+    num_sentences = sentence_ids[-1] + 1
+    last_long = np.zeros(long_length, np.int32)
+    last_long[-1] = 1
+    last_global = np.zeros(global_length, np.int32)
+    last_global[num_sentences - 1] = 1
+    tokens = np.random.default_rng(0).integers(1, vocab_size, long_length)
+    return {
+        "long_token_ids": tokens,
+        "long_breakpoints": last_long,
+        "sentence_ids": sentence_ids,
+        "global_token_ids": (np.arange(global_length) < num_sentences) * 1,
+        "global_breakpoints": last_global,
+    }
+
+
+def run(
+    preset: str,
+    overrides: dict[str, Any],
+    long_length: int,
+    global_length: int,
+) -> dict[str, Any]:
+    """Measures one length in this process.
+
+    Args:
+        preset: name of the configuration.
+        overrides: attributes of it to change.
+        long_length: long tokens.
+        global_length: global tokens.
+
+    Returns:
+        The line.
+    """
+    config = models.EtcConfig.from_preset(preset, **overrides)
+    step = make_step(config, long_length, global_length)
+    before = measure.status_bytes("VmRSS")
+    start = time.perf_counter()
+    loss = float(step())
+    return {
+        "benchmark": "capacity",
+        "preset": preset,
+        **overrides,
+        "length": long_length,
+        "global_length": global_length,
+        "seconds": time.perf_counter() - start,
+        "peak_gb": measure.status_bytes("VmHWM") / 1e9,
+        "before_gb": before / 1e9,
+        "loss": loss,
+        **measure.environment(),
+    }
+
+
+def main(argv):
+    """Runs the program."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    values = flags.FLAGS
+    for length in values.lengths:
+        line = measure.in_fresh_process(
+            run,
+            values.preset,
+            {"grad_checkpointing_period": values.grad_checkpointing_period},
+            int(length),
+            values.global_length,
+        )
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_list("lengths", ["65536"], "Long tokens.")
+    flags.DEFINE_integer("global_length", 512, "Global tokens.")
+    flags.DEFINE_string("preset", "base", "Name of the configuration.")
+    flags.DEFINE_integer(
+        "grad_checkpointing_period", 1, "Layers of a checkpointed chain."
+    )
+    app.run(main)

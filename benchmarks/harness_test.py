@@ -1,0 +1,150 @@
+"""Tests of what the benchmarks share: inputs, estimates, steps, flags."""
+
+import tensorflow as tf
+from absl import app
+from absl import flags
+from absl.testing import parameterized
+
+from benchmarks import gemm_floor
+from benchmarks import harness
+
+
+class SideInputsTest(tf.test.TestCase):
+    @staticmethod
+    def sizes(long_length):
+        return gemm_floor.Sizes(2, long_length, 6, 2, 4, 7, 32, 12)
+
+    def test_sentences_and_padding(self):
+        side_inputs = harness.make_side_inputs("tensors", self.sizes(64))
+        # 57 tokens in sentences of 27: three of six global tokens exist.
+        linked = side_inputs["l2g_relative_att_ids"] == 26
+        self.assertAllEqual(
+            tf.reduce_sum(tf.cast(linked, tf.int32), 1),
+            2 * [[27, 27, 3, 0, 0, 0]],
+        )
+        mask = side_inputs["g2l_att_mask"]
+        self.assertAllEqual(tf.reduce_sum(mask[:, :3], 2), 2 * [3 * [57]])
+        self.assertAllEqual(tf.reduce_sum(mask[:, 3:], 2), 2 * [3 * [7]])
+
+    def test_longer_sentences_where_there_are_too_few_globals(self):
+        side_inputs = harness.make_side_inputs("tensors", self.sizes(500))
+        linked = side_inputs["l2g_relative_att_ids"] == 26
+        self.assertAllEqual(
+            tf.reduce_sum(tf.cast(linked, tf.int32), 1), 2 * [6 * [75]]
+        )
+
+    def test_specs_are_the_same(self):
+        sizes = self.sizes(64)
+        tensors = harness.make_side_inputs("tensors", sizes)
+        specs = harness.make_side_inputs("specs", sizes)
+        self.assertEqual(list(tensors), list(specs))
+        mask, labels = specs["l2l_att_mask"], specs["l2l_relative_att_ids"]
+        l2g_mask, l2g_labels = (
+            specs["l2g_att_mask"],
+            specs["l2g_relative_att_ids"],
+        )
+        for name, tensor in (
+            ("l2l_att_mask", mask.to_band(sizes.radius)),
+            ("l2l_relative_att_ids", labels.to_band(2, 64)),
+            ("l2g_att_mask", l2g_mask.to_tensor()),
+            ("l2g_relative_att_ids", l2g_labels.to_tensor(6)),
+            ("g2g_att_mask", specs["g2g_att_mask"]),
+        ):
+            self.assertAllEqual(
+                tensors[name], tf.cast(tensor, tf.int32), msg=name
+            )
+
+    def test_ids_of_specs_are_no_constants(self):
+        specs = harness.make_side_inputs("specs", self.sizes(500))
+        use = tf.function(lambda: specs["l2g_att_mask"].to_tensor())
+        graph = use.get_concrete_function().graph
+        mask = specs["l2g_att_mask"]
+        self.assertEqual(
+            [id(captured) for captured, _ in graph.captures],
+            [id(mask.long_ids), id(mask.global_ids)],
+        )
+        for operation in graph.get_operations():
+            if operation.type == "Const":
+                self.assertLess(operation.outputs[0].shape.num_elements(), 13)
+
+
+class CaseTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # 4 arrays of 4 bytes, 12 heads.
+        ("dense", 4096, 192e-9 * 4096 * (4096 + 230)),
+        ("sparse", 4096, 192e-9 * 49 * 85 * (3 * 85 + 230)),
+        ("streaming", 4096, 0),
+    )
+    def test_gigabytes(self, implementation, length, expected):
+        case = harness.Case(
+            implementation,
+            "tensors",
+            "graph",
+            "float32",
+            "forward",
+            gemm_floor.Sizes(1, length, 230, 12, 64, 84, 32, 12),
+        )
+        self.assertAllClose(harness.stored_gigabytes(case), expected)
+
+    def test_from_flags(self):
+        values = flags.FlagValues()
+        harness.define_flags(values)
+        values(
+            [
+                "",
+                "--lengths=64,128",
+                "--modes=graph",
+                "--dtypes=mixed_bfloat16",
+                "--passes=train",
+                "--implementations=sparse,dense",
+                "--radius=9",
+            ]
+        )
+        cases = harness.make_cases(values, preset="base_shared")
+        self.assertEqual(
+            [(c.implementation, c.inputs, c.group) for c in cases],
+            [
+                (implementation, inputs, (length, "mixed_bfloat16", "train"))
+                for length in (64, 128)
+                for implementation, inputs in (
+                    ("sparse", "specs"),
+                    ("sparse", "tensors"),
+                    # Once only: it is not the package's.
+                    ("dense", "tensors"),
+                )
+            ],
+        )
+        for case in cases:
+            self.assertEqual(case.preset, "base_shared")
+            self.assertEqual(case.compute_dtype, "bfloat16")
+            self.assertEqual(case.sizes.radius, 9)
+            self.assertEqual(case.sizes.hidden_size, 768)
+
+    def test_unknown_names(self):
+        values = flags.FlagValues()
+        harness.define_flags(values)
+        values(["", "--modes=fast"])
+        with self.assertRaisesRegex(app.UsageError, "fast.*there are"):
+            harness.make_cases(values)
+
+
+class StepTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("graph", "xla")
+    def test_training(self, mode):
+        layer = tf.keras.layers.Dense(2, use_bias=False)
+        layer.build((None, 2))
+        layer.kernel.assign([[1.0, 2.0], [3.0, 4.0]])
+        case = harness.Case(
+            "", "tensors", mode, "float32", "train", SideInputsTest.sizes(64)
+        )
+        x = tf.constant([[1.0, 10.0]])
+        step = harness.compile_step(case, lambda x: [layer(x)], [x], layer)
+        loss, (input_gradient, kernel_gradient) = step()
+        # The constant that the output is multiplied with is the input.
+        self.assertAllClose(loss, 31 + 42 * 10)
+        self.assertAllClose(input_gradient, [[21, 43]])
+        self.assertAllClose(kernel_gradient, [[1, 10], [10, 100]])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,128 @@
+r"""How long one global-local transformer layer takes, and how much memory.
+
+The whole layer: projections, attention of the long and of the global tokens,
+feed-forward parts, residual connections and normalization. Everything else is
+as in `attention.py`, the flags too:
+
+    python -m benchmarks.layer --lengths=4096 --passes=train --dtypes=float32 \
+        --implementations=sparse,appendix_a --output=FOLDER
+"""
+
+import os
+
+# Before TensorFlow starts: without its messages, of which there would be some
+# from every process.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf  # noqa: E402
+from absl import app  # noqa: E402
+from absl import flags  # noqa: E402
+
+from benchmarks import appendix_a  # noqa: E402
+from benchmarks import gemm_floor  # noqa: E402
+from benchmarks import harness  # noqa: E402
+from benchmarks import measure  # noqa: E402
+from etcmodel.layers import GlobalLocalTransformerLayers  # noqa: E402
+from etcmodel.models import EtcConfig  # noqa: E402
+
+
+def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
+    """One layer, built, that shares its weights as the preset of the case."""
+    sizes = case.sizes
+    config = EtcConfig.from_preset(case.preset)
+    layer = GlobalLocalTransformerLayers(
+        long_hidden_size=sizes.hidden_size,
+        global_hidden_size=sizes.hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=sizes.heads,
+        local_radius=sizes.radius,
+        hidden_dropout_prob=case.dropout,
+        attention_probs_dropout_prob=case.dropout,
+        relative_vocab_size=sizes.relative_vocab_size,
+        share_feed_forward_params=config.share_feed_forward_params,
+        share_kv_projections=config.share_kv_projections,
+        share_qkv_projections=config.share_qkv_projections,
+        share_att_output_projection=config.share_att_output_projection,
+        dtype=case.dtype,
+    )
+    layer.build((None, None, sizes.hidden_size))
+    return layer
+
+
+def make_step(case: harness.Case) -> measure.Step:
+    """The step of a layer.
+
+    Args:
+        case: what the step is for.
+
+    Returns:
+        The step; see `harness.compile_step`.
+    """
+    sizes = case.sizes
+    tf.keras.utils.set_random_seed(1)
+    layer = make_layer(case)
+    side_inputs = harness.make_side_inputs(case.inputs, sizes)
+    training = case.pass_name == "train"
+
+    def apply(long_input, global_input):
+        if case.implementation in harness.RECIPES:
+            return appendix_a.transformer_layer(
+                layer,
+                harness.RECIPES[case.implementation],
+                long_input,
+                global_input,
+                side_inputs,
+                training=training,
+            )
+        return layer(
+            long_input,
+            global_input,
+            **side_inputs,
+            att_implementation=case.implementation,
+            training=training,
+        )
+
+    shapes = tuple(
+        (sizes.batch, length, sizes.hidden_size)
+        for length in (sizes.long_length, sizes.global_length)
+    )
+    inputs = harness.make_inputs(shapes, case.compute_dtype)
+    return harness.compile_step(case, apply, inputs, layer)
+
+
+def make_products(case: harness.Case) -> list[gemm_floor.Product]:
+    """The matrix products of a layer."""
+    layer = make_layer(case)
+    return gemm_floor.layer_products(
+        case.sizes,
+        intermediate_size=layer.long_intermediate_size,
+        share_qkv_projections=layer.share_qkv_projections,
+    )
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    harness.define_flags(flag_values)
+    flags.DEFINE_string(
+        "preset",
+        "base",
+        "The `EtcConfig` that says which weights are shared.",
+        flag_values=flag_values,
+    )
+
+
+BENCHMARK = harness.Benchmark("layer", make_step, make_products)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the program."""
+    harness.main(argv, BENCHMARK, preset=flags.FLAGS.preset)
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(main)

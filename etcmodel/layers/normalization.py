@@ -1,0 +1,111 @@
+"""Layer normalization in one pass over the memory."""
+
+import tensorflow as tf
+
+from etcmodel import inner_jit
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class LayerNormalization(tf.keras.layers.LayerNormalization):
+    """Keras's layer normalization of the last axis, computed at once.
+
+    Weights, names and numbers are those of `tf.keras.layers.
+    LayerNormalization`, and so is the name of the class, from which Keras makes
+    the names in a file of weights: either can load the other's. Each pass is a
+    single compiled function (see `inner_jit`) that keeps the input and each
+    position's mean and deviation for the backward pass.
+
+    Args:
+        epsilon: added to the variance.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.LayerNormalization`.
+
+    Raises:
+        ValueError: `axis` is not the last one, or `rms_scaling` is set.
+    """
+
+    def __init__(
+        self, epsilon: float = 1e-12, name: str = "layer_norm", **kwargs
+    ):
+        super().__init__(epsilon=epsilon, name=name, **kwargs)
+        # Keras 2 keeps a list once the layer is built.
+        if self.axis not in (-1, [-1]):
+            raise ValueError(
+                f"{self.name}: only the last axis can be normalized, but axis "
+                f"is {self.axis}."
+            )
+        if getattr(self, "rms_scaling", False):
+            raise ValueError(f"{self.name}: there is no rms_scaling here.")
+
+    def call(self, inputs):
+        """Normalizes.
+
+        Args:
+            inputs: `<float>[..., size]`.
+
+        Returns:
+            Shaped as the inputs, of the policy's dtype. It can be
+            differentiated once.
+        """
+        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        size = inputs.shape[-1]
+        scale = tf.ones([size], dtype)
+        offset = tf.zeros([size], dtype)
+        if self.gamma is not None:
+            scale = tf.cast(tf.convert_to_tensor(self.gamma), dtype)
+        if self.beta is not None:
+            offset = tf.cast(tf.convert_to_tensor(self.beta), dtype)
+        epsilon = float(self.epsilon)
+
+        @tf.custom_gradient
+        def normalize(x, scale, offset):
+            output, mean, inverse_deviation = _normalize(
+                x, scale, offset, epsilon=epsilon
+            )
+
+            def grad(upstream):
+                return _gradients(x, scale, mean, inverse_deviation, upstream)
+
+            return output, grad
+
+        # [rows, size]
+        rows = tf.reshape(inputs, [-1, size])
+        output = tf.reshape(normalize(rows, scale, offset), tf.shape(inputs))
+        output.set_shape(inputs.shape)
+        # Keras 3 leaves that to the layer.
+        return tf.cast(output, self.compute_dtype)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        # Keras 2 replaces the axis when the layer is built.
+        return {**super().get_config(), "axis": -1}
+
+
+@inner_jit.jit_if_large
+def _normalize(x, scale, offset, *, epsilon):
+    wide = tf.cast(x, scale.dtype)
+    # [rows, 1]
+    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    centred = wide - mean
+    variance = tf.reduce_mean(centred * centred, axis=-1, keepdims=True)
+    inverse_deviation = tf.math.rsqrt(variance + epsilon)
+    output = centred * inverse_deviation * scale + offset
+    return tf.cast(output, x.dtype), mean, inverse_deviation
+
+
+@inner_jit.jit_if_large
+def _gradients(x, scale, mean, inverse_deviation, upstream):
+    wide = tf.cast(upstream, scale.dtype)
+    normalized = (tf.cast(x, scale.dtype) - mean) * inverse_deviation
+    d_normalized = wide * scale
+    d_x = inverse_deviation * (
+        d_normalized
+        - tf.reduce_mean(d_normalized, axis=-1, keepdims=True)
+        - normalized
+        * tf.reduce_mean(d_normalized * normalized, axis=-1, keepdims=True)
+    )
+    return (
+        tf.cast(d_x, x.dtype),
+        tf.reduce_sum(wide * normalized, axis=0),
+        tf.reduce_sum(wide, axis=0),
+    )
