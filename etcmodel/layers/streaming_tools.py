@@ -132,12 +132,12 @@ def close_softmax(total, maximum):
 
     Returns:
         The denominator, `<float>[batch, heads, queries, 1]`, which is 1 for a
-        query without any key; and the maximum and the denominator side by
-        side, `<float>[batch, heads, queries, 2]`. They are not made into the
-        log of a sum: to round that costs as much accuracy as all else.
+        query without any key; and the maximum and the denominator's log side
+        by side, `<float>[batch, heads, queries, 2]`. They are not added up:
+        to round their sum would cost as much accuracy as all else does.
     """
     total = tf.where(total <= 0, tf.ones_like(total), total)
-    return total, tf.concat([maximum, total], axis=-1)
+    return total, tf.concat([maximum, tf.math.log(total)], axis=-1)
 
 
 def row_products(a, b):
@@ -214,9 +214,10 @@ def _weights(piece_scores, maximum, *, dtype):
 def _gradients(
     raw, bias, label, linked, normalizer, delta, d_probs, keep, *, dtype
 ):
-    maximum, total = normalizer[..., :1], normalizer[..., 1:]
-    exponentials = tf.exp(_plain_scores(raw, bias, label, linked) - maximum)
-    probs = exponentials * (1.0 / total)
+    maximum, log_total = normalizer[..., :1], normalizer[..., 1:]
+    probs = tf.exp(
+        _plain_scores(raw, bias, label, linked) - maximum - log_total
+    )
     d_probs = to_score_dtype(d_probs)
     dropped = probs
     if keep is not None:
