@@ -48,6 +48,11 @@ def is_enabled() -> bool:
     return getattr(_state, "is_on", True)
 
 
+def is_tracing_piece() -> bool:
+    """Whether the code that asks is becoming part of a compiled piece."""
+    return getattr(_state, "is_tracing_piece", False)
+
+
 def jit_if_large(function: Callable) -> Callable:
     """Compiles a function of tensors for calls with large tensors.
 
@@ -58,13 +63,23 @@ def jit_if_large(function: Callable) -> Callable:
     Args:
         function: takes tensors (or None) as positional arguments and hashable
             Python values as keyword arguments, and returns tensors. It must
-            capture no tensors, and its gradient is not taken.
+            capture no tensors, and its gradient is not taken. Where the
+            fastest way differs, it asks `is_tracing_piece`.
 
     Returns:
         The function.
     """
+
+    def trace(*tensors, **options):
+        before = is_tracing_piece()
+        _state.is_tracing_piece = True
+        try:
+            return function(*tensors, **options)
+        finally:
+            _state.is_tracing_piece = before
+
     compiled = tf.function(
-        function, jit_compile=True, autograph=False, reduce_retracing=False
+        trace, jit_compile=True, autograph=False, reduce_retracing=False
     )
 
     @functools.wraps(function)

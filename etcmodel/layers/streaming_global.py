@@ -160,7 +160,7 @@ class _GlobalAttention:
         if scorer is not None:
             ids = scorer.long_tensors()
             self.global_piece.label_ids = ids
-            self.global_piece.label = scorer.lookup(
+            self.global_piece.label, self.global_piece.chosen = scorer.lookup(
                 self.products["global"], ids
             )
 
@@ -180,11 +180,9 @@ class _GlobalAttention:
                 for x in self.long_ids
             ]
             piece.label_ids = ids
-            piece.label = scorer.lookup(self.products["long"], ids)
-            linked = scorer.linked(ids, self.global_len)
-            if linked is not None:
-                # [batch, 1, global, chunk]
-                piece.linked = tf.linalg.matrix_transpose(linked)
+            piece.label, piece.chosen = scorer.lookup(
+                self.products["long"], ids, self.global_len, of_global=True
+            )
         return keys, values, piece
 
     def _long_bias(self, index):
@@ -275,7 +273,7 @@ class _GlobalAttention:
             if self.scorers[kind] is not None:
                 state[kind] += tools.to_score_dtype(
                     self.scorers[kind].lookup_gradient(
-                        d_scores, piece.label_ids, piece.linked
+                        d_scores, piece.label_ids, piece.chosen
                     )
                 )
             # [batch, keys, heads, x]

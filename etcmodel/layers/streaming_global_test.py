@@ -61,11 +61,13 @@ def make_case(rng, batch, global_len, long_len, with_specs=False):
     return floats, arrays, given
 
 
-def streaming(given, **options):
+def streaming(given, use_one_hot_lookup=False, **options):
     def attend(emb_table=None, bias_table=None, **floats):
         labels = None
         if emb_table is not None:
-            labels = attention_core.RelativeLabels(emb_table, bias_table)
+            labels = attention_core.RelativeLabels(
+                emb_table, bias_table, use_one_hot_lookup
+            )
         return streaming_global.streaming_global_attention(
             labels=labels, **floats, **given, **options
         )
@@ -392,7 +394,7 @@ class StreamingGlobalAttentionTest(parameterized.TestCase, tf.test.TestCase):
 
         @tf.function
         def attend(floats, upstream):
-            attend = streaming(given, dropout=dropout)
+            attend = streaming(given, use_one_hot_lookup=True, dropout=dropout)
             return shared.run(attend, floats, upstream)
 
         with shared.chunks_of(1):

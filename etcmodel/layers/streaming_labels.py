@@ -28,8 +28,9 @@ class PatternLabels:
         self.lead, self.columns, self.trail = pattern.runs()
         self.width = len(pattern.pattern)
 
-    def long_tensors(self) -> list[tf.Tensor]:
+    def band_tensors(self, block_len) -> list[tf.Tensor]:
         """Tensors to be cut like the queries: none."""
+        del block_len
         return []
 
     def to_windows(self, columns, ids, block_len, window):
@@ -42,7 +43,9 @@ class PatternLabels:
             window: `block_len` plus twice the radius.
 
         Returns:
-            `<float>[batch, heads, queries, window]`, anything beyond the band.
+            What `streaming_tools.Piece` takes as `label` and `chosen`: here
+            `<float>[batch, heads, queries, window]`, anything beyond the band,
+            and None.
         """
         del ids
         batch, heads, queries, num_columns = tensor_utils.get_shape_list(
@@ -60,7 +63,7 @@ class PatternLabels:
             [batch, heads, queries, spread.shape[2]],
         )
         trail = window - self.lead - spread.shape[2]
-        return tf.concat(
+        windows = tf.concat(
             [
                 tf.broadcast_to(
                     columns[..., :1], [batch, heads, queries, self.lead]
@@ -72,20 +75,22 @@ class PatternLabels:
             ],
             axis=-1,
         )
+        return windows, None
 
-    def to_windows_gradient(self, d_scores, ids, block_len):
+    def to_windows_gradient(self, d_scores, ids, chosen, block_len):
         """Gradients of the columns from those of the scores of windows.
 
         Args:
             d_scores: `<float>[batch, heads, queries, window]`, 0 beyond the
                 band.
             ids: the empty list.
+            chosen: None, as `to_windows` returned it.
             block_len: queries of a block.
 
         Returns:
             `<float>[batch, heads, queries, columns]`.
         """
-        del ids
+        del ids, chosen
         batch, heads, queries, _ = tensor_utils.get_shape_list(d_scores)
         spread = self._spread_matrix(block_len, d_scores.dtype)
         num_middle = spread.shape[2]
@@ -141,79 +146,104 @@ class LinkLabels:
         """Tensors to be cut along the long axis."""
         return self.spec.long_tensors()
 
-    def linked(self, ids, global_len):
-        """`<bool>[batch, 1, part, global]`."""
-        return self.spec.part(ids, global_len)[:, tf.newaxis]
+    def lookup(self, columns, ids, global_len, of_global=False):
+        """What `streaming_tools.Piece` takes as `label` and `chosen`.
 
-    def lookup(self, columns, ids):
-        """The columns themselves; see `streaming_tools.Piece.label`."""
-        del ids
-        return columns
+        Args:
+            columns: `<float>[batch, heads, queries, columns]`.
+            ids: the tensors of `long_tensors`, cut.
+            global_len: int or `<int32>[]`.
+            of_global: whether the queries are the global tokens.
 
-    def lookup_gradient(self, d_scores, ids, linked):
+        Returns:
+            The columns, and `<bool>[batch, 1, queries, keys]`.
+        """
+        linked = self.spec.part(ids, global_len)[:, tf.newaxis]
+        if of_global:
+            linked = tf.linalg.matrix_transpose(linked)
+        return columns, linked
+
+    def lookup_gradient(self, d_scores, ids, chosen):
         """Gradients of the columns from those of the scores."""
         del ids
         total = _sum(d_scores)
-        of_linked = _sum(d_scores * tf.cast(linked, d_scores.dtype))
+        of_linked = _sum(d_scores * tf.cast(chosen, d_scores.dtype))
         return tf.concat([total - of_linked, of_linked], axis=-1)
 
 
 class IdLabels:
     """Any labels, given as an id for each pair.
 
-    Each query's product with each label vector is looked up through a product
-    with one-hot vectors, whose gradient is one, too; that of a gather would be
-    a scatter, which is slow.
+    Each pair chooses from its query's products with all label vectors. With
+    `use_one_hot_lookup` it does so through a product with a one-hot vector,
+    whose gradient is one, too; without, the gradient is a scatter.
     """
 
-    def __init__(self, ids: tf.Tensor, vocab_size: int):
+    def __init__(
+        self, ids: tf.Tensor, vocab_size: int, use_one_hot_lookup: bool
+    ):
         self.ids = tf.cast(ids, tf.int32)
         self.vocab_size = vocab_size
+        self.use_one_hot_lookup = use_one_hot_lookup
         self.columns = None
 
     def long_tensors(self) -> list[tf.Tensor]:
         """Tensors to be cut like the pairs."""
         return [self.ids]
 
-    def linked(self, ids, global_len):
-        """Nothing: there are no links."""
-        del ids, global_len
+    def band_tensors(self, block_len) -> list[tf.Tensor]:
+        """Tensors to be cut like the queries, for `to_windows`."""
+        if self.use_one_hot_lookup:
+            return [self.ids]
+        # [batch, long, window]
+        return [tools.band_to_windows(self.ids, block_len)]
 
     def to_windows(self, columns, ids, block_len, window):
-        """As `PatternLabels.to_windows`; `[batch, queries, width]` ids."""
-        band = self.lookup(columns, ids)
-        # [batch, heads, queries, window + 1]
-        row = tf.pad(band, [[0, 0]] * 3 + [[0, block_len]])
-        return tools.skew(row, block_len, window)
+        """As `PatternLabels.to_windows`, with ids of `band_tensors`."""
+        label, chosen = self.lookup(columns, ids)
+        if chosen is None:
+            # [batch, heads, queries, window + 1]
+            row = tf.pad(label, [[0, 0]] * 3 + [[0, block_len]])
+            label = tools.skew(row, block_len, window)
+        return label, chosen
 
-    def to_windows_gradient(self, d_scores, ids, block_len):
+    def to_windows_gradient(self, d_scores, ids, chosen, block_len):
         """As `PatternLabels.to_windows_gradient`."""
-        width = ids[0].shape[-1]
-        # [batch, heads, queries, width]
-        band = tools.unskew(d_scores, block_len, width)
-        return self.lookup_gradient(band, ids, None)
+        if chosen is None:
+            # [batch, heads, queries, width]
+            d_scores = tools.unskew(d_scores, block_len, ids[0].shape[-1])
+        return self.lookup_gradient(d_scores, ids, chosen)
 
-    def lookup(self, columns, ids):
-        """Scores of the pairs.
+    def lookup(self, columns, ids, global_len=None, of_global=False):
+        """As `LinkLabels.lookup`; ids are laid out like the pairs.
 
         Args:
             columns: `<float>[batch, heads, queries, vocab_size]`.
             ids: list of one `<int32>[batch, queries, keys]`.
+            global_len: does not matter.
+            of_global: does not matter.
 
         Returns:
-            `<float>[batch, heads, queries, keys]`.
+            The columns and the ids, `<int32>[batch, 1, queries, keys]`; or the
+            scores, `<float>[batch, heads, queries, keys]`, and None.
         """
+        del global_len, of_global
+        if not self.use_one_hot_lookup:
+            return columns, ids[0][:, tf.newaxis]
         # [batch, queries, keys, heads]
         found = tf.matmul(
             self._one_hot(ids, columns.dtype),
             # [batch, queries, vocab_size, heads]
             tf.transpose(columns, [0, 2, 3, 1]),
         )
-        return tf.transpose(found, [0, 3, 1, 2])
+        return tf.transpose(found, [0, 3, 1, 2]), None
 
-    def lookup_gradient(self, d_scores, ids, linked):
+    def lookup_gradient(self, d_scores, ids, chosen):
         """Gradients of the columns from those of the scores."""
-        del linked
+        if chosen is not None:
+            return tools.choose_gradient(
+                d_scores, chosen, num_columns=self.vocab_size
+            )
         # [batch, queries, vocab_size, heads]
         d_columns = tf.matmul(
             self._one_hot(ids, d_scores.dtype),
@@ -327,7 +357,7 @@ class Columns:
 def _id_labels(ids, labels):
     if ids is None:
         return None
-    return IdLabels(ids, labels.emb_table.shape[0])
+    return IdLabels(ids, labels.emb_table.shape[0], labels.use_one_hot_lookup)
 
 
 def _sum(tensor):

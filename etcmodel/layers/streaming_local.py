@@ -151,12 +151,21 @@ class _LocalAttention:
                 self.columns[kind] = streaming_labels.Columns(
                     named[f"{kind}_table"], named[f"{kind}_bias"], self.scale
                 )
-                self.ids[kind] = [prepare(x) for x in scorer.long_tensors()]
+                tensors = (
+                    scorer.band_tensors(self.block_len)
+                    if kind == "band"
+                    else scorer.long_tensors()
+                )
+                self.ids[kind] = [prepare(x) for x in tensors]
         if isinstance(self.att_mask, attention_specs.SegmentMask):
             self.segment_ids = prepare(self.att_mask.segment_ids, r)
         elif self.att_mask is not None:
-            # [batch, long, 2r + 1]
-            self.band_mask = prepare(tf.cast(self.att_mask, tf.bool))
+            # [batch, long, window]
+            windows = tools.band_to_windows(
+                tf.cast(tf.cast(self.att_mask, tf.bool), tf.int8),
+                self.block_len,
+            )
+            self.band_mask = prepare(windows)
         if isinstance(self.side_att_mask, attention_specs.LongGlobalMask):
             self.side_mask = [
                 prepare(x) for x in self.side_att_mask.long_tensors()
@@ -238,13 +247,13 @@ class _LocalAttention:
         piece.label_ids = ids
         products = self.columns[kind].products(queries)
         if kind == "band":
-            # [batch, heads, chunk_len, window]
-            piece.label = scorer.to_windows(
+            piece.label, piece.chosen = scorer.to_windows(
                 products, ids, self.block_len, self.window
             )
         else:
-            piece.label = scorer.lookup(products, ids)
-            piece.linked = scorer.linked(ids, self.side_len)
+            piece.label, piece.chosen = scorer.lookup(
+                products, ids, self.side_len
+            )
 
     def _band_bias(self, index):
         """`<float>[1 or batch, 1, chunk_len, window]`."""
@@ -268,13 +277,8 @@ class _LocalAttention:
                 near = tf.linalg.matrix_transpose(self._windows(ids))
                 allowed &= near == self._blocked(ids[:, :, r:-r])
         else:
-            # [batch, chunk_len, window + 1]
-            row = tf.pad(
-                tf.cast(self.cutter.cut(self.band_mask, index), tf.int8),
-                [[0, 0], [0, 0], [0, b]],
-            )
             # [batch, 1, chunk_len, window]
-            in_band = tools.skew(row[:, tf.newaxis], b, self.window)
+            in_band = self.cutter.cut(self.band_mask, index)[:, tf.newaxis]
             allowed &= self._blocked(in_band) != 0
         return tools.bias_of_mask(self._flat(allowed), self.dtype)
 
@@ -467,11 +471,11 @@ class _LocalAttention:
             # [batch, heads, chunk_len, columns]
             if kind == "band":
                 d_columns = scorer.to_windows_gradient(
-                    d_scores, piece.label_ids, self.block_len
+                    d_scores, piece.label_ids, piece.chosen, self.block_len
                 )
             else:
                 d_columns = scorer.lookup_gradient(
-                    side_d_scores, piece.label_ids, piece.linked
+                    side_d_scores, piece.label_ids, piece.chosen
                 )
             d_of_queries, d_table, d_bias = columns.gradients(
                 d_columns, queries

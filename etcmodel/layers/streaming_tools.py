@@ -20,6 +20,8 @@ TYPICAL_SIDE_LEN = 512
 MASKED = -1e30
 # No score that takes part in a softmax is as low.
 LOWEST = -5e29
+# Up to as many columns are chosen from by selection, where that is faster.
+MOST_SELECTED = 64
 
 
 class Dropout:
@@ -59,23 +61,24 @@ class Piece:
         raw: `<float>[batch, heads, queries, keys]`, products of scaled
             queries and keys.
         bias: `<float>[batch or 1, 1, queries, keys]`, 0 or `MASKED`; or None.
-        label: `<float>[batch, heads, queries, keys]`, what the labels add; or,
-            where pairs are linked, two columns: for pairs that are not, and
-            for pairs that are; or None.
-        linked: `<bool>[batch, 1, queries, keys]`, whether a pair is linked,
-            or None.
+        label: `<float>[batch, heads, queries, keys]`, what the labels add; or
+            `<float>[batch, heads, queries, columns]` to choose it from; or
+            None.
+        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; of
+            two columns the second one, `<bool>[batch, 1, queries, keys]`; or
+            None.
         label_ids: what the labels were looked up with.
     """
 
     raw: tf.Tensor
     bias: tf.Tensor | None = None
     label: tf.Tensor | None = None
-    linked: tf.Tensor | None = None
+    chosen: tf.Tensor | None = None
     label_ids: list | None = None
 
     def tensors(self):
         """The tensors, as the functions below take them."""
-        return self.raw, self.bias, self.label, self.linked
+        return self.raw, self.bias, self.label, self.chosen
 
 
 def scores(piece: Piece) -> tf.Tensor:
@@ -176,18 +179,80 @@ def gradients(
     )
 
 
+def choose(columns, chosen) -> tf.Tensor:
+    """What each pair gets of its query's columns.
+
+    Args:
+        columns: `<float>[batch, heads, queries, columns]`.
+        chosen: see `Piece`.
+
+    Returns:
+        `<float>[batch, heads, queries, keys]`.
+    """
+    num_columns = columns.shape[-1]
+    if chosen.dtype == tf.bool:
+        first, second = columns[..., :1], columns[..., 1:]
+        return first + (second - first) * tf.cast(chosen, columns.dtype)
+    if not (inner_jit.is_tracing_piece() and num_columns <= MOST_SELECTED):
+        # [batch, queries, keys, heads]
+        found = tf.gather(
+            tf.transpose(columns, [0, 2, 3, 1]),
+            chosen[:, 0],
+            axis=2,
+            batch_dims=2,
+        )
+        return tf.transpose(found, [0, 3, 1, 2])
+    # Compiled, this takes half of the time of a gather: each bit of the index
+    # halves what is left.
+    left = [columns[..., i : i + 1] for i in range(num_columns)]
+    bit = 1
+    while len(left) > 1:
+        is_set = tf.bitwise.bitwise_and(chosen, bit) != 0
+        left = [
+            tf.where(is_set, pair[1], pair[0]) if len(pair) == 2 else pair[0]
+            for pair in (left[i : i + 2] for i in range(0, len(left), 2))
+        ]
+        bit *= 2
+    return left[0]
+
+
+@inner_jit.jit_if_large
+def choose_gradient(d_scores, chosen, *, num_columns):
+    """Gradients of the columns of `choose`, for int32 indices.
+
+    Args:
+        d_scores: `<float>[batch, heads, queries, keys]`.
+        chosen: `<int32>[batch, 1, queries, keys]`.
+        num_columns: number of columns.
+
+    Returns:
+        `<float32 or float64>[batch, heads, queries, columns]`.
+    """
+    batch, heads, queries, keys = tensor_utils.get_shape_list(d_scores)
+    # [batch, queries, keys, heads]
+    rows = to_score_dtype(tf.transpose(d_scores, [0, 2, 3, 1]))
+    # [batch * queries, 1]
+    first = num_columns * tf.range(batch * queries)[:, tf.newaxis]
+    # [batch * queries * columns, heads]
+    sums = tf.math.unsorted_segment_sum(
+        tf.reshape(rows, [-1, heads]),
+        tf.reshape(first + tf.reshape(chosen, [batch * queries, keys]), [-1]),
+        batch * queries * num_columns,
+    )
+    return tf.transpose(
+        tf.reshape(sums, [batch, queries, num_columns, heads]), [0, 3, 1, 2]
+    )
+
+
 # Three chains of elementwise operations, each compiled as a whole. Maxima and
 # the spreading of labels over windows are not among them: compiled, they take
 # longer.
 
 
-def _plain_scores(raw, bias, label, linked):
+def _plain_scores(raw, bias, label, chosen):
     result = to_score_dtype(raw)
-    if linked is not None:
-        not_linked, is_linked = label[..., :1], label[..., 1:]
-        label = not_linked + (is_linked - not_linked) * tf.cast(
-            linked, label.dtype
-        )
+    if chosen is not None:
+        label = choose(label, chosen)
     if label is not None:
         result += label
     if bias is not None:
@@ -199,8 +264,8 @@ def _plain_scores(raw, bias, label, linked):
 
 
 @inner_jit.jit_if_large
-def _scores(raw, bias, label, linked):
-    return _plain_scores(raw, bias, label, linked)
+def _scores(raw, bias, label, chosen):
+    return _plain_scores(raw, bias, label, chosen)
 
 
 @inner_jit.jit_if_large
@@ -212,11 +277,11 @@ def _weights(piece_scores, maximum, *, dtype):
 
 @inner_jit.jit_if_large
 def _gradients(
-    raw, bias, label, linked, normalizer, delta, d_probs, keep, *, dtype
+    raw, bias, label, chosen, normalizer, delta, d_probs, keep, *, dtype
 ):
     maximum, log_total = normalizer[..., :1], normalizer[..., 1:]
     probs = tf.exp(
-        _plain_scores(raw, bias, label, linked) - maximum - log_total
+        _plain_scores(raw, bias, label, chosen) - maximum - log_total
     )
     d_probs = to_score_dtype(d_probs)
     dropped = probs
@@ -250,6 +315,28 @@ def skew(row, block_len: int, window: int) -> tf.Tensor:
     return tf.reshape(
         flat[..., : block_len * window], [batch, heads, queries, window]
     )
+
+
+def band_to_windows(band, block_len: int) -> tf.Tensor:
+    """Puts each row of a band where its block's window has it.
+
+    With blocks of 2, the rows `a b c`, `d e f` and `g h i` become `a b c 0`,
+    `0 d e f` and `g h i 0`. To be done once, before the loop: compiled as part
+    of something else, it computes the place of each number anew.
+
+    Args:
+        band: `<float or int>[batch, length, width]`.
+        block_len: queries of a block.
+
+    Returns:
+        `<float or int>[batch, length, width + block_len - 1]`.
+    """
+    _, length, width = tensor_utils.get_shape_list(band)
+    missing = ceil_div(length, block_len) * block_len - length
+    # [batch, whole blocks, width + block_len]
+    rows = tf.pad(band, [[0, 0], [0, missing], [0, block_len]])
+    windows = skew(rows[:, tf.newaxis], block_len, width + block_len - 1)
+    return windows[:, 0, :length]
 
 
 def unskew(windows, block_len: int, width: int) -> tf.Tensor:

@@ -229,6 +229,13 @@ class BandTest(parameterized.TestCase, tf.test.TestCase):
             [[[[1, 2, 3, 0], [0, 4, 5, 6]]]],
         )
 
+    def test_band_to_windows(self):
+        band = tf.constant([[[1, 2, 3], [4, 5, 6], [7, 8, 9]]])
+        self.assertAllEqual(
+            streaming_tools.band_to_windows(band, block_len=2),
+            [[[1, 2, 3, 0], [0, 4, 5, 6], [7, 8, 9, 0]]],
+        )
+
     def test_unskew(self):
         windows = tf.constant([[[[1, 2, 3, 7], [8, 4, 5, 6]]]])
         self.assertAllEqual(
@@ -363,7 +370,7 @@ class SoftmaxTest(tf.test.TestCase):
         piece = streaming_tools.Piece(
             raw=tf.constant([[[[1.0, 2.0, 3.0]]]]),
             label=tf.constant([[[[10.0, 20.0]]]]),
-            linked=tf.constant([[[[False, True, False]]]]),
+            chosen=tf.constant([[[[False, True, False]]]]),
         )
         self.assertAllEqual(
             streaming_tools.scores(piece), [[[[11.0, 22.0, 13.0]]]]
