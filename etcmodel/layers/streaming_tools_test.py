@@ -262,9 +262,13 @@ class BandTest(parameterized.TestCase, tf.test.TestCase):
 class ChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         # Units, how many a chunk may hold, length and number of chunks.
-        (7, 4, 4, 2),
-        (8, 4, 4, 2),
+        (7, 3, 3, 3),
         (9, 4, 3, 3),
+        (10, 4, 4, 3),
+        # Two would be one.
+        (8, 4, 8, 1),
+        (5, 4, 5, 1),
+        (4, 4, 4, 1),
         (1, 4, 1, 1),
         (5, 0.1, 1, 5),
     )
