@@ -311,7 +311,7 @@ def plot(path: str, title: str, lines: Sequence[Mapping[str, Any]]) -> None:
     figure, axes = pyplot.subplots(
         2,
         len(columns),
-        figsize=(1 + 4.5 * len(columns), 8),
+        figsize=(2 + 4.5 * len(columns), 8),
         sharex=True,
         squeeze=False,
     )
@@ -328,7 +328,7 @@ def plot(path: str, title: str, lines: Sequence[Mapping[str, Any]]) -> None:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right", fontsize="small")
     figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0, 1 - 1.6 / figure.get_figwidth(), 1))
+    figure.tight_layout(rect=(0, 0, 1 - 2.2 / figure.get_figwidth(), 1))
     unfinished = f"{path}.unfinished"
     figure.savefig(unfinished, format="png", dpi=120)
     pyplot.close(figure)
