@@ -68,21 +68,12 @@ def streaming_global_attention(
                 streaming_labels.select(scorer, labels)
             )
 
-    @tf.custom_gradient
-    def attend(*tensors):
-        named = dict(zip(inputs, tensors, strict=True))
-        run = _GlobalAttention(
+    return tools.attend_with_gradients(
+        inputs,
+        lambda named: _GlobalAttention(
             named, g2g_att_mask, g2l_att_mask, scorers, dropout
-        )
-        output, normalizer = run.forward()
-
-        def grad(upstream):
-            gradients = run.backward(output, normalizer, upstream)
-            return [gradients[name] for name in inputs]
-
-        return output, grad
-
-    return attend(*inputs.values())
+        ),
+    )
 
 
 class _GlobalAttention:

@@ -72,21 +72,12 @@ def streaming_local_attention(
                 streaming_labels.select(scorer, labels)
             )
 
-    @tf.custom_gradient
-    def attend(*tensors):
-        named = dict(zip(inputs, tensors, strict=True))
-        run = _LocalAttention(
+    return tools.attend_with_gradients(
+        inputs,
+        lambda named: _LocalAttention(
             named, local_radius, att_mask, side_att_mask, scorers, dropout
-        )
-        output, normalizers = run.forward()
-
-        def grad(upstream):
-            gradients = run.backward(output, normalizers, upstream)
-            return [gradients[name] for name in inputs]
-
-        return output, grad
-
-    return attend(*inputs.values())
+        ),
+    )
 
 
 class _LocalAttention:

@@ -506,6 +506,33 @@ class Cutter:
         return (position >= 0) & (position < self.length)
 
 
+def attend_with_gradients(inputs, make_run) -> tf.Tensor:
+    """Runs an attention whose backward pass is its own.
+
+    Args:
+        inputs: dict of the tensors that have gradients, by name.
+        make_run: takes the dict; what it returns has `forward`, which returns
+            the output and what normalizes it, and `backward`, which takes
+            both and the output's gradient and returns the inputs' by name.
+
+    Returns:
+        The output. It can be differentiated once.
+    """
+
+    @tf.custom_gradient
+    def attend(*tensors):
+        run = make_run(dict(zip(inputs, tensors, strict=True)))
+        output, normalizer = run.forward()
+
+        def grad(upstream):
+            gradients = run.backward(output, normalizer, upstream)
+            return [gradients[name] for name in inputs]
+
+        return output, grad
+
+    return attend(*inputs.values())
+
+
 def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
     """`<any>[batch, chunk, ...]` of each chunk, joined along axis 1."""
     # [chunks, batch, chunk, ...]
