@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from etcmodel import inner_jit
+from etcmodel import own_gradients
 
 _SQRT_2_OVER_PI = 0.7978845608028654
 _CUBIC = 0.044715
@@ -26,7 +27,7 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
     return _tanh_gelu(tf.convert_to_tensor(x))
 
 
-@tf.custom_gradient
+@own_gradients.custom_gradient
 def _tanh_gelu(x):
     """Keeps nothing but `x`, where TensorFlow would keep seven steps."""
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)

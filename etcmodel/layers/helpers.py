@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel import own_gradients
 from etcmodel import tensor_utils
 from etcmodel.layers import initializers
 
@@ -196,7 +197,7 @@ def _activate_and_apply(activation, layer, inputs):
         `<float>[..., units]`.
     """
 
-    @tf.custom_gradient
+    @own_gradients.custom_gradient
     def apply(rows, kernel):
         def grad(upstream):
             # As it waits for what comes back, TensorFlow does not take it for

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel import inner_jit
+from etcmodel import own_gradients
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -57,7 +58,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             offset = tf.cast(tf.convert_to_tensor(self.beta), dtype)
         epsilon = float(self.epsilon)
 
-        @tf.custom_gradient
+        @own_gradients.custom_gradient
         def normalize(x, scale, offset):
             output, mean, inverse_deviation = _normalize(
                 x, scale, offset, epsilon=epsilon

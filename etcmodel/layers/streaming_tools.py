@@ -11,6 +11,7 @@ import dataclasses
 import tensorflow as tf
 
 from etcmodel import inner_jit
+from etcmodel import own_gradients
 from etcmodel import tensor_utils
 
 # About as many scores exist at a time: 16 MB of them stay in a CPU's cache.
@@ -519,7 +520,7 @@ def attend_with_gradients(inputs, make_run) -> tf.Tensor:
         The output. It can be differentiated once.
     """
 
-    @tf.custom_gradient
+    @own_gradients.custom_gradient
     def attend(*tensors):
         run = make_run(dict(zip(inputs, tensors, strict=True)))
         output, normalizer = run.forward()
