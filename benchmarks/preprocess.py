@@ -24,6 +24,7 @@ from absl import flags  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
 from etcmodel.feature_utils import etc_features  # noqa: E402
 from etcmodel.feature_utils import tokenizers  # noqa: E402
+from etcmodel.feature_utils.texts import ragged_strings  # noqa: E402
 from etcmodel.tasks.wikihop import features  # noqa: E402
 
 _INPUT = flags.DEFINE_string(
@@ -81,8 +82,8 @@ def measure_graph(records, builder, batch_size, repeat) -> dict[str, Cost]:
         ]
         made = build(
             tf.constant([record["query"] for record in batch]),
-            features.ragged_strings([r["candidates"] for r in batch]),
-            features.ragged_strings([r["supports"] for r in batch]),
+            ragged_strings([r["candidates"] for r in batch]),
+            ragged_strings([r["supports"] for r in batch]),
         )
         finish(made)
         return len(batch)

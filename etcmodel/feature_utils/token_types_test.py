@@ -4,8 +4,9 @@ from etcmodel.feature_utils import token_types
 
 
 class TokenTypesTest(unittest.TestCase):
-    def test_the_original_numbers(self):
-        # Checkpoints have learned an embedding for each number.
+    def test_the_numbers_of_checkpoints(self):
+        # Checkpoints have learned an embedding for each number. 8 is new: the
+        # original code knows the CLS by its token id.
         self.assertEqual(
             {k: v for k, v in vars(token_types).items() if k.isupper()},
             {
@@ -17,6 +18,7 @@ class TokenTypesTest(unittest.TestCase):
                 "QUESTION_GLOBAL": 5,
                 "CANDIDATE_GLOBAL": 6,
                 "PARAGRAPH_GLOBAL": 7,
+                "CLS_GLOBAL": 8,
             },
         )
 

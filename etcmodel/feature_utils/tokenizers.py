@@ -32,6 +32,7 @@ from absl import logging
 # 5, in the RoBERTa-equivalent SentencePiece model 40, 1, 2 and 41 to 43.
 WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "[CLS]",
+    "separator": "[SEP]",
     "sentence": "[unused0]",
     "cpc_mask": "[unused1]",
     "question": "[unused2]",
@@ -40,11 +41,22 @@ WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
 }
 SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "<unused_39>",
+    "separator": "<unused_2>",
     "sentence": "</s>",
     "cpc_mask": "<s>",
     "question": "<unused_40>",
     "candidate": "<unused_41>",
     "paragraph": "<unused_42>",
+}
+
+# Those that a vocabulary need not have: what stands for HTML tags.
+WORDPIECE_OPTIONAL_TOKENS: dict[str, str] = {
+    "html_open": "[unused102]",
+    "html_close": "[unused103]",
+}
+SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
+    "html_open": "<unused_35>",
+    "html_close": "<unused_36>",
 }
 
 # What a WordPiece vocabulary must have, in the order in which one that is
@@ -181,8 +193,9 @@ class _Tokenizer(tf.Module):
     Attributes:
         kind: "wordpiece" or "sentencepiece".
         vocab_size: number of ids.
-        special_ids: ids of the tokens named "cls", "sentence", "cpc_mask",
-            "question", "candidate" and "paragraph".
+        special_ids: ids of the tokens named "cls", "separator", "sentence",
+            "cpc_mask", "question", "candidate" and "paragraph" and, if the
+            vocabulary has them, "html_open" and "html_close".
         unknown_id: id of what the vocabulary cannot express.
         lower_case: whether case is lost.
     """
@@ -357,7 +370,11 @@ class WordpieceTokenizer(_Tokenizer):
         self.unknown_id = tokens.index("[UNK]")
         self.special_ids = {
             name: tokens.index(token)
-            for name, token in WORDPIECE_SPECIAL_TOKENS.items()
+            for name, token in {
+                **WORDPIECE_SPECIAL_TOKENS,
+                **WORDPIECE_OPTIONAL_TOKENS,
+            }.items()
+            if name in WORDPIECE_SPECIAL_TOKENS or token in tokens
         }
         self._tokens = tuple(tokens)
         self._normalizer = tf_text.FastBertNormalizer(
@@ -447,7 +464,10 @@ class SentencepieceTokenizer(_Tokenizer):
                 ) from None
             ids = {
                 name: int(self._tokenizer.string_to_id(piece))
-                for name, piece in SENTENCEPIECE_SPECIAL_TOKENS.items()
+                for name, piece in {
+                    **SENTENCEPIECE_SPECIAL_TOKENS,
+                    **SENTENCEPIECE_OPTIONAL_TOKENS,
+                }.items()
             }
             pieces = {
                 name: self._tokenizer.id_to_string(i).numpy().decode()
@@ -468,7 +488,12 @@ class SentencepieceTokenizer(_Tokenizer):
                 "RoBERTa-equivalent model of the ETC checkpoints, or one with "
                 "its special pieces."
             )
-        self.special_ids = ids
+        self.special_ids = {
+            name: i
+            for name, i in ids.items()
+            if name in SENTENCEPIECE_SPECIAL_TOKENS
+            or pieces[name] == SENTENCEPIECE_OPTIONAL_TOKENS[name]
+        }
 
     def _tokenize_flat(self, texts):
         return self._tokenizer.tokenize(sanitize(texts))

@@ -9,6 +9,46 @@ from etcmodel.layers.wrappers import ResidualBlock
 MASKED_LOGIT = -10000.0
 
 
+def make_logits_layer(
+    units: int, initializer_range: float, name: str
+) -> tf.keras.layers.Dense:
+    """A dense layer for logits.
+
+    It works in float32 in every precision policy: a softmax follows, with
+    -10,000 for what cannot be chosen.
+
+    Args:
+        units: number of logits.
+        initializer_range: standard deviation of the initial weights.
+        name: name of the layer.
+
+    Returns:
+        The layer.
+    """
+    return tf.keras.layers.Dense(
+        units,
+        kernel_initializer=tf.keras.initializers.TruncatedNormal(
+            stddev=initializer_range
+        ),
+        name=name,
+        dtype="float32",
+    )
+
+
+def mask_logits(logits: tf.Tensor, can_be_chosen: tf.Tensor) -> tf.Tensor:
+    """Makes the logits of what cannot be chosen about -10,000.
+
+    Args:
+        logits: <float32>[...].
+        can_be_chosen: <bool>[...].
+
+    Returns:
+        <float32>[...].
+    """
+    allowed = tf.cast(can_be_chosen, tf.float32)
+    return logits * allowed + MASKED_LOGIT * (1.0 - allowed)
+
+
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalChoiceHead(tf.keras.layers.Layer):
     """One logit for every global token of a kind; a softmax picks one of them.
@@ -61,15 +101,7 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
                 name="transform",
                 dtype=self.dtype_policy,
             )
-        # In float32 in every precision policy: -1e4 and a softmax follow.
-        self.logit = tf.keras.layers.Dense(
-            1,
-            kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                stddev=initializer_range
-            ),
-            name="logit",
-            dtype="float32",
-        )
+        self.logit = make_logits_layer(1, initializer_range, "logit")
 
     def build(self, input_shape):
         """Makes the weights.
@@ -99,10 +131,9 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
             global_output = self.transform(global_output, training=training)
         # [batch, global]
         logits = self.logit(tf.cast(global_output, tf.float32))[..., 0]
-        is_choice = tf.cast(
-            tf.equal(global_token_type_ids, self.choice_type_id), tf.float32
+        return mask_logits(
+            logits, tf.equal(global_token_type_ids, self.choice_type_id)
         )
-        return logits * is_choice + MASKED_LOGIT * (1.0 - is_choice)
 
     def get_config(self):
         """The constructor's arguments."""

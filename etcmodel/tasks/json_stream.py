@@ -1,8 +1,13 @@
-"""Reads a JSON array of records one by one, however long the file is."""
+"""Reads JSON records one by one, however long the file is.
+
+The records are the elements of one array, or stand one a line.
+"""
 
 import codecs
 import gzip
 import io
+import json
+import re
 import zlib
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -16,6 +21,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
 # Stands for bytes that are not UTF-8: a noncharacter, so no text has it.
 INVALID_UTF8_MARK = "\uffff"
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -45,7 +51,8 @@ class _CleanUtf8:
         if size < 0:
             size = _CHUNK_BYTES
         while True:
-            chunk = self._stream.read(size)
+            # What comes before damaged data is handed out before the error.
+            chunk = self._stream.read1(size)
             text = self._decoder.decode(chunk, final=not chunk)
             # An empty answer would mean the end of the file.
             if text or not chunk:
@@ -56,20 +63,23 @@ def has_invalid_utf8(value: object) -> bool:
     """Whether bytes that are not UTF-8 were found anywhere in a JSON value.
 
     Args:
-        value: what `read_json_array` yielded: nested lists, dicts, strings.
+        value: a JSON value as read here: nested lists, dicts, strings.
 
     Returns:
         True if a string or a key holds `INVALID_UTF8_MARK`.
     """
-    if isinstance(value, str):
-        return INVALID_UTF8_MARK in value
-    if isinstance(value, dict):
-        return any(
-            has_invalid_utf8(key) or has_invalid_utf8(item)
-            for key, item in value.items()
-        )
-    if isinstance(value, list):
-        return any(has_invalid_utf8(item) for item in value)
+    # Not recursive: some records hold a million values.
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if INVALID_UTF8_MARK in item:
+                return True
+        elif isinstance(item, dict):
+            pending.extend(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
     return False
 
 
@@ -98,34 +108,42 @@ def _open(path: str) -> tuple[io.FileIO, io.BufferedIOBase]:
     return raw, io.BufferedReader(raw, _CHUNK_BYTES)
 
 
-def _check_start(path: str, stream: _CleanUtf8) -> bytes:
+def _check_start(
+    path: str, stream: _CleanUtf8, opening: bytes, expected: str, other: str
+) -> bytes:
     """Reads up to the first character that says something; returns it all.
 
+    Args:
+        path: the file.
+        stream: its text.
+        opening: the first character of such a file.
+        expected: what such a file is.
+        other: what to tell about JSON that begins with another bracket.
+
+    Returns:
+        The bytes that were read.
+
     Raises:
-        UserError: the file is empty, or does not begin like a JSON array.
+        UserError: the file is empty, or does not begin with `opening`.
     """
     start = b""
     while not start.strip():
         more = stream.read(_CHUNK_BYTES)
         if not more:
             raise UserError(
-                f"{path} is empty. Expected a JSON array of records; was the "
-                "download cut off?"
+                f"{path} is empty. Expected {expected}; was the download cut "
+                "off?"
             )
         start += more
     first = start.lstrip()
-    if first.startswith(b"["):
+    if first.startswith(opening):
         return start
-    if first.startswith(b"{"):
-        raise UserError(
-            f"{path} holds a JSON object ('{{' comes first), but a JSON array "
-            "of records ('[' first) is expected. If it has one record a line, "
-            "or keeps the records under a key, write them as one array."
-        )
+    if first.startswith((b"[", b"{")):
+        raise UserError(f"{path} {other}")
     text = first[:40].decode("utf-8", "replace").replace("\uffff", "\ufffd")
     raise UserError(
-        f"{path} is not JSON: it begins with {show(text)}. Expected a JSON "
-        "array of records in UTF-8, plain or gzipped."
+        f"{path} is not JSON: it begins with {show(text)}. Expected {expected} "
+        "in UTF-8, plain or gzipped."
     )
 
 
@@ -143,6 +161,13 @@ class _Prefixed:
             prefix, self._prefix = self._prefix, b""
             return prefix
         return self._stream.read(size)
+
+
+def _damaged_gzip(path: str, count: int, error: Exception) -> UserError:
+    return UserError(
+        f"{path}: the gzip data are cut off or damaged, after {count} whole "
+        f"records ({error}). Get the file again."
+    )
 
 
 def read_json_array(
@@ -170,7 +195,16 @@ def read_json_array(
     with raw, plain:
         try:
             stream = _CleanUtf8(plain)
-            source = _Prefixed(_check_start(path, stream), stream)
+            start = _check_start(
+                path,
+                stream,
+                b"[",
+                "a JSON array of records",
+                "holds a JSON object ('{' comes first), but a JSON array of "
+                "records ('[' first) is expected. If it has one record a line, "
+                "or keeps the records under a key, write them as one array.",
+            )
+            source = _Prefixed(start, stream)
             for index, value in enumerate(
                 ijson.items(source, "item", use_float=True)
             ):
@@ -178,10 +212,7 @@ def read_json_array(
                 if on_position is not None:
                     on_position(raw.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UserError(
-                f"{path}: the gzip data are cut off or damaged, after "
-                f"{index + 1} whole records ({error}). Get the file again."
-            ) from None
+            raise _damaged_gzip(path, index + 1, error) from None
         except ijson.JSONError as error:
             detail = (str(error).strip().splitlines() or ["incomplete"])[0]
             what = "the JSON is broken"
@@ -192,3 +223,123 @@ def read_json_array(
                 "If it was downloaded or copied it may have been cut off: get "
                 "it again."
             ) from None
+
+
+def _take(parts: list[bytes]) -> bytes:
+    """Joins the parts and forgets them: a line may be long."""
+    line = b"".join(parts)
+    parts.clear()
+    return line
+
+
+def _lines(stream: _Prefixed) -> Iterator[bytes]:
+    """Yields the lines of a stream with their line ends."""
+    parts = []
+    while chunk := stream.read(_CHUNK_BYTES):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            parts += [end, b"\n"]
+            yield _take(parts)
+        parts.append(rest)
+    yield _take(parts)
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _replace_lone_surrogates(value: object) -> object:
+    """Replaces what cannot be written as UTF-8 by question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_replace_lone_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            _replace_lone_surrogates(key): _replace_lone_surrogates(item)
+            for key, item in value.items()
+        }
+    return value
+
+
+def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
+    """The JSON value in a line.
+
+    Args:
+        path: the file.
+        number: of the line, from 1.
+        line: the line with its line end; valid UTF-8.
+        count: how many records came before it.
+
+    Returns:
+        The value.
+
+    Raises:
+        UserError: it is no JSON.
+    """
+    try:
+        text = line.decode("utf-8")
+        value = json.loads(text, parse_constant=_reject_constant)
+        if _SURROGATE_ESCAPE.search(line):
+            value = _replace_lone_surrogates(value)
+        return value
+    except RecursionError:
+        detail = "it is nested too deeply"
+    except json.JSONDecodeError as error:
+        detail = f"{error.msg} at character {error.colno} of the line"
+    except ValueError as error:
+        detail = str(error)
+    what = "is broken" if line.endswith(b"\n") else "ends too early"
+    raise UserError(
+        f"{path}, line {number}: the JSON {what}, after {count} whole records "
+        f"({detail}). Expected one whole JSON object a line. If the file was "
+        "downloaded or copied it may have been cut off: get it again."
+    ) from None
+
+
+def read_json_lines(
+    path: str, on_position: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, object]]:
+    """Yields the values of a file of JSON lines without holding them all.
+
+    Args:
+        path: a file in UTF-8 with one JSON object a line; plain or gzipped
+            (told by its first bytes, not by its name). Blank lines are left
+            out, and the last line need not have a line end.
+        on_position: called after every value with the number of bytes of the
+            file that were read so far; for progress bars.
+
+    Yields:
+        Pairs of the value's index, from 0, and the value as Python value.
+        Bytes that are not UTF-8 are replaced by `INVALID_UTF8_MARK`; see
+        `has_invalid_utf8`.
+
+    Raises:
+        UserError: the file cannot be read, is empty, is not JSON, is one
+            array, has a line that is not JSON, or ends too early. The message
+            names the file, and the line or the number of records before.
+    """
+    raw, plain = _open(path)
+    count = 0
+    with raw, plain:
+        try:
+            stream = _CleanUtf8(plain)
+            start = _check_start(
+                path,
+                stream,
+                b"{",
+                "one JSON object a line",
+                "holds a JSON array ('[' comes first), but one JSON object a "
+                "line ('{' first) is expected. Write every element of the "
+                "array on a line of its own, without commas between them.",
+            )
+            lines = _lines(_Prefixed(start, stream))
+            for number, line in enumerate(lines, 1):
+                if not line or line.isspace():
+                    continue
+                yield count, _parse_line(path, number, line, count)
+                count += 1
+                if on_position is not None:
+                    on_position(raw.tell())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged_gzip(path, count, error) from None

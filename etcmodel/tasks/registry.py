@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import IO
 from typing import Any
+from typing import NamedTuple
 
 from etcmodel.tasks.errors import BadRecords
 from etcmodel.tasks.errors import UserError
@@ -41,6 +42,20 @@ TASKS = {
     entry.name: entry
     for entry in [
         TaskEntry(
+            name="hotpotqa",
+            summary="HotpotQA: answer from paragraphs, with supporting facts",
+            pipeline="etcmodel.tasks.hotpotqa.pipeline:HotpotQAPipeline",
+            experiment="etcmodel.tasks.hotpotqa.experiment",
+            experiment_prefixes=("etc/hotpotqa",),
+        ),
+        TaskEntry(
+            name="nq",
+            summary="Natural Questions: long and short answers of a page",
+            pipeline="etcmodel.tasks.nq.pipeline:NQPipeline",
+            experiment="etcmodel.tasks.nq.experiment",
+            experiment_prefixes=("etc/nq",),
+        ),
+        TaskEntry(
             name="wikihop",
             summary="WikiHop (QAngaroo): choose among candidate answers",
             pipeline="etcmodel.tasks.wikihop.pipeline:WikiHopPipeline",
@@ -49,6 +64,19 @@ TASKS = {
         ),
     ]
 }
+
+
+class EncodedRecord(NamedTuple):
+    """What is stored of one record.
+
+    Attributes:
+        examples: serialized `tf.train.Example`s: one, or as many as the record
+            has windows, or none if there is nothing to learn from it.
+        counts: of what was cut, found and left out.
+    """
+
+    examples: Sequence[bytes]
+    counts: Mapping[str, int]
 
 
 class RecordEncoder(abc.ABC):
@@ -63,18 +91,15 @@ class RecordEncoder(abc.ABC):
     tokenizer_kind: str
 
     @abc.abstractmethod
-    def encode(
-        self, records: Sequence[Any], with_labels: bool
-    ) -> list[tuple[bytes, Mapping[str, int]]]:
+    def encode(self, records: Sequence[Any], split: str) -> list[EncodedRecord]:
         """Encodes a batch of records; several threads may do so at once.
 
         Args:
             records: the records.
-            with_labels: whether the right answers are stored, too.
+            split: what they are for; one of the pipeline's `splits`.
 
         Returns:
-            For every record the serialized `tf.train.Example`, and counts of
-            what was cut and found.
+            What is stored of every record.
 
         Raises:
             UserError: a record does not fit. Of a batch of one, it is a
@@ -112,9 +137,17 @@ class TaskPipeline(abc.ABC):
 
     @abc.abstractmethod
     def build_serving_module(
-        self, model: Any, config: Any, vocab_file: str
+        self,
+        model: Any,
+        config: Any,
+        vocab_file: str,
+        decoding: Mapping[str, Any],
     ) -> tuple[Any, dict[str, dict[str, Any]]]:
-        """The module to export, and a request for each of its signatures."""
+        """The module to export, and a request for each of its signatures.
+
+        `decoding` is what the experiment says of how answers are chosen; see
+        `EtcTask.decoding_options`.
+        """
 
     @abc.abstractmethod
     def serving_inputs(self, records: Sequence[Any]) -> dict[str, Any]:
@@ -126,6 +159,7 @@ class TaskPipeline(abc.ABC):
         records: Sequence[Any],
         outputs: Mapping[str, Any],
         predictions: dict[str, Any],
+        decoding: Mapping[str, Any],
     ) -> None:
         """Adds what `serving_default` answered to the predictions."""
 

@@ -2,6 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -135,3 +140,76 @@ def write_small_saved_model(directory: str) -> str:
         overwrite=True,
     )
     return output
+
+
+# Runs in a process of its own: what a program without this package sees.
+_PROGRAM = """
+import json, sys
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+path, request = sys.argv[1], json.loads(sys.argv[2])
+from tensorflow.core.protobuf import saved_model_pb2
+with open(path + "/saved_model.pb", "rb") as stream:
+    saved_model = saved_model_pb2.SavedModel.FromString(stream.read())
+graph = saved_model.meta_graphs[0].graph_def
+functions = graph.library.function
+nodes = list(graph.node) + [n for f in functions for n in f.node_def]
+ops = {node.op for node in nodes} - {f.signature.name for f in functions}
+other = sorted(op for op in ops if op_def_registry.get(op) is None)
+
+import tensorflow_text
+unknown = sorted(op for op in ops if op_def_registry.get(op) is None)
+
+signature = tf.saved_model.load(path).signatures["serving_default"]
+outputs = signature(**{k: tf.constant(v) for k, v in request.items()})
+result = {
+    "python": {k: v.numpy().tolist() for k, v in outputs.items()},
+    "ops": sorted(ops), "other": other, "unknown": unknown,
+}
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
+    signature = meta.signature_def["serving_default"]
+    result["session"] = {
+        k: v.tolist() for k, v in session.run(
+            {k: v.name for k, v in signature.outputs.items()},
+            {signature.inputs[k].name: v for k, v in request.items()},
+        ).items()
+    }
+assert not any(name.startswith("etcmodel") for name in sys.modules)
+json.dump(result, sys.stdout, default=lambda text: text.decode())
+"""
+
+
+def run_without_package(
+    saved_model: str, request: Mapping[str, Sequence]
+) -> dict:
+    """Answers, and operations, of a SavedModel in a process of its own.
+
+    Args:
+        saved_model: its directory.
+        request: inputs of `serving_default` as lists.
+
+    Returns:
+        A dict with the outputs as `python` (`tf.saved_model.load`) and as
+        `session` (the loader of TensorFlow Serving); and the operations as
+        `ops` (all), `other` (not TensorFlow's own) and `unknown` (not of
+        tensorflow-text either).
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                _PROGRAM,
+                saved_model,
+                json.dumps(request),
+            ],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise AssertionError(done.stderr[-3000:])
+    return json.loads(done.stdout)

@@ -75,6 +75,23 @@ class TaskTestingTest(tf.test.TestCase):
             [[1, 0], [1, 0]], outputs["candidate_probabilities"]
         )
 
+    def test_runs_without_this_package(self):
+        path = task_testing.write_small_saved_model(self.get_temp_dir())
+        request = {
+            "query": ["q"],
+            "candidates": [["b", "\u00e9"]],
+            "supports": [["s"]],
+        }
+        result = task_testing.run_without_package(path, request)
+        for loader in ("python", "session"):
+            self.assertEqual(
+                {"answer": ["b"], "candidate_probabilities": [[1.0, 0.0]]},
+                result[loader],
+            )
+        self.assertContainsSubset(["OneHot"], result["ops"])
+        self.assertEmpty(result["other"])
+        self.assertEmpty(result["unknown"])
+
 
 if __name__ == "__main__":
     tf.test.main()

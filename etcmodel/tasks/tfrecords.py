@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -118,6 +120,27 @@ def compression_type(path: str) -> str:
     """
     with tf.io.gfile.GFile(path, "rb") as stream:
         return "GZIP" if stream.read(2) == _GZIP_MAGIC else ""
+
+
+def read_examples(
+    input_path: str | Sequence[str],
+) -> Iterator[tuple[str, Mapping[str, tf.train.Feature]]]:
+    """Reads stored examples on the host, one by one.
+
+    Args:
+        input_path: as for `find_files`.
+
+    Yields:
+        The `example_id` of each, and all its features.
+
+    Raises:
+        UserError: there are no such files.
+    """
+    files = find_files(input_path)
+    dataset = tf.data.TFRecordDataset(files, compression_type(files[0]))
+    for serialized in dataset.as_numpy_iterator():
+        stored = tf.train.Example.FromString(serialized).features.feature
+        yield stored["example_id"].bytes_list.value[0].decode("utf-8"), stored
 
 
 def fingerprint(path: str) -> str:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from etcmodel.tasks import export_lib
 from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.experiment_lib_test import KERAS_2
-from etcmodel.tasks.wikihop.export_test import run_without_package
+from etcmodel.tasks.task_testing import run_without_package
 from etcmodel.testing import real_data_path
 
 # A model that is large enough to learn 22 records by heart.

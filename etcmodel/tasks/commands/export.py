@@ -138,14 +138,19 @@ def run(flag_values: flags.FlagValues) -> None:
         global_length=task.global_length,
     )
     config = pipeline.feature_config(features)
+    decoding = task.decoding_options()
     module, warmup_inputs = pipeline.build_serving_module(
-        model, config, vocab_file
+        model, config, vocab_file, decoding
     )
     export_lib.export_saved_model(
         module,
         flag_values.output_dir,
         model_name=entry.name,
-        metadata={"task": entry.name, "features": features},
+        metadata={
+            "task": entry.name,
+            "features": features,
+            "decoding": decoding,
+        },
         warmup_inputs=warmup_inputs,
         overwrite=flag_values.overwrite,
     )

@@ -11,9 +11,14 @@ from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, sends its raw text through
-a SavedModel, and writes the answers in the official submission format (WikiHop:
-a JSON object {id: answer}). Where the file has answers, the official metric is
-printed. The output file appears only when it is whole.
+a SavedModel, and writes the answers in the official submission format:
+
+  hotpotqa  {"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}
+  nq        {"predictions": [...]}, with scores
+  wikihop   {id: answer}
+
+Where the file has answers, the official metrics are printed. The output file
+appears only when it is whole.
 """
 
 EXAMPLE = """
@@ -120,7 +125,9 @@ def run(flag_values: flags.FlagValues) -> None:
             outputs = {
                 name: value.numpy() for name, value in answer(**inputs).items()
             }
-            pipeline.collect(batch, outputs, predictions)
+            pipeline.collect(
+                batch, outputs, predictions, metadata.get("decoding", {})
+            )
             for record in batch:
                 if pipeline.gold(record) is not None:
                     gold[record.id] = pipeline.gold(record)

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import os
 import shutil
@@ -20,7 +21,7 @@ Reads a data file in the official format of the task, turns every record into
 the integers that the model reads (tokens, global tokens, which belongs to
 which), and writes them as gzipped TFRecord files, together with
 
-  stats.json      records read, written and dropped, and why; what was cut
+  stats.json      records read, written, left out and dropped; what was cut
   features.json   the sizes used; `train` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
 
@@ -34,8 +35,57 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 
 REQUIRED = ("task", "input", "output_dir", "vocab_file")
 
-# Flags that set a size of the features, if the task has it.
-FEATURE_FLAGS = ("long_length", "global_length", "max_num_sentences")
+# Flags that set a size of the features, if the task has it:
+# name -> (type, what it is, the tasks' own values).
+FEATURE_FLAGS = {
+    "long_length": (
+        int,
+        "How many tokens of text a record, or a window of it, may have; more "
+        "are cut.",
+        "4096",
+    ),
+    "global_length": (
+        int,
+        "How many global tokens a record may have.",
+        "hotpotqa 256, nq 230, wikihop 430",
+    ),
+    "max_num_sentences": (
+        int,
+        "How many sentences a record may have; more are cut.",
+        "wikihop 200",
+    ),
+    "stride": (
+        int,
+        "How many tokens one window of a page begins after the other.",
+        "nq 2048",
+    ),
+    "question_length": (
+        int,
+        "How many tokens a question may have; more are cut.",
+        "nq 32",
+    ),
+    "include_html_tokens": (
+        bool,
+        "Whether HTML tags are in the input, as one of two tokens.",
+        "nq true",
+    ),
+    "fixed_block_size": (
+        int,
+        "One global token for so many tokens, instead of the page's structure "
+        "(an ablation; the paper has 97).",
+        "nq: none",
+    ),
+    "include_unknown_rate": (
+        float,
+        "Share of windows without the answer that is kept for training.",
+        "nq 1.0",
+    ),
+    "include_unknown_rate_for_unanswerable": (
+        float,
+        "The same for pages without any answer.",
+        "nq: 4 times include_unknown_rate",
+    ),
+}
 
 STATS_FILE = "stats.json"
 _BATCH_SIZE = 8
@@ -48,7 +98,10 @@ def define_input_flags(flag_values: flags.FlagValues) -> None:
         flag_values: where to define them.
     """
     flags.DEFINE_string(
-        "task", None, "The task: wikihop.", flag_values=flag_values
+        "task",
+        None,
+        f"The task: {', '.join(sorted(registry.TASKS))}.",
+        flag_values=flag_values,
     )
     flags.DEFINE_string(
         "input",
@@ -71,30 +124,18 @@ def define_feature_flags(flag_values: flags.FlagValues) -> None:
         "lower-cased), or a SentencePiece model.",
         flag_values=flag_values,
     )
-    flags.DEFINE_integer(
-        "long_length",
-        None,
-        "How many tokens of text a record may have; more are cut. The task's "
-        "own value by default (wikihop: 4096).",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "global_length",
-        None,
-        "How many global tokens a record may have. The task's own value by "
-        "default (wikihop: 430).",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "max_num_sentences",
-        None,
-        "How many sentences a record may have; more are cut. The task's own "
-        "value by default (wikihop: 200).",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
+    define = {
+        int: functools.partial(flags.DEFINE_integer, lower_bound=1),
+        float: functools.partial(flags.DEFINE_float, lower_bound=0.0),
+        bool: flags.DEFINE_bool,
+    }
+    for name, (kind, text, own) in FEATURE_FLAGS.items():
+        define[kind](
+            name,
+            None,
+            f"{text} The task's own value by default ({own}).",
+            flag_values=flag_values,
+        )
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -111,8 +152,9 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "split",
         "train",
-        "`train`: every record must have its answer (training and development "
-        "data). `predict`: answers are neither needed nor stored.",
+        "`train`: every record must have its answer; what cannot be learned is "
+        "left out. `dev` (hotpotqa, nq): likewise, but nothing is left out. "
+        "`predict`: answers are neither needed nor stored.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
@@ -165,35 +207,35 @@ def check_split(pipeline, split: str) -> None:
         )
 
 
-def _encode(encoder, records, with_labels):
+def _encode(encoder, records, split):
     """Encodes a batch; if that fails, one by one to find who is to blame.
 
     Returns:
         What could be encoded, and the `RecordError`s of what could not.
     """
     try:
-        return encoder.encode(records, with_labels), []
+        return encoder.encode(records, split), []
     except UserError:
         encoded, errors = [], []
         for record in records:
             try:
-                encoded.extend(encoder.encode([record], with_labels))
+                encoded.extend(encoder.encode([record], split))
             except RecordError as error:
                 errors.append(error)
         return encoded, errors
 
 
-def encode_all(encoder, records, with_labels, bad_records):
+def encode_all(encoder, records, split, bad_records):
     """Encodes records in the background, in order.
 
     Args:
         encoder: a `RecordEncoder`.
         records: iterable of records.
-        with_labels: whether answers are stored.
+        split: what the records are for.
         bad_records: what to do with records that do not fit.
 
     Yields:
-        For every batch the list of pairs that `RecordEncoder.encode` returns.
+        For every batch what `RecordEncoder.encode` returns.
     """
     workers = os.cpu_count() or 1
     pending = collections.deque()
@@ -202,9 +244,7 @@ def encode_all(encoder, records, with_labels, bad_records):
         while True:
             batch = list(itertools.islice(records, _BATCH_SIZE))
             if batch:
-                pending.append(
-                    executor.submit(_encode, encoder, batch, with_labels)
-                )
+                pending.append(executor.submit(_encode, encoder, batch, split))
             if not pending:
                 return
             if not batch or len(pending) > 2 * workers:
@@ -233,6 +273,7 @@ def run(flag_values: flags.FlagValues) -> None:
     encoder = pipeline.record_encoder(path, config, flag_values.vocab_file)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()
+    written = left_out = 0
     extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
     vocab_name = "vocab" + extension[encoder.tokenizer_kind]
     with atomic_directory(
@@ -247,12 +288,13 @@ def run(flag_values: flags.FlagValues) -> None:
             records = pipeline.read_records(
                 path, split, bad_records, progress.at
             )
-            for encoded in encode_all(
-                encoder, records, split != "predict", bad_records
-            ):
-                for serialized, counts in encoded:
-                    writer.write(serialized)
-                    totals.update(counts)
+            for encoded in encode_all(encoder, records, split, bad_records):
+                for record in encoded:
+                    for example in record.examples:
+                        writer.write(example)
+                    totals.update(record.counts)
+                    written += bool(record.examples)
+                    left_out += not record.examples
                 progress.done(len(encoded))
         if not writer.count:
             raise UserError(
@@ -260,8 +302,10 @@ def run(flag_values: flags.FlagValues) -> None:
             )
         stats = {
             "input": os.path.abspath(path),
-            "records_read": writer.count + bad_records.total,
-            "records_written": writer.count,
+            "records_read": written + left_out + bad_records.total,
+            "records_written": written,
+            "records_left_out": left_out,
+            "examples_written": writer.count,
             "records_dropped": bad_records.total,
             "records_dropped_why": dict(bad_records.counts),
             "records_dropped_examples": bad_records.examples,
@@ -283,13 +327,13 @@ def run(flag_values: flags.FlagValues) -> None:
                     flag_values.vocab_file
                 ),
                 "vocab_size": encoder.vocab_size,
-                "num_records": writer.count,
+                "num_examples": writer.count,
             },
         )
     if bad_records.total:
         print(bad_records.summary())
     print(
-        f"Wrote {writer.count} of {stats['records_read']} records to "
+        f"Wrote {written} of {stats['records_read']} records to "
         f"{flag_values.output_dir}."
     )
     for name, count in sorted(totals.items()):

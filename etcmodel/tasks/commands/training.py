@@ -1,5 +1,6 @@
 """What `train` and `evaluate` share: flags, configuration, the runner."""
 
+import importlib
 import json
 import os
 import shutil
@@ -30,9 +31,8 @@ def define_model_garden_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "experiment",
         None,
-        "The registered experiment: etc/wikihop, etc/wikihop_hard_g2l, "
-        "etc/wikihop_shared, etc/wikihop_flat, etc/wikihop_lamb, "
-        "etc/wikihop_large, etc/wikihop_large_lamb.",
+        "The registered experiment, such as etc/hotpotqa, etc/nq or "
+        "etc/wikihop. A name that does not exist lists all of its task.",
         flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
@@ -110,9 +110,11 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     try:
         defaults = exp_factory.get_exp_config(experiment)
     except LookupError:
+        module = importlib.import_module(entry.experiment)
+        names = sorted(module.EXPERIMENTS)
         raise UserError(
             f"--experiment={experiment}: there is no such experiment of "
-            f"{entry.name}. See the flag's help for those there are."
+            f"{entry.name}. There are: {', '.join(names)}."
         ) from None
     try:
         params = train_utils.parse_configuration(

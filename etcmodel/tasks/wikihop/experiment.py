@@ -17,15 +17,12 @@ import dataclasses
 import functools
 
 import tensorflow as tf
-from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
-from official.modeling.hyperparams import base_config
 
-from etcmodel.feature_utils import etc_features
-from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
+from etcmodel.models.losses import weighted_mean
+from etcmodel.tasks import etc_task
 from etcmodel.tasks.wikihop import model as model_lib
 
 # Paper, Table 1.
@@ -39,13 +36,10 @@ _LABELS = {
 
 
 @dataclasses.dataclass
-class WikiHopModelParams(base_config.Config):
+class WikiHopModelParams(etc_task.EtcModelParams):
     """The model.
 
     Attributes:
-        encoder: the encoder.
-        long_length: length of the long input; 0 for that of the records.
-        global_length: length of the global input; 0 for that of the records.
         add_final_layer: whether a feed-forward block stands before the logits.
         candidate_ignore_hard_g2l: whether candidates attend to all long tokens
             though the hard g2l mask is on.
@@ -54,11 +48,6 @@ class WikiHopModelParams(base_config.Config):
         flat_sequence: whether paragraphs are ignored (an ablation).
     """
 
-    encoder: experiment_lib.EncoderParams = dataclasses.field(
-        default_factory=experiment_lib.EncoderParams
-    )
-    long_length: int = 0
-    global_length: int = 0
     add_final_layer: bool = True
     candidate_ignore_hard_g2l: bool = True
     query_ignore_hard_g2l: bool = True
@@ -67,108 +56,38 @@ class WikiHopModelParams(base_config.Config):
 
 
 @dataclasses.dataclass
-class WikiHopTaskConfig(cfg.TaskConfig):
+class WikiHopTaskConfig(etc_task.EtcTaskConfig):
     """The task: model, data and loss.
 
     Attributes:
         model: the model.
         label_smoothing: share of the probability that is spread over all
             candidates.
-        train_data: TFRecords with training records.
-        validation_data: TFRecords with validation records.
     """
 
     model: WikiHopModelParams = dataclasses.field(
         default_factory=WikiHopModelParams
     )
     label_smoothing: float = 0.0
-    train_data: cfg.DataConfig = dataclasses.field(
-        default_factory=lambda: cfg.DataConfig(
-            is_training=True, global_batch_size=64, shuffle_buffer_size=1000
-        )
-    )
-    validation_data: cfg.DataConfig = dataclasses.field(
-        default_factory=lambda: cfg.DataConfig(
-            is_training=False, global_batch_size=64, drop_remainder=False
-        )
-    )
 
 
 @task_factory.register_task_cls(WikiHopTaskConfig)
-class WikiHopTask(base_task.Task):
+class WikiHopTask(etc_task.EtcTask):
     """Chooses the right one of the candidate answers of a record."""
-
-    def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        """Creates the task.
-
-        Args:
-            params: a `WikiHopTaskConfig`.
-            logging_dir: directory of the run.
-            name: name of the task.
-            metadata: what `preprocess` noted about the records; looked up
-                beside the records by default.
-
-        Raises:
-            UserError: the lengths of the inputs are not known, or the records
-                do not fit.
-        """
-        super().__init__(params, logging_dir=logging_dir, name=name)
-        if metadata is None:
-            metadata = self._find_metadata()
-        self.metadata = metadata
-        known = (metadata or {}).get("features", {})
-        self.long_length = self._length("long_length", known)
-        self.global_length = self._length("global_length", known)
-
-    def _find_metadata(self) -> dict | None:
-        files = []
-        for data in (
-            self.task_config.train_data,
-            self.task_config.validation_data,
-        ):
-            if data.input_path:
-                files.extend(tfrecords.find_files(data.input_path))
-        return tfrecords.read_metadata(files)
-
-    def _length(self, name: str, known: dict) -> int:
-        length = getattr(self.task_config.model, name)
-        if not length and name not in known:
-            raise UserError(
-                f"The {name} of the records is not known: there is no "
-                f"{tfrecords.METADATA_FILE} beside them. Say it with "
-                f"--params_override=task.model.{name}=N."
-            )
-        if length and length < known.get(name, 0):
-            raise UserError(
-                f"task.model.{name} is {length}, but the records were made "
-                f"with --{name}={known[name]}. Use at least that, or 0 for "
-                "what the records have."
-            )
-        return length or known[name]
 
     def build_model(self) -> tf.keras.Model:
         """The model, with the static lengths of the records."""
         params = self.task_config.model
-        vocab_size = (self.metadata or {}).get("vocab_size")
-        encoder = params.encoder
         model = model_lib.build_wikihop_model(
-            encoder.to_etc_config(vocab_size),
-            long_length=self.long_length,
-            global_length=self.global_length,
+            self.encoder_config(),
             add_final_layer=params.add_final_layer,
             candidate_ignore_hard_g2l=params.candidate_ignore_hard_g2l,
             query_ignore_hard_g2l=params.query_ignore_hard_g2l,
             use_links=params.use_links,
             flat_sequence=params.flat_sequence,
-            use_one_hot_embeddings=encoder.use_one_hot_embeddings,
-            use_one_hot_relative_embeddings=(
-                encoder.use_one_hot_relative_embeddings
-            ),
+            **self.encoder_options(),
         )
-        # What `initialize` reads from `init_checkpoint`, and what another
-        # task can read from this one's checkpoints.
-        model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
-        return model
+        return self.with_checkpoint_items(model)
 
     def parse(self, serialized: tf.Tensor):
         """Reads a batch of serialized examples; graph code.
@@ -181,19 +100,13 @@ class WikiHopTask(base_task.Task):
             `<int32>[batch]`, `weight` `<float32>[batch]` and
             `global_token_type_ids` `<int32>[batch, global]`.
         """
-        features = etc_features.parse(
-            serialized, self.long_length, self.global_length, extra=_LABELS
-        )
+        features = self.parse_features(serialized, _LABELS)
         labels = {
             "label": tf.cast(features.pop("label_id"), tf.int32),
             "weight": tf.cast(features.pop("is_real_example"), tf.float32),
             "global_token_type_ids": features["global_token_type_ids"],
         }
         return features, labels
-
-    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
-        """The batches of a `DataConfig`; see `experiment_lib.read_batches`."""
-        return experiment_lib.read_batches(params, self.parse, input_context)
 
     def _losses(self, labels, model_outputs) -> tf.Tensor:
         return model_lib.example_losses(
@@ -205,7 +118,7 @@ class WikiHopTask(base_task.Task):
 
     def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
         """Mean cross entropy of the real examples, `<float32>[]`."""
-        loss = model_lib.weighted_mean(
+        loss = weighted_mean(
             self._losses(labels, model_outputs), labels["weight"]
         )
         return tf.add_n([loss, *(aux_losses or [])])

@@ -1,8 +1,5 @@
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -12,6 +9,7 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import serving_warmup_test
+from etcmodel.tasks.task_testing import run_without_package
 from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.tasks.wikihop import export
 from etcmodel.tasks.wikihop.decoding import decode_answers
@@ -24,76 +22,6 @@ _REQUEST = {
     "candidates": [["Paris", "rome", "oslo"], ["oslo", "", ""], ["", "", ""]],
     "supports": [["Jan is in Rome. He is.", "Oslo."], ["", ""], ["jan", ""]],
 }
-
-# Runs in a process of its own: what a program without this package sees.
-_PROGRAM = """
-import json, sys
-import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
-
-path, request = sys.argv[1], json.loads(sys.argv[2])
-from tensorflow.core.protobuf import saved_model_pb2
-with open(path + "/saved_model.pb", "rb") as stream:
-    saved_model = saved_model_pb2.SavedModel.FromString(stream.read())
-graph = saved_model.meta_graphs[0].graph_def
-functions = graph.library.function
-nodes = list(graph.node) + [n for f in functions for n in f.node_def]
-ops = {node.op for node in nodes} - {f.signature.name for f in functions}
-other = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-import tensorflow_text
-unknown = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-signature = tf.saved_model.load(path).signatures["serving_default"]
-outputs = signature(**{k: tf.constant(v) for k, v in request.items()})
-result = {
-    "python": {k: v.numpy().tolist() for k, v in outputs.items()},
-    "ops": sorted(ops), "other": other, "unknown": unknown,
-}
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
-    signature = meta.signature_def["serving_default"]
-    result["session"] = {
-        k: v.tolist() for k, v in session.run(
-            {k: v.name for k, v in signature.outputs.items()},
-            {signature.inputs[k].name: v for k, v in request.items()},
-        ).items()
-    }
-assert not any(name.startswith("etcmodel") for name in sys.modules)
-json.dump(result, sys.stdout, default=lambda text: text.decode())
-"""
-
-
-def run_without_package(saved_model, request):
-    """Answers, and operations, of a SavedModel in a process of its own.
-
-    Args:
-        saved_model: its directory.
-        request: inputs of `serving_default` as lists.
-
-    Returns:
-        A dict with the outputs as `python` (`tf.saved_model.load`) and as
-        `session` (the loader of TensorFlow Serving); and the operations as
-        `ops` (all), `other` (not TensorFlow's own) and `unknown` (not of
-        tensorflow-text either).
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                _PROGRAM,
-                saved_model,
-                json.dumps(request),
-            ],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise AssertionError(done.stderr[-3000:])
-    return json.loads(done.stdout)
 
 
 class ExportTest(tf.test.TestCase):

@@ -9,7 +9,6 @@ Source: paper, Appendix C (WikiHop) and Figure 5.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -19,6 +18,7 @@ from etcmodel.feature_utils import mentions
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.texts import without_padding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,53 +109,6 @@ def wikihop_sections(
             priority=2,
             max_segments=max_num_sentences,
         ),
-    )
-
-
-def ragged_strings(rows: Sequence[Sequence[str]]) -> tf.RaggedTensor:
-    """Lists of strings as a ragged tensor, faster than `tf.ragged.constant`.
-
-    Example: `[["a", "b"], []]` gives `[["a", "b"], []]`.
-
-    Args:
-        rows: for every record its strings.
-
-    Returns:
-        <string>[batch, (strings)].
-    """
-    return tf.RaggedTensor.from_row_lengths(
-        tf.constant([text for row in rows for text in row], tf.string),
-        tf.constant([len(row) for row in rows], tf.int64),
-        validate=False,
-    )
-
-
-def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    """Drops empty strings from the end of every row.
-
-    An empty string before another text keeps its place.
-
-    Example: `[["a", "", "b", ""], ["", "", "", ""]]` gives
-    `[["a", "", "b"], []]`.
-
-    Args:
-        texts: <string>[batch, n], padded, or <string>[batch, (n)].
-
-    Returns:
-        <string>[batch, (n)].
-    """
-    if not isinstance(texts, tf.RaggedTensor):
-        texts = tf.RaggedTensor.from_tensor(texts)
-    texts = texts.with_row_splits_dtype(tf.int64)
-    # [texts]
-    index = tf.ragged.range(texts.row_lengths()).flat_values
-    last = tf.where(tf.not_equal(texts.flat_values, ""), index, -1)
-    # [batch]
-    length = tf.reduce_max(texts.with_flat_values(last), axis=1) + 1
-    length = tf.maximum(length, 0)
-    return tf.ragged.boolean_mask(
-        texts,
-        texts.with_flat_values(index < tf.gather(length, texts.value_rowids())),
     )
 
 

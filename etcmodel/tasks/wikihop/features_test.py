@@ -12,6 +12,7 @@ from benchmarks import wikihop_python_reference
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.texts import ragged_strings
 from etcmodel.tasks.wikihop import features
 from etcmodel.testing import real_data_path
 
@@ -98,32 +99,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 "links": [3],
             },
         )
-
-    def test_without_padding(self):
-        self.assertEqual(
-            features.without_padding(
-                tf.constant([["a", "", "b", ""], [""] * 4])
-            ).to_list(),
-            [[b"a", b"", b"b"], []],
-        )
-        self.assertEqual(
-            features.without_padding(
-                tf.ragged.constant([["a", ""], [], [""]])
-            ).to_list(),
-            [[b"a"], [], []],
-        )
-        self.assertEqual(
-            features.without_padding(tf.zeros([2, 0], tf.string)).to_list(),
-            [[], []],
-        )
-
-    def test_ragged_strings(self):
-        for rows in ([["a", "é"], [], ["c"]], [[]], []):
-            made = features.ragged_strings(rows)
-            self.assertEqual(
-                made.to_list(), [[x.encode() for x in row] for row in rows]
-            )
-            self.assertEqual(made.dtype, tf.string)
 
     def test_normalize_candidates(self):
         self.assertEqual(
@@ -283,8 +258,8 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _inputs(self, records):
         return (
             tf.constant([r["query"] for r in records]),
-            features.ragged_strings([r["candidates"] for r in records]),
-            features.ragged_strings([r["supports"] for r in records]),
+            ragged_strings([r["candidates"] for r in records]),
+            ragged_strings([r["supports"] for r in records]),
         )
 
     def _builder(self, vocab="bert_uncased_vocab.txt"):

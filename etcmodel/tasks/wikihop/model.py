@@ -7,9 +7,6 @@ from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
 from etcmodel.models.heads import GlobalChoiceHead
 
-# Keeps the mean defined when a batch holds padding examples only.
-_WEIGHT_EPSILON = 1e-5
-
 
 def build_wikihop_model(
     config: EtcConfig,
@@ -114,22 +111,6 @@ def example_losses(
     )
     return tf.nn.softmax_cross_entropy_with_logits(
         labels=targets, logits=tf.cast(logits, tf.float32)
-    )
-
-
-def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Mean over the real examples of a batch.
-
-    Args:
-        values: `<float32>[batch]`.
-        weights: `<float>[batch]`, 1 for real examples and 0 for padding.
-
-    Returns:
-        `<float32>[]`; 0 if all is padding.
-    """
-    weights = tf.cast(weights, tf.float32)
-    return tf.reduce_sum(values * weights) / (
-        tf.reduce_sum(weights) + _WEIGHT_EPSILON
     )
 
 

@@ -142,14 +142,6 @@ class LossTest(tf.test.TestCase):
         ]
         self.assertAllClose(expected, losses)
 
-    def test_weighted_mean(self):
-        values = tf.constant([1.0, 5.0, 9.0])
-        weights = tf.constant([1.0, 1.0, 0.0])
-        self.assertAllClose(
-            3.0, model_lib.weighted_mean(values, weights), rtol=1e-4
-        )
-        self.assertEqual(0.0, model_lib.weighted_mean(values, 0.0 * weights))
-
     def test_correctness(self):
         self.assertAllEqual(
             [0.0, 1.0], model_lib.is_correct(self.logits, self.labels)

@@ -1,6 +1,5 @@
 """What the commands need of WikiHop."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ import tensorflow as tf
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
-from etcmodel.feature_utils.tokenizers import make_tokenizer
+from etcmodel.tasks import pipeline_lib
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.inspection import Inspection
+from etcmodel.tasks.pipeline_lib import string_matrix
+from etcmodel.tasks.pipeline_lib import string_vector
 from etcmodel.tasks.wikihop import export
 from etcmodel.tasks.wikihop import metrics
 from etcmodel.tasks.wikihop import records as records_lib
@@ -26,18 +25,6 @@ from etcmodel.tasks.wikihop.records import WikiHopRecord
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _STRING_LISTS = tf.TensorSpec([None, None], tf.string)
-
-
-def _pad(rows: Sequence[Sequence[str]]) -> np.ndarray:
-    """Strings of several records, filled up with empty ones."""
-    width = max(len(row) for row in rows)
-    return np.array(
-        [
-            [text.encode("utf-8") for text in row] + [b""] * (width - len(row))
-            for row in rows
-        ],
-        dtype=object,
-    ).reshape(len(rows), width)
 
 
 def raw_inputs(records: Sequence[WikiHopRecord]) -> dict[str, np.ndarray]:
@@ -51,38 +38,20 @@ def raw_inputs(records: Sequence[WikiHopRecord]) -> dict[str, np.ndarray]:
         and `supports` `<string>[batch, documents]`.
     """
     return {
-        "query": np.array(
-            [record.query.encode("utf-8") for record in records], dtype=object
-        ),
-        "candidates": _pad([record.candidates for record in records]),
-        "supports": _pad([record.supports for record in records]),
+        "query": string_vector([record.query for record in records]),
+        "candidates": string_matrix([record.candidates for record in records]),
+        "supports": string_matrix([record.supports for record in records]),
     }
 
 
 def make_builder(
     config: WikiHopFeatureConfig, vocab_file: str
 ) -> WikiHopFeatureBuilder:
-    """Makes the feature builder for a vocabulary.
-
-    Args:
-        config: sizes of the features.
-        vocab_file: a WordPiece vocabulary or a SentencePiece model.
-
-    Returns:
-        The builder.
-
-    Raises:
-        UserError: the vocabulary cannot be used.
-    """
-    try:
-        return WikiHopFeatureBuilder(config, make_tokenizer(vocab_file))
-    except (ValueError, OSError, tf.errors.OpError) as error:
-        raise UserError(
-            f"--vocab_file={vocab_file} cannot be used: {error}"
-        ) from error
+    """WikiHop's feature builder; see `pipeline_lib.make_builder`."""
+    return pipeline_lib.make_builder(WikiHopFeatureBuilder, config, vocab_file)
 
 
-class WikiHopEncoder(registry.RecordEncoder):
+class WikiHopEncoder(pipeline_lib.BuilderEncoder):
     """Turns records into serialized features, labels and counts."""
 
     def __init__(
@@ -98,14 +67,10 @@ class WikiHopEncoder(registry.RecordEncoder):
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        self._path = path
-        self._config = config
-        self.builder = make_builder(config, vocab_file)
-        self.vocab_size = int(self.builder.tokenizer.vocab_size)
-        self.tokenizer_kind = self.builder.tokenizer.kind
-        self._build = tf.function(
-            self.builder.build,
-            input_signature=[_STRINGS, _STRING_LISTS, _STRING_LISTS],
+        super().__init__(
+            path,
+            make_builder(config, vocab_file),
+            [_STRINGS, _STRING_LISTS, _STRING_LISTS],
         )
 
     def build(self, records: Sequence[WikiHopRecord]):
@@ -121,19 +86,11 @@ class WikiHopEncoder(registry.RecordEncoder):
             UserError: a record cannot be used. Of a batch of one, it is a
                 `RecordError`.
         """
-        inputs = raw_inputs(records)
-        try:
-            layout, stats = self._build(
-                *(tf.constant(inputs[name], tf.string) for name in inputs)
-            )
-        except tf.errors.OpError as error:
-            raise self._error(
-                records[0], "cannot be encoded", problem=error.message
-            ) from error
+        layout, stats = self.run_builder(records, raw_inputs(records).values())
         query = layout.counts["query"]
         for i, record in enumerate(records):
             if int(query.kept_tokens[i]) < int(query.tokens[i]):
-                raise self._error(
+                raise self.error(
                     record,
                     "query is too long",
                     field="query",
@@ -145,25 +102,20 @@ class WikiHopEncoder(registry.RecordEncoder):
                 )
             kept, total = int(stats.kept_candidates[i]), len(record.candidates)
             if kept < total:
-                raise self._error(
+                raise self.error(
                     record,
                     "too many candidates",
                     field="candidates",
                     problem=(
                         f"there are {total}, but only {kept} fit into the "
-                        f"lengths of {self._config.long_length} (long) and "
-                        f"{self._config.global_length} (global)"
+                        f"lengths of {self.config.long_length} (long) and "
+                        f"{self.config.global_length} (global)"
                     ),
                     advice="Raise --long_length or --global_length",
                 )
         return layout, stats
 
-    def _error(self, record: WikiHopRecord, reason: str, **kwargs):
-        return RecordError(
-            self._path, record.index, reason, record_id=record.id, **kwargs
-        )
-
-    def encode(self, records, with_labels):
+    def encode(self, records, split):
         """See `registry.RecordEncoder`."""
         layout, stats = self.build(records)
         extra = []
@@ -174,7 +126,7 @@ class WikiHopEncoder(registry.RecordEncoder):
                 "candidates": list(record.candidates),
                 "is_real_example": 1,
             }
-            if with_labels:
+            if split != "predict":
                 # A float, as in the files of the original code.
                 values["label_id"] = float(record.answer_index)
                 values["ground_truth_answer"] = record.answer
@@ -186,7 +138,9 @@ class WikiHopEncoder(registry.RecordEncoder):
             for name, value in stats._asdict().items()
         }
         return [
-            (example, _summed({name: columns[name][i] for name in columns}))
+            registry.EncodedRecord(
+                [example], _summed({name: columns[name][i] for name in columns})
+            )
             for i, example in enumerate(serialized)
         ]
 
@@ -226,27 +180,27 @@ class WikiHopPipeline(registry.TaskPipeline):
 
     def feature_config(self, values) -> WikiHopFeatureConfig:
         """The sizes of the features; those of the paper by default."""
-        return dataclasses.replace(
-            WikiHopFeatureConfig(),
-            **{key: value for key, value in values.items() if value},
+        return pipeline_lib.make_config(
+            self.name, WikiHopFeatureConfig(), values
         )
 
     def record_encoder(self, path, config, vocab_file) -> WikiHopEncoder:
         """An encoder for the records of the file `path`."""
         return WikiHopEncoder(path, config, vocab_file)
 
-    def build_serving_module(self, model, config, vocab_file):
+    def build_serving_module(self, model, config, vocab_file, decoding):
         """See `export.build_serving_module`."""
         return export.build_serving_module(
-            model, make_builder(config, vocab_file)
+            model, make_builder(config, vocab_file), **decoding
         )
 
     def serving_inputs(self, records) -> dict[str, np.ndarray]:
         """See `raw_inputs`."""
         return raw_inputs(records)
 
-    def collect(self, records, outputs, predictions) -> None:
+    def collect(self, records, outputs, predictions, decoding) -> None:
         """Adds the answers, as they stand among the candidates."""
+        del decoding  # There are no options.
         for record, answer in zip(records, outputs["answer"], strict=True):
             predictions[record.id] = answer.decode("utf-8")
 
@@ -318,21 +272,11 @@ def _describe(record, config, stats) -> list[tuple[str, object]]:
     ]
 
 
-def _decode(encoder, ids) -> list[str]:
-    tokens = encoder.builder.tokenizer.id_to_token(ids).numpy()
-    return [token.decode("utf-8", "replace") for token in tokens]
-
-
 def _long_labels(encoder, features) -> list[str]:
     """The text of every long token that is not padding."""
     ids = features["long_token_ids"][0]
-    return _decode(encoder, ids[: _used(features["long_sentence_ids"][0] >= 0)])
-
-
-def _used(is_token: tf.Tensor) -> int:
-    """Length without trailing padding."""
-    positions = np.flatnonzero(is_token.numpy())
-    return int(positions[-1]) + 1 if positions.size else 0
+    used = pipeline_lib.used_length(features["long_sentence_ids"][0] >= 0)
+    return encoder.token_texts(ids[:used])
 
 
 def _global_labels(record, encoder, layout) -> list[str]:
@@ -344,7 +288,9 @@ def _global_labels(record, encoder, layout) -> list[str]:
     sources = layout.global_sources[0].numpy()
     names = [section.name for section in encoder.builder.engine.sections]
     query = iter(
-        _decode(encoder, encoder.builder.tokenizer.tokenize([record.query])[0])
+        encoder.token_texts(
+            encoder.builder.tokenizer.tokenize([record.query])[0]
+        )
     )
     labels = []
     for section, group, segment, _ in sources:

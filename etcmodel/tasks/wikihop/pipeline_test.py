@@ -55,8 +55,8 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(features.WikiHopFeatureConfig(512, 430, 200), config)
 
     def test_encodes_labels_and_counts(self):
-        ((serialized, counts),) = self._encoder(long_length=64).encode(
-            [_RECORD], with_labels=True
+        (((serialized,), counts),) = self._encoder(long_length=64).encode(
+            [_RECORD], "train"
         )
         example = tf.train.Example.FromString(serialized).features.feature
         self.assertEqual([1.0], example["label_id"].float_list.value)
@@ -77,14 +77,16 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(0, counts["records_without_text_left"])
 
     def test_encodes_no_labels_for_prediction(self):
-        ((serialized, _),) = self._encoder().encode([_RECORD], False)
+        (((serialized,), _),) = self._encoder().encode([_RECORD], "predict")
         example = tf.train.Example.FromString(serialized).features.feature
         self.assertNotIn("label_id", example)
         self.assertNotIn("ground_truth_answer", example)
 
     def test_counts_what_is_cut(self):
         # 2 candidate tokens, 2 of the query; 5 + 5 + 5 of the documents.
-        ((_, counts),) = self._encoder(long_length=14).encode([_RECORD], True)
+        ((_, counts),) = self._encoder(long_length=14).encode(
+            [_RECORD], "train"
+        )
         self.assertEqual(19, counts["tokens"])
         self.assertEqual(5, counts["tokens_cut"])
         self.assertEqual(1, counts["sentences_cut"])
@@ -98,22 +100,22 @@ class PipelineTest(tf.test.TestCase):
         with self.assertRaisesRegex(
             RecordError, r"d.json, record 3 \(id 'b'\).*5000.*--global_length"
         ):
-            encoder.encode([many], True)
+            encoder.encode([many], "train")
         # In a batch it is told, too.
         with self.assertRaises(UserError):
-            encoder.encode([_RECORD, many], True)
+            encoder.encode([_RECORD, many], "train")
 
     def test_query_that_does_not_fit(self):
         long = WikiHopRecord("b", "jan " * 99, ("jan",), ("brno",), "brno")
         with self.assertRaisesRegex(RecordError, "99 tokens"):
-            self._encoder(long_length=50).encode([long], True)
+            self._encoder(long_length=50).encode([long], "train")
 
     def test_long_document_is_cut(self):
         long = WikiHopRecord(
             "b", "jan", ("Jan is in Brno. " * 25_000,), ("brno",), "brno"
         )
         self.assertLen(long.supports[0], 400_000)
-        ((_, counts),) = self._encoder().encode([long], True)
+        ((_, counts),) = self._encoder().encode([long], "train")
         self.assertEqual(25_000, counts["sentences"])
         self.assertEqual(25_000 - 200, counts["sentences_cut"])
         self.assertEqual(5 * (25_000 - 200), counts["tokens_cut"])
@@ -122,7 +124,7 @@ class PipelineTest(tf.test.TestCase):
         empty = WikiHopRecord(
             "b", "jan", ("", "Jan is in Brno.", " ", ""), ("brno",), "brno"
         )
-        ((_, counts),) = self._encoder().encode([empty], True)
+        ((_, counts),) = self._encoder().encode([empty], "train")
         self.assertEqual(5, counts["tokens"] - 2)
         self.assertEqual(0, counts["tokens_cut"])
 

@@ -1,0 +1,325 @@
+r"""HotpotQA from random weights and a few hundred records.
+
+Trains a small model, with the package's own commands, and prints the official
+metrics on records that it has not seen, next to two that no one has to train:
+
+*   word overlap: the supporting facts are the sentences that share the most
+    words with the question (how many sentences, is chosen on the training
+    records); the answer is the title of the best one's paragraph;
+*   most frequent answer type: "yes", "no" or, if most answers are text,
+    nothing but the type; what its answer scores is that of the more frequent
+    word of the two.
+
+    python -m benchmarks.hotpotqa_small --train=train_200.json \
+        --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
+
+The model has no pre-training: what it learns is what these records hold.
+"""
+
+import collections
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+
+from absl import app
+from absl import flags
+
+from etcmodel.tasks.commands import cli
+from etcmodel.tasks.hotpotqa import metrics
+from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.hotpotqa.records import read_records
+
+_TRAIN = flags.DEFINE_multi_string(
+    "train", None, "Training records; may be given several times."
+)
+_DEV = flags.DEFINE_string("dev", None, "Records to measure on.")
+_VOCAB_FILE = flags.DEFINE_string(
+    "vocab_file", None, "WordPiece vocabulary or SentencePiece model."
+)
+_STEPS = flags.DEFINE_integer("steps", 600, "Training steps, of 8 records.")
+_LONG_LENGTH = flags.DEFINE_integer("long_length", 2048, "Of the long input.")
+_HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", 128, "Of the encoder.")
+_LAYERS = flags.DEFINE_integer("layers", 2, "Of the encoder.")
+_LEARNING_RATE = flags.DEFINE_float("learning_rate", 1e-3, "The highest.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file for the numbers.")
+
+_BATCH_SIZE = 8
+_GLOBAL_LENGTH = 192
+# Words that nearly every sentence has.
+_COMMON_WORDS = frozenset(
+    "a an and are as at by for from has in is it its of on or that the this to "
+    "was were what when where which who whom whose with".split()
+)
+
+Prediction = tuple[str, list[tuple[str, int]]]
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text that can tell it from others, in lower case.
+
+    Args:
+        text: any text.
+
+    Returns:
+        Its words without the most common ones.
+    """
+    return frozenset(re.findall(r"\w+", text.lower())) - _COMMON_WORDS
+
+
+def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
+    """Sentences by the number of words they share with the question.
+
+    The title counts as a part of each sentence of its paragraph. Of equals the
+    first comes first.
+
+    Args:
+        record: the record.
+
+    Returns:
+        (title, sentence) pairs, the best first.
+    """
+    question = words_of(record.question)
+    scored = []
+    for paragraph in record.context:
+        title = words_of(paragraph.title)
+        for index, sentence in enumerate(paragraph.sentences):
+            shared = question & (title | words_of(sentence))
+            scored.append((len(shared), (paragraph.title, index)))
+    scored.sort(key=lambda pair: -pair[0])
+    return [fact for _, fact in scored]
+
+
+def predict_by_overlap(
+    records: Sequence[HotpotQARecord], num_facts: int
+) -> dict[str, Prediction]:
+    """The word-overlap baseline.
+
+    Args:
+        records: the records.
+        num_facts: how many sentences are supporting facts.
+
+    Returns:
+        Record id -> answer and supporting facts.
+    """
+    predictions = {}
+    for record in records:
+        facts = rank_sentences(record)[:num_facts]
+        predictions[record.id] = (facts[0][0], facts)
+    return predictions
+
+
+def answer_type(record: HotpotQARecord) -> str:
+    """`"yes"`, `"no"` or `"span"`."""
+    return record.answer if record.answer in ("yes", "no") else "span"
+
+
+def score(
+    predictions: dict[str, Prediction], records: Sequence[HotpotQARecord]
+) -> dict[str, float]:
+    """The official metrics.
+
+    Args:
+        predictions: record id -> answer and supporting facts.
+        records: records with answers.
+
+    Returns:
+        See `metrics.evaluate`.
+    """
+    return metrics.evaluate(
+        {key: answer for key, (answer, _) in predictions.items()},
+        {key: facts for key, (_, facts) in predictions.items()},
+        {x.id: (x.answer, x.supporting_facts) for x in records},
+    )
+
+
+def measure_baselines(
+    train: Sequence[HotpotQARecord], dev: Sequence[HotpotQARecord]
+) -> dict[str, dict[str, float]]:
+    """Scores of both baselines.
+
+    Args:
+        train: training records: what is most frequent is counted there.
+        dev: records to measure on.
+
+    Returns:
+        Name -> metrics, with `answer_type_accuracy`.
+    """
+    by_number = {
+        n: score(predict_by_overlap(train, n), train)["sp_f1"]
+        for n in range(1, 7)
+    }
+    num_facts = max(by_number, key=by_number.get)
+    overlap = score(predict_by_overlap(dev, num_facts), dev)
+    types = collections.Counter(map(answer_type, train))
+    most = types.most_common(1)[0][0]
+    word = max(("yes", "no"), key=lambda word: types[word])
+    constant = score({record.id: (word, []) for record in dev}, dev)
+    right = sum(answer_type(record) == most for record in dev)
+    return {
+        f"word overlap, {num_facts} sentences": overlap,
+        f'most frequent type ({most}), or always "{word}"': {
+            **constant,
+            "answer_type_accuracy": right / len(dev),
+        },
+    }
+
+
+def _run(*arguments: str) -> None:
+    """Runs a command of the package.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    if cli.main(list(arguments)):
+        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
+
+
+def train_and_evaluate(
+    train_files: Sequence[str], dev_file: str, directory: str
+) -> dict[str, float]:
+    """Trains the model and measures it.
+
+    Args:
+        train_files: files with training records.
+        dev_file: file with the records to measure on.
+        directory: where everything is written.
+
+    Returns:
+        The metrics of `evaluate`.
+    """
+
+    def path(name):
+        return os.path.join(directory, name)
+
+    records = []
+    for file in train_files:
+        with open(file, encoding="utf-8") as stream:
+            records.extend(json.load(stream))
+    with open(path("train.json"), "w", encoding="utf-8") as stream:
+        json.dump(records, stream)
+    for file, split in ((path("train.json"), "train"), (dev_file, "dev")):
+        _run(
+            "preprocess",
+            "--task=hotpotqa",
+            f"--input={file}",
+            f"--split={split}",
+            f"--vocab_file={_VOCAB_FILE.value}",
+            f"--output_dir={path(split)}",
+            f"--long_length={_LONG_LENGTH.value}",
+            f"--global_length={_GLOBAL_LENGTH}",
+            "--num_shards=4",
+        )
+    steps = _STEPS.value
+    config = {
+        "task": {
+            "train_data": {
+                "input_path": path("train"),
+                "global_batch_size": _BATCH_SIZE,
+            },
+            "validation_data": {
+                "input_path": path("dev"),
+                "global_batch_size": _BATCH_SIZE,
+            },
+            "model": {
+                "encoder": {
+                    "preset": "tiny",
+                    "hidden_size": _HIDDEN_SIZE.value,
+                    "num_hidden_layers": _LAYERS.value,
+                    "num_attention_heads": 4,
+                    "intermediate_size": 4 * _HIDDEN_SIZE.value,
+                    "local_radius": 32,
+                }
+            },
+        },
+        "trainer": {
+            "train_steps": steps,
+            "steps_per_loop": min(50, steps),
+            "summary_interval": min(50, steps),
+            "checkpoint_interval": steps,
+            "validation_interval": max(steps // 4, 1),
+            "optimizer_config": {
+                "learning_rate": {
+                    "polynomial": {
+                        "initial_learning_rate": _LEARNING_RATE.value,
+                        "decay_steps": steps,
+                    }
+                },
+                "warmup": {"linear": {"warmup_steps": steps // 10}},
+            },
+        },
+    }
+    with open(path("config.json"), "w", encoding="utf-8") as stream:
+        json.dump(config, stream)
+    _run(
+        "train",
+        "--experiment=etc/hotpotqa",
+        "--mode=train",
+        f"--model_dir={path('run')}",
+        f"--config_file={path('config.json')}",
+    )
+    _run(
+        "evaluate",
+        f"--model_dir={path('run')}",
+        f"--output={path('metrics.json')}",
+    )
+    with open(path("metrics.json"), encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def print_table(rows: dict[str, dict[str, float]]) -> None:
+    """Prints the metrics in percent.
+
+    Args:
+        rows: name -> metrics.
+    """
+    columns = {
+        "em": "ans EM",
+        "f1": "ans F1",
+        "sp_em": "sup EM",
+        "sp_f1": "sup F1",
+        "joint_em": "joint EM",
+        "joint_f1": "joint F1",
+        "answer_type_accuracy": "type",
+    }
+    width = max(map(len, rows))
+    print(f"{'':{width}}" + "".join(f"{x:>10}" for x in columns.values()))
+    for name, row in rows.items():
+        cells = (
+            f"{100 * row[key]:10.1f}" if key in row else f"{'':10}"
+            for key in columns
+        )
+        print(f"{name:{width}}" + "".join(cells))
+
+
+def main(argv: list[str]) -> None:
+    """Measures and prints a table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    train = [x for file in _TRAIN.value for x in read_records(file)]
+    dev = list(read_records(_DEV.value))
+    rows = measure_baselines(train, dev)
+    print_table(rows)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        result = train_and_evaluate(_TRAIN.value, _DEV.value, directory)
+    seconds = time.perf_counter() - start
+    rows[f"ETC, {_STEPS.value} steps"] = result
+    print(
+        f"\n{len(train)} training records, {len(dev)} to measure on, "
+        f"{seconds:.0f} s; supporting facts from a probability of "
+        f"{result['supporting_fact_threshold']}"
+    )
+    print_table(rows)
+    if _OUTPUT.value:
+        with open(_OUTPUT.value, "w", encoding="utf-8") as stream:
+            json.dump({"rows": rows, "seconds": seconds}, stream, indent=2)
+            stream.write("\n")
+
+
+if __name__ == "__main__":
+    cli.prepare_environment()
+    flags.mark_flags_as_required(["train", "dev", "vocab_file"])
+    app.run(main)

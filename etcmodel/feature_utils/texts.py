@@ -1,0 +1,65 @@
+"""Lists of strings as tensors; graph code."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def ragged_strings(rows: Sequence[Sequence[str]]) -> tf.RaggedTensor:
+    """Lists of strings as a ragged tensor, faster than `tf.ragged.constant`.
+
+    Example: `[["a", "b"], []]` gives `[["a", "b"], []]`.
+
+    Args:
+        rows: for every record its strings.
+
+    Returns:
+        <string>[batch, (strings)].
+    """
+    return tf.RaggedTensor.from_row_lengths(
+        tf.constant([text for row in rows for text in row], tf.string),
+        tf.constant([len(row) for row in rows], tf.int64),
+        validate=False,
+    )
+
+
+def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
+    """Drops empty strings, and rows of nothing else, from the end of every row.
+
+    An empty string before another text keeps its place, and so does an empty
+    row before another row.
+
+    Examples: `[["a", "", "b", ""], ["", "", "", ""]]` gives
+    `[["a", "", "b"], []]`; `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]`
+    gives `[[["a"], [], ["b"]]]`.
+
+    Args:
+        texts: <string>[batch, n] or [batch, m, n], padded, or
+            <string>[batch, (n)] or [batch, (m), (n)].
+
+    Returns:
+        <string>[batch, (n)] or [batch, (m), (n)].
+    """
+    if not isinstance(texts, tf.RaggedTensor):
+        texts = tf.convert_to_tensor(texts, tf.string)
+        texts = tf.RaggedTensor.from_tensor(
+            texts, ragged_rank=texts.shape.rank - 1
+        )
+    texts = texts.with_row_splits_dtype(tf.int64)
+    # [elements]
+    if texts.ragged_rank > 1:
+        texts = texts.with_values(without_padding(texts.values))
+        is_used = texts.values.row_lengths() > 0
+    else:
+        is_used = tf.not_equal(texts.values, "")
+    index = tf.ragged.range(texts.row_lengths()).values
+    last = tf.RaggedTensor.from_row_splits(
+        tf.where(is_used, index, -1), texts.row_splits, validate=False
+    )
+    # [batch]
+    length = tf.maximum(tf.reduce_max(last, axis=1) + 1, 0)
+    keep = index < tf.gather(length, texts.value_rowids())
+    return tf.ragged.boolean_mask(
+        texts,
+        tf.RaggedTensor.from_row_splits(keep, texts.row_splits, validate=False),
+    )

@@ -1,0 +1,19 @@
+"""Tests of `losses`."""
+
+import tensorflow as tf
+
+from etcmodel.models import losses
+
+
+class LossesTest(tf.test.TestCase):
+    def test_weighted_mean(self):
+        values = tf.constant([1.0, 5.0, 9.0])
+        weights = tf.constant([1.0, 1.0, 0.0])
+        self.assertAllClose(
+            3.0, losses.weighted_mean(values, weights), rtol=1e-4
+        )
+        self.assertEqual(0.0, losses.weighted_mean(values, 0.0 * weights))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,1 @@
+"""HotpotQA: answer questions from several paragraphs, and name the facts."""

@@ -1,0 +1,518 @@
+"""Tests of HotpotQA's `features`."""
+
+import json
+import os
+import re
+import tempfile
+import unicodedata
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.texts import ragged_strings
+from etcmodel.tasks.hotpotqa import features
+from etcmodel.testing import real_data_path
+
+# A vocabulary whose ids can be told from the words: "w51" has the id 51.
+_VOCAB = [f"w{i}" for i in range(110)]
+_VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
+_VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_VOCAB[104:107] = ["e", "##t", "##e"]
+
+_SPECS = (
+    tf.TensorSpec([None], tf.string),
+    tf.RaggedTensorSpec([None, None], tf.string, row_splits_dtype=tf.int64),
+    tf.RaggedTensorSpec(
+        [None, None, None], tf.string, ragged_rank=2, row_splits_dtype=tf.int64
+    ),
+)
+
+
+def ragged_inputs(records):
+    """Questions, titles and sentences of (question, context) pairs."""
+    sentences = ragged_strings(
+        [texts for _, context in records for _, texts in context]
+    )
+    return (
+        tf.constant([question for question, _ in records], tf.string),
+        ragged_strings([[t for t, _ in context] for _, context in records]),
+        tf.RaggedTensor.from_row_lengths(
+            sentences,
+            tf.constant([len(context) for _, context in records], tf.int64),
+        ),
+    )
+
+
+def dense_inputs(records, paragraphs=0, sentences=0):
+    """The same with padding, more of it than is needed if so told."""
+    question, titles, texts = ragged_inputs(records)
+    titles, texts = titles.to_tensor(), texts.to_tensor()
+    return (
+        question,
+        tf.pad(titles, [[0, 0], [0, paragraphs]]),
+        tf.pad(texts, [[0, 0], [0, paragraphs], [0, sentences]]),
+    )
+
+
+def plain(made, context, index=0):
+    """Everything about one record of a batch, as lists."""
+    dense = {
+        **made.features,
+        "long_sources": made.long_sources,
+        "global_sources": made.global_sources,
+        "global_segments": context.global_segments,
+        "starts": context.starts,
+        "ends": context.ends,
+    }
+    for section, counts in made.counts.items():
+        for name, values in counts._asdict().items():
+            dense[f"{section}.{name}"] = values
+    return {
+        **{name: x[index].numpy().tolist() for name, x in dense.items()},
+        "segments": context.segments[index].numpy().tolist(),
+        "paragraph_sizes": context.paragraph_sizes[index].numpy().tolist(),
+    }
+
+
+_EXAMPLE = ("w51 w52", [("w61", ["w71 w72", " w73"]), ("w81 w82", ["w91"])])
+
+
+class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "vocab.txt")
+            with open(path, "w") as file:
+                file.write("\n".join(_VOCAB))
+            cls.tokenizer = tokenizers.WordpieceTokenizer(path)
+
+    def _builder(self, *sizes):
+        return features.HotpotQAFeatureBuilder(
+            features.HotpotQAFeatureConfig(*sizes), self.tokenizer
+        )
+
+    def _build(self, record, *sizes):
+        return plain(*self._builder(*sizes).build(*ragged_inputs([record])))
+
+    def test_paper_sizes(self):
+        config = features.HotpotQAFeatureConfig()
+        self.assertEqual(
+            (config.long_length, config.global_length), (4096, 256)
+        )
+        made, context = self._builder().build(*ragged_inputs([_EXAMPLE]))
+        for name, value in made.features.items():
+            length = 4096 if name.startswith(("long", "l2g")) else 256
+            self.assertEqual(value.shape, [1, length], name)
+            self.assertEqual(value.dtype, tf.int32, name)
+        self.assertEqual(context.global_segments.shape, [1, 256])
+        self.assertEqual(context.starts.shape, [1, 4096])
+        self.assertEqual(context.ends.shape, [1, 4096])
+
+    def test_worked_example(self):
+        """As in the description of the original code, but for token types.
+
+        There all global tokens have the type 0.
+        """
+        got = self._build(_EXAMPLE, 14, 13)
+        pad = [0] * 4
+        x = -1
+        expected = {
+            "long_token_ids": [101, 51, 52, 61, 71, 72, 73, 81, 82, 91] + pad,
+            "long_sentence_ids": [x, 1, 2, 4, 5, 5, 6, 8, 8, 9] + [x] * 4,
+            "long_paragraph_ids": [x, x, x, 3, 3, 3, 3, 7, 7, 7] + [x] * 4,
+            "long_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1] + pad,
+            "long_token_type_ids": [1, 3, 3, 2, 1, 1, 1, 2, 2, 1] + pad,
+            "l2g_linked_ids": [x] * 14,
+            "global_token_ids": [101, 3, 3, 5, 1, 1, 1, 5, 1, 1, 0, 0, 0],
+            "global_paragraph_breakpoints": (
+                [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0]
+            ),
+            "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0],
+            # Where they come from: paragraphs and sentences of the record.
+            "global_segments": [x, x, x, x, 0, 1, 2, x, 3, 4, x, x, x],
+            "starts": [x, x, x, 0, 0, 4, 1, 0, 4, 0] + [x] * 4,
+            "ends": [x, x, x, 3, 3, 7, 4, 3, 7, 3] + [x] * 4,
+            "segments": [b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
+            "paragraph_sizes": [3, 2],
+        }
+        for name, values in expected.items():
+            self.assertEqual(got[name], values, name)
+        for name, count in {
+            "cls.tokens": 1,
+            "question.tokens": 2,
+            "context.tokens": 7,
+            "context.segments": 5,
+            "context.groups": 2,
+        }.items():
+            section, kind = name.split(".")
+            self.assertEqual(got[name], count, name)
+            self.assertEqual(got[f"{section}.kept_{kind}"], count, name)
+
+    def test_long_sentence_is_skipped_and_shifts_nothing(self):
+        record = (
+            "w51 w52",
+            [("w61", ["w71 w72 w71 w72 w71", "w73"]), ("w81 w82", ["w91"])],
+        )
+        got = self._build(record, 8, 13)
+        x = -1
+        self.assertEqual(
+            got["long_token_ids"], [101, 51, 52, 61, 73, 81, 82, 91]
+        )
+        self.assertEqual(got["long_sentence_ids"], [x, 1, 2, 4, 5, 7, 7, 8])
+        self.assertEqual(got["long_paragraph_ids"], [x, x, x, 3, 3, 6, 6, 6])
+        self.assertEqual(
+            got["global_token_ids"], [101, 3, 3, 5, 1, 1, 5, 1, 1, 0, 0, 0, 0]
+        )
+        # "w73" is the segment after the one that was skipped.
+        self.assertEqual(
+            got["global_segments"], [x, x, x, x, 0, 2, x, 3, 4, x, x, x, x]
+        )
+        self.assertEqual(got["global_sources"][5][1:], [0, 1 + 1, x])
+        self.assertEqual(got["long_sources"][4][1:], [0, 1 + 1, 0])
+        self.assertEqual(got["starts"], [x, x, x, 0, 0, 0, 4, 0])
+        # It is in the record's text all the same.
+        self.assertEqual(got["segments"][1], b"w71 w72 w71 w72 w71")
+        self.assertEqual(got["paragraph_sizes"], [3, 2])
+        self.assertEqual(got["context.tokens"], 10)
+        self.assertEqual(got["context.kept_tokens"], 5)
+        self.assertEqual(got["context.kept_segments"], 4)
+        self.assertEqual(got["context.kept_groups"], 2)
+
+    def test_title_that_does_not_fit(self):
+        """Its paragraph's sentences can still find some room."""
+        record = ("w51", [("w61 " * 9, ["w71", "w72 " * 9, "w73"])])
+        got = self._build(record, 5, 9)
+        self.assertEqual(got["long_token_ids"], [101, 51, 71, 73, 0])
+        # No first one that is taken for a title.
+        self.assertEqual(got["long_token_type_ids"], [1, 3, 1, 1, 0])
+        self.assertEqual(got["global_segments"], [-1] * 3 + [1, 3] + [-1] * 4)
+
+    def test_short_global_input(self):
+        """A paragraph has its token as long as there is room for that."""
+        got = self._build(_EXAMPLE, 14, 8)
+        self.assertEqual(
+            got["long_token_ids"], [101, 51, 52, 61, 71, 72, 73] + [0] * 7
+        )
+        self.assertEqual(got["global_token_ids"], [101, 3, 3, 5, 1, 1, 1, 5])
+        self.assertEqual(got["global_segments"], [-1] * 4 + [0, 1, 2, -1])
+        self.assertEqual(got["context.kept_groups"], 2)
+        self.assertEqual(got["context.kept_segments"], 3)
+
+    def test_without_given_lengths_nothing_is_cut(self):
+        builder = self._builder(None, None)
+        got = builder.build(
+            *ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
+        )
+        fixed = self._builder(10, 10).build(
+            *ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
+        )
+        for i in range(2):
+            self.assertEqual(plain(*got, i), plain(*fixed, i))
+
+    def test_offsets_are_bytes_of_the_text(self):
+        # "é" has two bytes, and is "e" in the vocabulary.
+        record = ("w51", [("é", ["été w71\u3000w72", "xyz é"])])
+        got = self._build(record, 12, 9)
+        e, t_, e_ = 104, 105, 106
+        self.assertEqual(
+            got["long_token_ids"],
+            [101, 51, e, e, t_, e_, 71, 72, 100, e, 0, 0],
+        )
+        self.assertEqual(
+            got["starts"], [-1, -1, 0, 0, 2, 3, 6, 12, 0, 4, -1, -1]
+        )
+        self.assertEqual(got["ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1])
+
+    @parameterized.named_parameters(
+        ("no_paragraphs", ("w51", [])),
+        ("no_sentences", ("w51", [("w61", []), ("w62", [])])),
+        ("nothing", ("", [("", [""])])),
+        ("blanks", (" ", [(" ", [" ", "\n"]), ("\t", ["\u00a0"])])),
+        ("only_padding", ("w51", [("", ["", ""]), ("", [])])),
+        ("invalid_utf8", (b"w51\xff", [(b"\xc3\x28", [b"\xe4\xb8 w71\0w72"])])),
+        ("long_question", ("w51 " * 5000, [("w61", ["w71"])])),
+        ("long_title", ("w51", [("w61 " * 5000, ["w71"])])),
+        ("long_sentence", ("w51", [("w61", ["w71 " * 5000, "w72"])])),
+        ("many_sentences", ("w51", [("w61", ["w71 w72."] * 3000)])),
+        ("many_paragraphs", ("w51", [("w61", ["w71", "w72"])] * 1000)),
+    )
+    def test_any_size_fits(self, record):
+        got = self._build(record, 20, 15)
+        used = np.count_nonzero(got["long_token_ids"])
+        self.assertLen(got["long_token_ids"], 20)
+        self.assertLen(got["global_token_ids"], 15)
+        self.assertEqual(
+            used,
+            sum(
+                got[f"{x}.kept_tokens"] for x in ("cls", "question", "context")
+            ),
+        )
+        # Every index is that of a used global token.
+        used = np.count_nonzero(got["global_token_ids"])
+        for name in ("sentence", "paragraph"):
+            self.assertLess(max(got[f"long_{name}_ids"]), used)
+        for start, end, source in zip(
+            got["starts"], got["ends"], got["long_sources"], strict=True
+        ):
+            if source[0] == 2:
+                self.assertLess(start, end)
+            else:
+                self.assertEqual((start, end), (-1, -1))
+        self.assertEqual(sum(got["paragraph_sizes"]), len(got["segments"]))
+        self.assertLess(max(got["global_segments"]), len(got["segments"]))
+
+    def test_what_is_not_utf8_is_replaced(self):
+        record = (b"w51\xff", [(b"\xff", [b"\xffw71\x00w72"])])
+        got = self._build(record, 8, 8)
+        self.assertEqual(
+            got["segments"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
+        )
+        self.assertEqual(got["long_token_ids"], [101, 51, 71, 72, 0, 0, 0, 0])
+        # In bytes of what replaces it.
+        self.assertEqual(got["starts"][2:4], [3, 7])
+        self.assertEqual(got["ends"][2:4], [6, 10])
+
+    _ODD = (
+        # Empty ones in the middle keep their places.
+        ("w51", [("", ["w71"]), ("", []), ("w62", ["", "w72", ""])]),
+        _EXAMPLE,
+        ("", []),
+        ("w53", [("w63", []), ("w64", ["w74 " * 9, "w75", "w76", "w77"])]),
+    )
+
+    def test_empty_texts_keep_their_places(self):
+        got = self._build(self._ODD[0], 9, 13)
+        self.assertEqual(got["paragraph_sizes"], [2, 0, 3])
+        self.assertEqual(got["segments"], [b"", b"w71", b"w62", b"", b"w72"])
+        self.assertEqual(
+            got["long_token_ids"], [101, 51, 71, 62, 72, 0, 0, 0, 0]
+        )
+        x = -1
+        self.assertEqual(
+            got["global_segments"], [x, x, x, 0, 1, x, x, 2, 3, 4, x, x, x]
+        )
+        self.assertEqual(got["long_paragraph_ids"][2:5], [2, 6, 6])
+        self.assertEqual(got["long_sentence_ids"][2:5], [4, 7, 9])
+
+    @parameterized.named_parameters(
+        ("given_lengths", (9, 10)), ("any_lengths", (None, None))
+    )
+    def test_padded_and_ragged_inputs_give_the_same(self, sizes):
+        builder = self._builder(*sizes)
+        expected = builder.build(*ragged_inputs(self._ODD))
+        for padding in ((0, 0), (3, 0), (0, 2), (1, 1)):
+            got = builder.build(*dense_inputs(self._ODD, *padding))
+            for i in range(len(self._ODD)):
+                self.assertEqual(plain(*got, i), plain(*expected, i))
+
+    def test_a_record_does_not_depend_on_its_batch(self):
+        builder = self._builder(9, 10)
+        together = builder.build(*ragged_inputs(self._ODD))
+        for i, record in enumerate(self._ODD):
+            alone = builder.build(*ragged_inputs([record]))
+            self.assertEqual(plain(*alone), plain(*together, i))
+
+    def test_no_records(self):
+        made, context = self._builder(9, 10).build(
+            tf.zeros([0], tf.string),
+            tf.zeros([0, 2], tf.string),
+            tf.zeros([0, 2, 3], tf.string),
+        )
+        self.assertEqual(made.features["long_token_ids"].shape, [0, 9])
+        self.assertEqual(context.global_segments.shape, [0, 10])
+        self.assertEqual(context.segments.to_list(), [])
+
+    def test_inputs_that_differ_in_size(self):
+        builder = self._builder(9, 10)
+        traced = tf.function(
+            builder.build,
+            input_signature=[
+                tf.TensorSpec([None] * rank, tf.string) for rank in (1, 2, 3)
+            ],
+        )
+        for sizes in (
+            ([2], [1, 1], [1, 1, 1]),
+            ([1], [2, 1], [2, 1, 1]),
+            ([1], [2, 1], [1, 1, 1]),
+            ([1], [1, 1], [2, 1, 1]),
+            ([1], [1, 2], [1, 1, 1]),
+            ([1], [1, 1], [1, 2, 1]),
+        ):
+            inputs = [tf.fill(size, "w51") for size in sizes]
+            for build in (builder.build, traced):
+                with self.assertRaises(tf.errors.InvalidArgumentError):
+                    build(*inputs)
+
+    def test_ragged_inputs_that_differ_in_size(self):
+        builder = self._builder(9, 10)
+        traced = tf.function(builder.build, input_signature=_SPECS)
+        for question, titles, sentences in (
+            (["w51"], [["w61"], ["w62"]], [[["w71"]]]),
+            (["w51"], [["w61", "w62"]], [[["w71"]]]),
+            (["w51"], [["w61"]], [[["w71"], ["w72"]]]),
+            # As many paragraphs in all, but of other records.
+            (
+                ["w51", "w52"],
+                [["w61", "w62"], ["w63"]],
+                [[["w71"]], [["w72"], ["w73"]]],
+            ),
+        ):
+            inputs = (
+                tf.constant(question),
+                tf.ragged.constant(titles, row_splits_dtype=tf.int64),
+                tf.ragged.constant(sentences, row_splits_dtype=tf.int64),
+            )
+            for build in (builder.build, traced):
+                with self.assertRaises(tf.errors.InvalidArgumentError):
+                    build(*inputs)
+
+
+def _without_accents(text):
+    """Lower-cased text without accents, all characters spelled out."""
+    text = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in text if unicodedata.category(c) != "Mn")
+
+
+class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
+    """All tokens of all real records."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.records = []
+        for name in ("dev_95", "train_200", "2wiki_train_500"):
+            path = real_data_path(f"hotpotqa/{name}.json")
+            with open(path, encoding="utf-8") as file:
+                cls.records += [
+                    (record["question"], record["context"])
+                    for record in json.load(file)
+                ]
+
+    def _tokens(self, tokenizer):
+        """Every context token: (segment's text, start, end, id), in order."""
+        builder = features.HotpotQAFeatureBuilder(
+            features.HotpotQAFeatureConfig(None, None), tokenizer
+        )
+        build = tf.function(builder.build, input_signature=_SPECS)
+        for first in range(0, len(self.records), 32):
+            made, context = build(
+                *ragged_inputs(self.records[first : first + 32])
+            )
+            ids = made.features["long_token_ids"].numpy()
+            sources = made.long_sources.numpy()
+            starts, ends = context.starts.numpy(), context.ends.numpy()
+            sizes = context.paragraph_sizes.to_list()
+            for row, texts in enumerate(context.segments.to_list()):
+                is_own = sources[row, :, 0] == 2
+                _, groups, segments, _ = sources[row, is_own].T
+                before = np.cumsum(sizes[row]) - sizes[row]
+                yield zip(
+                    [texts[i] for i in before[groups] + segments],
+                    starts[row, is_own].tolist(),
+                    ends[row, is_own].tolist(),
+                    ids[row, is_own].tolist(),
+                    strict=True,
+                )
+
+    def _pieces(self, tokenizer):
+        """Different (text by the offsets, token) pairs, and what none covers.
+
+        Also checks that tokens follow each other.
+        """
+        pairs, between = {}, set()
+        count = 0
+        for tokens in self._tokens(tokenizer):
+            last, reached = b"", 0
+            for text, start, end, token in tokens:
+                count += 1
+                if text is not last:
+                    between.add(last[reached:])
+                    last, reached = text, 0
+                if start < reached:
+                    # Both have a part of one character, such as a ligature.
+                    self.assertLen(text[start:reached].decode(), 1)
+                between.add(text[reached:start])
+                pairs[text[start:end], token] = text
+                reached = end
+            between.add(last[reached:])
+        self.assertGreater(count, 700_000)
+        texts = tokenizer.id_to_token([token for _, token in pairs]).numpy()
+        return [
+            (piece.decode(), text.decode())
+            for (piece, _), text in zip(pairs, texts, strict=True)
+        ], "".join(text.decode() for text in between)
+
+    def test_wordpiece_offsets(self):
+        path = real_data_path("vocab/bert_uncased_vocab.txt")
+        pairs, between = self._pieces(tokenizers.WordpieceTokenizer(path))
+        # No word is lost: spaces and a mark of the direction of writing.
+        self.assertEqual(set(between), set(" \n\u00a0\u2009\u200e"))
+        self.assertGreater(len(pairs), 20_000)
+        for piece, token in pairs:
+            if token == "[UNK]":
+                self.assertFalse(piece.isascii(), piece)
+            elif piece.isascii():
+                self.assertEqual(piece.lower(), token.removeprefix("##"))
+            else:
+                # One character can make several tokens.
+                self.assertIn(
+                    _without_accents(token.removeprefix("##")),
+                    _without_accents(piece),
+                )
+
+    def test_sentencepiece_offsets(self):
+        path = real_data_path("vocab/gpt2.model")
+        pairs, between = self._pieces(tokenizers.SentencepieceTokenizer(path))
+        # A space in front of all is no part of the first token.
+        self.assertEqual(set(between), {" "})
+        self.assertGreater(len(pairs), 20_000)
+        for piece, token in pairs:
+            if token == "<unk>":
+                # A line feed, or what no piece has.
+                self.assertFalse(piece.strip().isascii() and piece.strip())
+            else:
+                piece = re.sub(" +", "\u2581", piece)
+                self.assertIn(token, (piece, "\u2581" + piece))
+
+    @parameterized.parameters("bert_uncased_vocab.txt", "gpt2.model")
+    def test_a_record_does_not_depend_on_its_batch(self, vocab):
+        builder = features.HotpotQAFeatureBuilder(
+            features.HotpotQAFeatureConfig(700, 60),
+            tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}")),
+        )
+        records = self.records[90:98]
+        together = builder.build(*ragged_inputs(records))
+        # Some are cut.
+        self.assertNotAllEqual(
+            together[0].counts["context"].tokens,
+            together[0].counts["context"].kept_tokens,
+        )
+        for i, record in enumerate(records):
+            expected = plain(*together, i)
+            for inputs in (
+                ragged_inputs([record]),
+                dense_inputs([record]),
+                dense_inputs([record], 2, 3),
+            ):
+                self.assertEqual(plain(*builder.build(*inputs)), expected)
+
+    def test_sentencepiece_special_ids(self):
+        tokenizer = tokenizers.make_tokenizer(
+            real_data_path("vocab/gpt2.model")
+        )
+        builder = features.HotpotQAFeatureBuilder(
+            features.HotpotQAFeatureConfig(), tokenizer
+        )
+        made, _ = builder.build(*ragged_inputs(self.records[:3]))
+        types = made.features["global_token_type_ids"].numpy()
+        tokens = made.features["global_token_ids"].numpy()
+        for kind, expected in ((8, [40]), (5, [41]), (7, [43]), (0, [0, 1])):
+            self.assertAllEqual(np.unique(tokens[types == kind]), expected)
+        self.assertAllEqual(made.features["long_token_ids"][:, 0], [40] * 3)
+
+
+if __name__ == "__main__":
+    tf.test.main()

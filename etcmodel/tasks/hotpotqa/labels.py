@@ -1,0 +1,169 @@
+"""What the model is to learn of a HotpotQA record.
+
+Source: ETC paper, Appendix C (HotpotQA).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from etcmodel.tasks.hotpotqa import model as model_lib
+from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+
+_TYPES = {"yes": model_lib.YES, "no": model_lib.NO}
+
+
+class Occurrence(NamedTuple):
+    """Where an answer stands in one of several texts.
+
+    Attributes:
+        text: index of the text.
+        start: where it starts, in bytes.
+        end: its exclusive end.
+    """
+
+    text: int
+    start: int
+    end: int
+
+
+def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
+    """Finds an answer in texts, as it is written.
+
+    If it occurs between word boundaries, only such occurrences count: "art"
+    is found in "party" only where no text has the word "art".
+
+    Example: `find_answer(["Art, art", "party"], "art")` gives
+    `[Occurrence(text=0, start=5, end=8)]`.
+
+    Args:
+        texts: where to search.
+        answer: what to search for.
+
+    Returns:
+        Occurrences that do not overlap, in order.
+    """
+    answer = answer.strip()
+    words, others = [], []
+    if not answer:
+        return []
+    for index, text in enumerate(texts):
+        at = text.find(answer)
+        while at >= 0:
+            end = at + len(answer)
+            start_byte = len(text[:at].encode("utf-8"))
+            found = Occurrence(
+                index, start_byte, start_byte + len(answer.encode("utf-8"))
+            )
+            inside = text[max(at - 1, 0) : at + 1], text[end - 1 : end + 1]
+            is_word = not any(
+                len(pair) == 2 and pair.isalnum() for pair in inside
+            )
+            (words if is_word else others).append(found)
+            at = text.find(answer, end)
+    return words or others
+
+
+@dataclasses.dataclass(frozen=True)
+class HotpotQALabels:
+    """What is learned of a record.
+
+    Attributes:
+        supporting_facts: for every global token 1 or 0; -1 for those that
+            cannot be one. A paragraph and its title are one if a sentence of
+            theirs is.
+        answer_type: 0 span, 1 yes, 2 no.
+        begins: first long token of every occurrence of the answer in titles
+            of fact paragraphs and in supporting sentences.
+        ends: last token of each.
+        found: how often the answer occurs there, whether it was cut or not.
+        kept_facts: how many supporting sentences are in the input.
+    """
+
+    supporting_facts: list[int]
+    answer_type: int
+    begins: list[int]
+    ends: list[int]
+    found: int
+    kept_facts: int
+
+    @property
+    def can_be_learned(self) -> bool:
+        """Whether there is an answer and at least one supporting fact."""
+        has_answer = self.begins or self.answer_type != model_lib.SPAN
+        return bool(has_answer) and 1 in self.supporting_facts
+
+
+def make_labels(
+    record: HotpotQARecord,
+    context_section: int,
+    long_sources: np.ndarray,
+    global_sources: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+) -> HotpotQALabels:
+    """Makes the labels of a record.
+
+    Args:
+        record: the record, with its answer.
+        context_section: index of the layout's section with the paragraphs.
+        long_sources: `<int>[long, 4]`, from the `Layout`.
+        global_sources: `<int>[global, 4]`, from the `Layout`.
+        starts: `<int>[long]`, where each token starts in its text, in bytes.
+        ends: `<int>[long]`, its exclusive end.
+
+    Returns:
+        The labels.
+    """
+    facts = set(record.fact_positions)
+    fact_paragraphs = {paragraph for paragraph, _ in facts}
+    labels = []
+    kept_facts = 0
+    for section, group, segment, _ in global_sources.tolist():
+        if section != context_section:
+            labels.append(-1)
+        elif segment <= 0:
+            labels.append(int(group in fact_paragraphs))
+        else:
+            labels.append(int((group, segment - 1) in facts))
+            kept_facts += labels[-1]
+
+    # Segment 0 of a paragraph is its title.
+    places = sorted(
+        [(paragraph, 0) for paragraph in fact_paragraphs]
+        + [(paragraph, sentence + 1) for paragraph, sentence in facts]
+    )
+    texts = [
+        paragraph.title if segment == 0 else paragraph.sentences[segment - 1]
+        for paragraph, segment in (
+            (record.context[group], segment) for group, segment in places
+        )
+    ]
+    answer_type = _TYPES.get(record.answer, model_lib.SPAN)
+    occurrences = []
+    if answer_type == model_lib.SPAN:
+        occurrences = find_answer(texts, record.answer)
+    begins, last = [], []
+    is_context = long_sources[:, 0] == context_section
+    for occurrence in occurrences:
+        group, segment = places[occurrence.text]
+        (tokens,) = np.nonzero(
+            is_context
+            & (long_sources[:, 1] == group)
+            & (long_sources[:, 2] == segment)
+            & (ends > occurrence.start)
+            & (starts < occurrence.end)
+        )
+        if tokens.size:
+            begins.append(int(tokens[0]))
+            last.append(int(tokens[-1]))
+    return HotpotQALabels(
+        supporting_facts=labels,
+        answer_type=answer_type,
+        begins=begins,
+        ends=last,
+        found=len(occurrences),
+        kept_facts=kept_facts,
+    )

@@ -1,0 +1,282 @@
+"""HotpotQA's official metrics: answers, supporting facts, and both jointly.
+
+The numbers equal those of the official script, `hotpot_evaluate_v1.py`, from 0
+to 1. Its less obvious rules:
+
+*   The sums are divided by the number of all gold records. An answer that is
+    missing counts 0 for the answer, but the record's supporting facts still
+    count; and the other way round. Both are needed for the joint metrics.
+*   An empty prediction is not a missing one: without any gold facts, an empty
+    list of facts has EM 1, though precision, recall and F1 are 0. In the same
+    way an answer of articles and punctuation alone normalises to nothing;
+    against another such answer it has EM 1 and F1 0.
+*   Only ASCII punctuation is stripped, and words are joined across it:
+    "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
+"""
+
+import collections
+import dataclasses
+import re
+import string
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+Fact = tuple[str, int]
+"""A supporting fact: title of the paragraph, index of the sentence."""
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
+
+# Ends of the official names, in the order of the fields of `Scores`.
+_METRICS = ("em", "f1", "prec", "recall")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """How good one prediction is; every score is from 0 to 1.
+
+    Attributes:
+        em: 1 for an exact match, else 0.
+        f1: harmonic mean of precision and recall; 0 if both are 0.
+        precision: share of what was predicted that is right.
+        recall: share of what is right that was predicted.
+    """
+
+    em: float = 0.0
+    f1: float = 0.0
+    precision: float = 0.0
+    recall: float = 0.0
+
+
+def _harmonic_mean(precision: float, recall: float) -> float:
+    total = precision + recall
+    return 2 * precision * recall / total if total > 0 else 0.0
+
+
+def _overlap_scores(
+    exact: bool, common: int, predicted: int, gold: int
+) -> Scores:
+    """Scores of a (multi)set, from the sizes of the sets and their overlap."""
+    precision = common / predicted if predicted else 0.0
+    recall = common / gold if gold else 0.0
+    return Scores(
+        em=float(exact),
+        f1=_harmonic_mean(precision, recall),
+        precision=precision,
+        recall=recall,
+    )
+
+
+def normalize_answer(text: str) -> str:
+    """Takes away what should not matter when answers are compared.
+
+    In this order: lower case; no ASCII punctuation (nothing replaces it); no
+    words "a", "an", "the"; single spaces:
+
+        normalize_answer("The  Quick-brown, an Apple!") -> "quickbrown apple"
+
+    Args:
+        text: an answer.
+
+    Returns:
+        The normalised answer; possibly empty.
+    """
+    text = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def answer_scores(prediction: str, gold: str) -> Scores:
+    """Compares two answers word by word, after normalisation.
+
+    Words are counted as often as they occur:
+
+        answer_scores("Paris Paris Texas", "the Paris, Texas")
+        -> Scores(em=0.0, f1=0.8, precision=2/3, recall=1.0)
+
+    If one side is "yes", "no" or "noanswer" and the other is not the same, all
+    scores are 0, so that "no" gets nothing from "no man".
+
+    Args:
+        prediction: the predicted answer.
+        gold: the true one.
+
+    Returns:
+        The scores.
+    """
+    prediction = normalize_answer(prediction)
+    gold = normalize_answer(gold)
+    exact = prediction == gold
+    if not exact and not _ALL_OR_NOTHING.isdisjoint((prediction, gold)):
+        return Scores()
+    predicted_words = collections.Counter(prediction.split())
+    gold_words = collections.Counter(gold.split())
+    return _overlap_scores(
+        exact,
+        common=(predicted_words & gold_words).total(),
+        predicted=predicted_words.total(),
+        gold=gold_words.total(),
+    )
+
+
+def supporting_fact_scores(
+    predicted: Iterable[Fact], gold: Iterable[Fact]
+) -> Scores:
+    """Compares two sets of supporting facts; repeated facts count once.
+
+    For example, with one of two facts found and one too many:
+
+        supporting_fact_scores([("Oslo", 0), ("Rome", 2)],
+                               [("Oslo", 0), ("Oslo", 1)])
+        -> Scores(em=0.0, f1=0.5, precision=0.5, recall=0.5)
+
+    Args:
+        predicted: pairs of title and sentence; lists, as in JSON, do as well.
+        gold: the true ones.
+
+    Returns:
+        The scores.
+    """
+    predicted_set = {tuple(fact) for fact in predicted}
+    gold_set = {tuple(fact) for fact in gold}
+    return _overlap_scores(
+        predicted_set == gold_set,
+        common=len(predicted_set & gold_set),
+        predicted=len(predicted_set),
+        gold=len(gold_set),
+    )
+
+
+def joint_scores(answer: Scores, facts: Scores) -> Scores:
+    """Scores of a record's answer and its supporting facts taken together.
+
+    Precision, recall and EM are products; F1 is computed from the products:
+
+        joint_scores(Scores(em=1, f1=1, precision=1, recall=1),
+                     Scores(em=0, f1=2/3, precision=0.5, recall=1))
+        -> Scores(em=0, f1=2/3, precision=0.5, recall=1)
+
+    Args:
+        answer: scores of the answer.
+        facts: scores of the supporting facts.
+
+    Returns:
+        The joint scores.
+    """
+    precision = answer.precision * facts.precision
+    recall = answer.recall * facts.recall
+    return Scores(
+        em=answer.em * facts.em,
+        f1=_harmonic_mean(precision, recall),
+        precision=precision,
+        recall=recall,
+    )
+
+
+def evaluate(
+    answers: Mapping[str, str],
+    supporting_facts: Mapping[str, Iterable[Fact]],
+    gold: Mapping[str, tuple[str, Iterable[Fact]]],
+) -> dict[str, float]:
+    """The official metrics of a data set.
+
+    Args:
+        answers: record id -> predicted answer; the official file's "answer".
+            Records without gold are ignored.
+        supporting_facts: record id -> predicted facts; the file's "sp".
+        gold: record id -> true answer and facts.
+
+    Returns:
+        Means over all of `gold`, from 0 to 1, by their official names: `em`,
+        `f1`, `prec` and `recall` of the answers; the same after `sp_` and
+        `joint_`. All 0 if there are no records.
+    """
+    rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
+    for record_id, (gold_answer, gold_facts) in gold.items():
+        # What is missing keeps scores of 0, and so makes the joint ones 0.
+        answer = facts = Scores()
+        if record_id in answers:
+            answer = answer_scores(answers[record_id], gold_answer)
+        if record_id in supporting_facts:
+            facts = supporting_fact_scores(
+                supporting_facts[record_id], gold_facts
+            )
+        rows[""].append(answer)
+        rows["sp_"].append(facts)
+        rows["joint_"].append(joint_scores(answer, facts))
+    result = {}
+    for prefix, scores in rows.items():
+        columns = zip(*map(dataclasses.astuple, scores), strict=True)
+        sums = [sum(column) for column in columns] or [0.0] * len(_METRICS)
+        for name, total in zip(_METRICS, sums, strict=True):
+            result[prefix + name] = total / max(1, len(gold))
+    return result
+
+
+def answer_confusion(
+    answers: Mapping[str, str],
+    gold: Mapping[str, tuple[str, Iterable[Fact]]],
+) -> dict[str, int]:
+    """Counts which kinds of answers were given to which kinds of questions.
+
+    The keys are two letters. The first is the kind of the true answer: `A` a
+    span of text, `Y` yes, `N` no. The second is the kind of the prediction: `A`
+    a span, `Y` yes, `N` no, `E` empty or missing. Where both are spans, `A_A`
+    are exact matches and `A_B` the others:
+
+        answer_confusion({"a": "Rome", "b": "yes", "c": "No."},
+                         {"a": ("Oslo", []), "b": ("no", []), "c": ("no", [])})
+        -> {"A_B": 1, "N_Y": 1, "N_N": 1} and 0 for all other keys
+
+    Args:
+        answers: record id -> predicted answer.
+        gold: record id -> true answer and facts; the facts are not used.
+
+    Returns:
+        Key -> number of records, for each of `A_A`, `A_B`, `A_E`, `A_Y`, `A_N`,
+        `Y_Y`, `Y_N`, `Y_A`, `Y_E`, `N_N`, `N_Y`, `N_A`, `N_E`. The right ones
+        are `A_A`, `Y_Y` and `N_N`; their sum over all is `em`.
+    """
+    kinds = "A_A A_B A_E A_Y A_N Y_Y Y_N Y_A Y_E N_N N_Y N_A N_E"
+    counts = dict.fromkeys(kinds.split(), 0)
+    letters = {"yes": "Y", "no": "N"}
+    for record_id, (gold_answer, _) in gold.items():
+        truth = normalize_answer(gold_answer)
+        prediction = normalize_answer(answers.get(record_id, ""))
+        row = letters.get(truth, "A")
+        if prediction == truth and record_id in answers:
+            column = row
+        elif not prediction:
+            column = "E"
+        else:
+            column = letters.get(prediction, "B" if row == "A" else "A")
+        counts[f"{row}_{column}"] += 1
+    return counts
+
+
+def best_threshold(
+    results: Mapping[float, Mapping[str, float]], metric: str = "joint_f1"
+) -> float:
+    """Chooses among the thresholds of a sweep.
+
+    For example, the one above which sentences count as supporting facts:
+
+        best_threshold({0.3: {"joint_f1": 0.5}, 0.4: {"joint_f1": 0.6},
+                        0.5: {"joint_f1": 0.6}}) -> 0.4
+
+    Args:
+        results: threshold -> what `evaluate` returned for it.
+        metric: which of the metrics should be great.
+
+    Returns:
+        The threshold with the greatest value; the lowest of them if several
+        have it.
+
+    Raises:
+        ValueError: there are no results.
+    """
+    if not results:
+        raise ValueError("There are no thresholds to choose from.")
+    return min(
+        results, key=lambda threshold: (-results[threshold][metric], threshold)
+    )

@@ -1,0 +1,1 @@
+"""Natural Questions: find long and short answers in Wikipedia pages."""

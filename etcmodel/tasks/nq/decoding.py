@@ -1,0 +1,242 @@
+"""From the logits of windows to the answers of a page; graph code.
+
+Source: ETC paper, Appendix C (NQ, Inference): first the best start, then the
+best end behind it. A position's score is its logit less that of the CLS, which
+stands for no answer; of all windows of a page, the one with the best span
+decides.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.tasks.nq import model as model_lib
+
+# Short answers longer than this many words are not given.
+MAX_SHORT_ANSWER_WORDS = 38
+_NEVER = -1e9
+
+
+class WindowAnswers(NamedTuple):
+    """The answers of each window, in words of its page.
+
+    Attributes:
+        long_start: first word, -1 for none, `<int32>[windows]`.
+        long_end: the word after the last one, likewise.
+        long_score: the higher the better; 0 is that of no answer,
+            `<float32>[windows]`.
+        short_start: first word of the short answer.
+        short_end: the word after its last one.
+        short_score: likewise.
+        yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
+        yes_no_score: how much better that is than no answer,
+            `<float32>[windows]`.
+    """
+
+    long_start: tf.Tensor
+    long_end: tf.Tensor
+    long_score: tf.Tensor
+    short_start: tf.Tensor
+    short_end: tf.Tensor
+    short_score: tf.Tensor
+    yes_no: tf.Tensor
+    yes_no_score: tf.Tensor
+
+
+def _best_span(start_logits, end_logits, words, max_words):
+    """Start word, exclusive end word and score of the best span."""
+    is_page = words >= 0
+    # [windows, long]
+    start = tf.where(is_page, start_logits - start_logits[:, :1], _NEVER)
+    end = tf.where(is_page, end_logits - end_logits[:, :1], _NEVER)
+    position = tf.range(tf.shape(words)[1])
+    # [windows, 1]
+    best = tf.argmax(start, axis=1, output_type=tf.int32)[:, tf.newaxis]
+    first_word = tf.gather(words, best, batch_dims=1)
+    allowed = position >= best
+    if max_words is not None:
+        allowed &= words < first_word + max_words
+    end = tf.where(allowed, end, _NEVER)
+    last = tf.argmax(end, axis=1, output_type=tf.int32)[:, tf.newaxis]
+    score = tf.gather(start, best, batch_dims=1) + tf.gather(
+        end, last, batch_dims=1
+    )
+    last_word = tf.gather(words, last, batch_dims=1)
+    # A window without any text has no span.
+    is_there = tf.reduce_any(is_page, axis=1)
+    return (
+        tf.where(is_there, first_word[:, 0], -1),
+        tf.where(is_there, last_word[:, 0] + 1, -1),
+        tf.where(is_there, score[:, 0], 2 * _NEVER),
+    )
+
+
+def answer_windows(
+    logits,
+    words: tf.Tensor,
+    max_short_answer_words: int = MAX_SHORT_ANSWER_WORDS,
+) -> WindowAnswers:
+    """Finds the best answers of each window.
+
+    Args:
+        logits: as from the model.
+        words: the word of the page that each long token is a part of, -1 for
+            those of none, `<int32>[windows, long]`.
+        max_short_answer_words: greatest length of a short answer.
+
+    Returns:
+        The answers.
+    """
+    long = _best_span(
+        logits["long_answer_start_logits"],
+        logits["long_answer_end_logits"],
+        words,
+        None,
+    )
+    short = _best_span(
+        logits["short_answer_start_logits"],
+        logits["short_answer_end_logits"],
+        words,
+        max_short_answer_words,
+    )
+    types = logits["answer_type_logits"]
+    # [windows, 2]
+    yes_no = types[:, model_lib.YES : model_lib.NO + 1]
+    others = tf.reduce_max(
+        tf.gather(
+            types, [model_lib.NULL, model_lib.LONG, model_lib.SHORT], axis=1
+        ),
+        axis=1,
+    )
+    best = tf.reduce_max(yes_no, axis=1)
+    return WindowAnswers(
+        *long,
+        *short,
+        yes_no=tf.where(
+            best > others,
+            1 + tf.argmax(yes_no, axis=1, output_type=tf.int32),
+            0,
+        ),
+        yes_no_score=best - types[:, model_lib.NULL],
+    )
+
+
+def nearest_candidate(
+    start: tf.Tensor,
+    end: tf.Tensor,
+    candidate_starts: tf.Tensor,
+    candidate_ends: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The candidate whose start and end are nearest to those of a span.
+
+    Example: 4-8 and the candidates 0-9, 3-8 and 9-12 give 3-8.
+
+    Args:
+        start: `<int32>[n]`; -1 stays -1.
+        end: `<int32>[n]`.
+        candidate_starts: `<int32>[n, candidates]`; -1 is padding.
+        candidate_ends: likewise.
+
+    Returns:
+        Start and end, two `<int32>[n]`; the span's own if there are no
+        candidates.
+    """
+    # [n, candidates]
+    distance = tf.abs(candidate_starts - start[:, tf.newaxis]) + tf.abs(
+        candidate_ends - end[:, tf.newaxis]
+    )
+    far = distance.dtype.max
+    distance = tf.where(candidate_starts >= 0, distance, far)
+    # One more, for when there are no candidates.
+    distance = tf.pad(distance, [[0, 0], [0, 1]], constant_values=far)
+    best = tf.argmin(distance, axis=1)
+    is_there = (tf.reduce_min(distance, axis=1) < far) & (start >= 0)
+
+    def of(candidates, own):
+        padded = tf.pad(candidates, [[0, 0], [0, 1]])
+        return tf.where(is_there, tf.gather(padded, best, batch_dims=1), own)
+
+    return of(candidate_starts, start), of(candidate_ends, end)
+
+
+def _best_window(scores, record, batch):
+    """Index of the window with the best score of each record, [batch]."""
+    best = tf.math.unsorted_segment_max(scores, record, batch)
+    window = tf.range(tf.size(record))
+    first = tf.math.unsorted_segment_min(
+        tf.where(
+            tf.equal(scores, tf.gather(best, record)), window, window.dtype.max
+        ),
+        record,
+        batch,
+    )
+    # Every record has a window; for an empty batch of windows, anything.
+    return tf.minimum(first, tf.maximum(tf.size(record) - 1, 0))
+
+
+def decode_pages(
+    answers: WindowAnswers,
+    record: tf.Tensor,
+    candidate_starts: tf.Tensor,
+    candidate_ends: tf.Tensor,
+    null_threshold: float = 0.0,
+) -> dict[str, tf.Tensor]:
+    """The answers of each page from those of its windows.
+
+    The window with the best long answer decides about that and about yes and
+    no; the one with the best short answer decides about that. A long answer is
+    the candidate nearest to the predicted span.
+
+    Args:
+        answers: those of all windows.
+        record: the page of each window, `<int32>[windows]`.
+        candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
+        candidate_ends: likewise.
+        null_threshold: answers of a score that is not greater are not given.
+
+    Returns:
+        A dict with `long_answer_start`, `long_answer_end`,
+        `short_answer_start`, `short_answer_end` (words, end exclusive, -1 for
+        none) and `yes_no` (0 neither, 1 yes, 2 no), all `<int32>[batch]`;
+        `long_answer_score` and `short_answer_score` `<float32>[batch]`, above
+        0 if an answer is more probable than none; and the answers whatever
+        their score as `best_long_answer_start`, ..., `best_yes_no`.
+    """
+    batch = tf.shape(candidate_starts)[0]
+    of_long = _best_window(answers.long_score, record, batch)
+    of_short = _best_window(answers.short_score, record, batch)
+    long_start, long_end = nearest_candidate(
+        tf.gather(answers.long_start, of_long),
+        tf.gather(answers.long_end, of_long),
+        candidate_starts,
+        candidate_ends,
+    )
+    long_score = tf.gather(answers.long_score, of_long)
+    yes_no = tf.gather(answers.yes_no, of_long)
+    is_yes_no = yes_no > 0
+    short_start, short_end = (
+        tf.where(is_yes_no, -1, tf.gather(x, of_short))
+        for x in (answers.short_start, answers.short_end)
+    )
+    short_score = tf.where(
+        is_yes_no,
+        tf.gather(answers.yes_no_score, of_long),
+        tf.gather(answers.short_score, of_short),
+    )
+    # The answer, its score, what stands for none.
+    found = {
+        "long_answer_start": (long_start, long_score, -1),
+        "long_answer_end": (long_end, long_score, -1),
+        "short_answer_start": (short_start, short_score, -1),
+        "short_answer_end": (short_end, short_score, -1),
+        "yes_no": (yes_no, short_score, 0),
+    }
+    return {
+        **{
+            name: tf.where(score > null_threshold, value, none)
+            for name, (value, score, none) in found.items()
+        },
+        **{f"best_{name}": value for name, (value, _, _) in found.items()},
+        "long_answer_score": long_score,
+        "short_answer_score": short_score,
+    }

@@ -1,0 +1,107 @@
+"""What the model is to learn of the windows of a page.
+
+Source: ETC paper, Appendix C (NQ), and the original code.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq.records import Annotation
+
+
+class WindowLabels(NamedTuple):
+    """What is learned of one window.
+
+    Positions are long tokens of the window; 0, the CLS, for what it does not
+    show.
+
+    Attributes:
+        short_answer_start: first token of the short answer, of all its pieces.
+        short_answer_end: its last token.
+        long_answer_start: first token of the long answer.
+        long_answer_end: its last token.
+        answer_type: 0 null, 1 yes, 2 no, 3 long, 4 short.
+    """
+
+    short_answer_start: int
+    short_answer_end: int
+    long_answer_start: int
+    long_answer_end: int
+    answer_type: int
+
+
+def answer_type(annotation: Annotation) -> int:
+    """The type of an answer: yes and no before short, short before long.
+
+    Args:
+        annotation: the answer.
+
+    Returns:
+        0 null, 1 yes, 2 no, 3 long, 4 short.
+    """
+    if annotation.yes_no != "none":
+        return {"yes": model_lib.YES, "no": model_lib.NO}[annotation.yes_no]
+    if annotation.short_answers:
+        return model_lib.SHORT
+    return model_lib.LONG if annotation.long_start >= 0 else model_lib.NULL
+
+
+def _find(words: np.ndarray, start: int, end: int) -> tuple[int, int]:
+    """First and last token of a span of words; (-1, -1) for none."""
+    if start < 0:
+        return -1, -1
+    first = int(np.searchsorted(words, start, side="left"))
+    last = int(np.searchsorted(words, end, side="left")) - 1
+    return (first, last) if first <= last else (-1, -1)
+
+
+def make_window_labels(
+    annotation: Annotation,
+    piece_words: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    page_start: int,
+) -> list[WindowLabels]:
+    """Makes the labels of all windows of a page.
+
+    A window that shows a part of a span learns the end that it shows. One that
+    shows neither end of a short answer has nothing to learn of it and is null,
+    and so is one that shows neither end of a long answer without a short one,
+    or of the long answer to a yes/no question.
+
+    Example: words `[5, 5, 6, 7]` in windows of 3 and 2 tokens that start at 0
+    and 2, a short answer that is the word 6, of a page that starts at position
+    4 of the long input: the short answers are (6, 6) and (4, 4).
+
+    Args:
+        annotation: the answer.
+        piece_words: the word of every token of the page, `<int>[tokens]`.
+        starts: where in them each window starts, `<int>[windows]`.
+        sizes: how many of them each window shows, `<int>[windows]`.
+        page_start: where the page starts in the long input.
+
+    Returns:
+        The labels of each window.
+    """
+    short = (-1, -1)
+    if annotation.short_answers:
+        short = _find(
+            piece_words,
+            min(start for start, _ in annotation.short_answers),
+            max(end for _, end in annotation.short_answers),
+        )
+    long = _find(piece_words, annotation.long_start, annotation.long_end)
+    kind = answer_type(annotation)
+    made = []
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        places = [
+            page_start + token - start if 0 <= token - start < size else 0
+            for token in (*short, *long)
+        ]
+        seen = places[:2] if kind == model_lib.SHORT else places[2:]
+        made.append(
+            WindowLabels(*places, kind if any(seen) else model_lib.NULL)
+        )
+    return made
