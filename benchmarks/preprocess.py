@@ -1,34 +1,49 @@
-r"""How fast records become features: graph code against plain Python.
+r"""How fast records become features: the package against plain Python.
 
-Both turn the same WikiHop records, raw strings, into serialized `tf.Example`s:
-the feature builder, batch by batch on all cores, and the plain Python of
-`wikihop_python_reference`, one record and one token after another.
+Both turn the same records of a task into serialized `tf.Example`s with their
+labels: the package as `preprocess` does it, batch by batch on all cores, and
+the plain Python of the task's `..._python_reference`, one record and one token
+after another. Features alone are measured as well.
 
-    python -m benchmarks.preprocess --input=train.json --vocab_file=vocab.txt
+    python -m benchmarks.preprocess --task=wikihop --input=train.json \
+        --vocab_file=vocab.txt
 """
 
-import json
 import os
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent import futures
+from typing import Any
 from typing import NamedTuple
 
 # Before TensorFlow starts: without its start-up messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import tensorflow as tf  # noqa: E402
 from absl import app  # noqa: E402
 from absl import flags  # noqa: E402
 
+from benchmarks import hotpotqa_python_reference  # noqa: E402
+from benchmarks import nq_python_reference  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
-from etcmodel.feature_utils import etc_features  # noqa: E402
+from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
 from etcmodel.feature_utils import tokenizers  # noqa: E402
-from etcmodel.feature_utils.texts import ragged_strings  # noqa: E402
-from etcmodel.tasks.wikihop import features  # noqa: E402
+from etcmodel.tasks import registry  # noqa: E402
+from etcmodel.tasks.commands import preprocess  # noqa: E402
+from etcmodel.tasks.errors import BadRecords  # noqa: E402
 
+# The plain Python of each task.
+REFERENCES = {
+    "hotpotqa": hotpotqa_python_reference,
+    "nq": nq_python_reference,
+    "wikihop": wikihop_python_reference,
+}
+_SPLIT = "train"
+
+_TASK = flags.DEFINE_enum("task", "wikihop", sorted(REFERENCES), "The task.")
 _INPUT = flags.DEFINE_string(
-    "input", None, "WikiHop records, a JSON array.", required=True
+    "input", None, "Records in the task's official format.", required=True
 )
 _VOCAB_FILE = flags.DEFINE_string(
     "vocab_file",
@@ -36,12 +51,14 @@ _VOCAB_FILE = flags.DEFINE_string(
     "WordPiece vocabulary or SentencePiece model.",
     required=True,
 )
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Records of a batch.")
-_REPEAT = flags.DEFINE_integer(
-    "repeat", 40, "How many times the graph code goes through the records."
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 8, "Records of a batch, where features alone are measured."
 )
-_PYTHON_REPEAT = flags.DEFINE_integer(
-    "python_repeat", 1, "How many times plain Python does."
+_SECONDS = flags.DEFINE_float(
+    "seconds",
+    20.0,
+    "How long each way goes through the records, again and again; always to "
+    "their end.",
 )
 
 
@@ -67,73 +84,119 @@ def measure(run: Callable[[], int]) -> Cost:
     )
 
 
-def measure_graph(records, builder, batch_size, repeat) -> dict[str, Cost]:
-    """Costs of the feature builder: features alone, and serialized as well."""
-    spec = tf.RaggedTensorSpec([None, None], tf.string)
-    build = tf.function(
-        builder.__call__,
-        input_signature=[tf.TensorSpec([None], tf.string), spec, spec],
-    )
+def repeated(records: Sequence[Any], seconds: float) -> Iterator[Any]:
+    """All records, and all of them again, until the time is over."""
+    end = time.perf_counter() + seconds
+    while True:
+        yield from records
+        if time.perf_counter() >= end:
+            return
 
-    def make(start: int, finish) -> int:
-        """Treats one batch."""
-        batch = [
-            records[i % len(records)] for i in range(start, start + batch_size)
-        ]
-        made = build(
-            tf.constant([record["query"] for record in batch]),
-            ragged_strings([r["candidates"] for r in batch]),
-            ragged_strings([r["supports"] for r in batch]),
+
+def measure_package(
+    encoder: registry.RecordEncoder,
+    records: Sequence[Any],
+    batch_size: int,
+    seconds: float,
+) -> dict[str, Cost]:
+    """Costs of the package: features alone, and all that is stored.
+
+    Args:
+        encoder: the task's encoder.
+        records: the records.
+        batch_size: records of a batch, for features alone.
+        seconds: how long to go through the records.
+
+    Returns:
+        The costs by their names.
+    """
+
+    def batches() -> Iterator[Sequence[Any]]:
+        """Batches of all records, over and over."""
+        batch = []
+        for record in repeated(records, seconds):
+            batch.append(record)
+            if len(batch) == batch_size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def build() -> int:
+        """Builds features, on all cores: the graph leaves Python free."""
+        workers = os.cpu_count() or 1
+
+        def work(source) -> int:
+            number = 0
+            for batch in source:
+                encoder.build(batch)
+                number += len(batch)
+            return number
+
+        with futures.ThreadPoolExecutor(workers) as pool:
+            return sum(pool.map(work, [batches() for _ in range(workers)]))
+
+    def encode() -> int:
+        """Makes all that is stored, as `preprocess` does."""
+        return sum(
+            len(encoded)
+            for encoded in preprocess.encode_all(
+                encoder, repeated(records, seconds), _SPLIT, BadRecords(True)
+            )
         )
-        finish(made)
-        return len(batch)
 
-    def run(finish) -> int:
-        """Treats all batches, on all cores: the graph leaves Python free."""
-        with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            starts = range(0, len(records) * repeat, batch_size)
-            return sum(pool.map(lambda start: make(start, finish), starts))
-
-    make(0, len)
+    # The first call traces the graph.
+    encoder.encode(records[:1], _SPLIT)
     return {
-        "graph code, features": measure(lambda: run(len)),
-        "graph code, serialized": measure(
-            lambda: run(etc_features.serialize_batch)
-        ),
+        "graph code, features": measure(build),
+        "package, serialized": measure(encode),
     }
 
 
-def measure_python(records, tokenizer, repeat) -> dict[str, Cost]:
-    """Costs of plain Python."""
+def measure_python(
+    reference,
+    tokenizer: BertTokenizer,
+    config,
+    records: Sequence[Any],
+    seconds: float,
+) -> dict[str, Cost]:
+    """Costs of plain Python.
 
-    def run(finish) -> int:
-        """Makes features, and does something with them."""
-        for record in records * repeat:
-            finish(
-                wikihop_python_reference.convert(
-                    record["query"],
-                    record["candidates"],
-                    record["supports"],
-                    tokenizer,
-                )
-            )
-        return len(records) * repeat
+    Args:
+        reference: one of `REFERENCES`.
+        tokenizer: the tokenizer.
+        config: sizes of the features.
+        records: the records.
+        seconds: how long to go through the records.
 
-    to_example = wikihop_python_reference.to_example
+    Returns:
+        The costs by their names.
+    """
+
+    def run(function) -> int:
+        """Treats one record after another."""
+        number = 0
+        for record in repeated(records, seconds):
+            function(record, tokenizer, config)
+            number += 1
+        return number
+
     return {
-        "plain Python, features": measure(lambda: run(len)),
-        "plain Python, serialized": measure(lambda: run(to_example)),
+        "plain Python, features": measure(
+            lambda: run(reference.make_features)
+        ),
+        "plain Python, serialized": measure(lambda: run(reference.encode)),
     }
 
 
 def print_table(costs: dict[str, Cost]) -> None:
-    """Prints what was measured, relative to plain Python with serializing."""
-    base = costs.get("plain Python, serialized")
+    """Prints what was measured, relative to plain Python of the same kind."""
     print(
         f"{'':26}{'records/s':>10}{'ratio':>8}{'CPU ms/record':>15}{'ratio':>8}"
     )
     for name, cost in costs.items():
         ratios = ("", "")
+        base = costs.get(f"plain Python, {name.split(', ')[1]}")
         if base:
             ratios = (
                 f"{base.wall / cost.wall:.1f}x",
@@ -149,28 +212,34 @@ def main(argv: list[str]) -> None:
     """Measures and prints a table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    with open(_INPUT.value, encoding="utf-8") as file:
-        records = json.load(file)
-    tokenizer = tokenizers.make_tokenizer(_VOCAB_FILE.value)
-    builder = features.WikiHopFeatureBuilder(
-        features.WikiHopFeatureConfig(), tokenizer
+    pipeline = registry.get_pipeline(_TASK.value)
+    config = pipeline.feature_config({})
+    bad_records = BadRecords(True)
+    records = list(
+        pipeline.read_records(_INPUT.value, _SPLIT, bad_records, None)
     )
+    encoder = pipeline.record_encoder(_INPUT.value, config, _VOCAB_FILE.value)
     print(
-        f"{len(records)} records, {os.cpu_count()} cores, batches of "
-        f"{_BATCH_SIZE.value}, {tokenizer.kind}"
+        f"{_TASK.value}: {len(records)} records, {os.cpu_count()} cores, "
+        f"batches of {_BATCH_SIZE.value}, {encoder.tokenizer_kind}"
     )
+    if bad_records.total:
+        print(bad_records.summary())
     costs = {}
-    if tokenizer.kind == "wordpiece":
-        python_tokenizer = wikihop_python_reference.BertTokenizer(
-            tokenizers.load_vocab(_VOCAB_FILE.value)
-        )
+    if encoder.tokenizer_kind == "wordpiece":
         costs.update(
-            measure_python(records, python_tokenizer, _PYTHON_REPEAT.value)
+            measure_python(
+                REFERENCES[_TASK.value],
+                BertTokenizer(tokenizers.load_vocab(_VOCAB_FILE.value)),
+                config,
+                records,
+                _SECONDS.value,
+            )
         )
     else:
-        print("(The plain Python tokenizer is WordPiece: graph code only.)")
+        print("(The plain Python tokenizer is WordPiece: the package only.)")
     costs.update(
-        measure_graph(records, builder, _BATCH_SIZE.value, _REPEAT.value)
+        measure_package(encoder, records, _BATCH_SIZE.value, _SECONDS.value)
     )
     print_table(costs)
 

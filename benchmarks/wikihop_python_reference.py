@@ -7,9 +7,10 @@ Nothing of the package is used but the names of the features.
 
 import heapq
 import re
-import unicodedata
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,103 +26,6 @@ PADDING = {
     "global_token_type_ids": 0,
     "global_paragraph_breakpoints": 0,
 }
-
-
-def is_punctuation(char: str) -> bool:
-    """Whether BERT makes a word of its own of a character."""
-    code = ord(char)
-    return (
-        33 <= code <= 47
-        or 58 <= code <= 64
-        or 91 <= code <= 96
-        or 123 <= code <= 126
-        or unicodedata.category(char).startswith("P")
-    )
-
-
-def is_cjk(char: str) -> bool:
-    """Whether a character is a CJK ideograph."""
-    code = ord(char)
-    return any(
-        first <= code <= last
-        for first, last in (
-            (0x4E00, 0x9FFF),
-            (0x3400, 0x4DBF),
-            (0x20000, 0x2A6DF),
-            (0x2A700, 0x2B73F),
-            (0x2B740, 0x2B81F),
-            (0x2B820, 0x2CEAF),
-            (0xF900, 0xFAFF),
-            (0x2F800, 0x2FA1F),
-        )
-    )
-
-
-class BertTokenizer:
-    """BERT's uncased tokenization: words, then pieces of words."""
-
-    def __init__(self, vocab: Sequence[str]):
-        """Numbers the tokens.
-
-        Args:
-            vocab: the tokens in the order of their ids.
-        """
-        self.vocab = {token: i for i, token in enumerate(vocab)}
-        self.unknown = self.vocab["[UNK]"]
-
-    def words(self, text: str) -> list[str]:
-        """Lower-cased words without accents; punctuation stands alone."""
-        chars = []
-        for char in text:
-            category = unicodedata.category(char)
-            if char in "\t\n\r" or category == "Zs":
-                chars.append(" ")
-            elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf"):
-                continue
-            elif is_cjk(char):
-                chars.append(f" {char} ")
-            else:
-                chars.append(char)
-        result = []
-        for word in "".join(chars).split():
-            word = unicodedata.normalize("NFD", word.lower())
-            part = ""
-            for char in word:
-                if unicodedata.category(char) == "Mn":
-                    continue
-                if is_punctuation(char):
-                    if part:
-                        result.append(part)
-                    result.append(char)
-                    part = ""
-                else:
-                    part += char
-            if part:
-                result.append(part)
-        return result
-
-    def pieces(self, word: str) -> list[int]:
-        """The longest pieces of a word, from the left."""
-        if len(word) > 200:
-            return [self.unknown]
-        ids = []
-        start = 0
-        while start < len(word):
-            end = len(word)
-            while start < end:
-                piece = ("##" if start else "") + word[start:end]
-                if piece in self.vocab:
-                    break
-                end -= 1
-            if start == end:
-                return [self.unknown]
-            ids.append(self.vocab[piece])
-            start = end
-        return ids
-
-    def __call__(self, text: str) -> list[int]:
-        """Token ids of a text."""
-        return [i for word in self.words(text) for i in self.pieces(word)]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -277,15 +181,94 @@ def convert(
     return result
 
 
-def to_example(features: dict[str, np.ndarray]) -> bytes:
-    """A record's features, with their padding, as a serialized example."""
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                name: tf.train.Feature(
-                    int64_list=tf.train.Int64List(value=list(values))
-                )
-                for name, values in features.items()
+def make_features(record, tokenizer, config) -> dict[str, np.ndarray]:
+    """Features of one record.
+
+    Args:
+        record: the `WikiHopRecord`.
+        tokenizer: a `BertTokenizer`.
+        config: the `WikiHopFeatureConfig`.
+
+    Returns:
+        The features, <int>[long_length] and <int>[global_length].
+    """
+    return convert(
+        record.query,
+        record.candidates,
+        record.supports,
+        tokenizer,
+        long_length=config.long_length,
+        global_length=config.global_length,
+        max_sentences=config.max_num_sentences,
+    )
+
+
+def encode(record, tokenizer, config) -> list[bytes]:
+    """What is stored of one record, for training.
+
+    Args:
+        record: the `WikiHopRecord`, with its answer.
+        tokenizer: a `BertTokenizer`.
+        config: the `WikiHopFeatureConfig`.
+
+    Returns:
+        One serialized example.
+    """
+    values = make_features(record, tokenizer, config)
+    candidates = [x.strip().lower() for x in record.candidates]
+    label = candidates.index(record.answer.strip().lower())
+    return [
+        to_example(
+            {
+                **values,
+                "example_id": [record.id],
+                "query": [record.query],
+                "candidates": record.candidates,
+                "ground_truth_answer": [record.answer],
+                "label_id": [float(label)],
+                "is_real_example": [1],
             }
         )
+    ]
+
+
+def to_example(values: Mapping[str, Sequence[Any]]) -> bytes:
+    """Lists of ints, floats or strings, as a serialized example."""
+    features = {}
+    for name, items in values.items():
+        items = list(items)
+        if items and isinstance(items[0], str):
+            items = [item.encode() for item in items]
+            feature = {"bytes_list": tf.train.BytesList(value=items)}
+        elif items and isinstance(items[0], float):
+            feature = {"float_list": tf.train.FloatList(value=items)}
+        else:
+            feature = {"int64_list": tf.train.Int64List(value=items)}
+        features[name] = tf.train.Feature(**feature)
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
     ).SerializeToString()
+
+
+def from_example(
+    serialized: bytes, padding: Mapping[str, int]
+) -> dict[str, list[Any]]:
+    """Reads an example back, without padding.
+
+    Args:
+        serialized: the example.
+        padding: what stands at the end of some of its lists, by their names.
+
+    Returns:
+        The lists; those that are empty are left out.
+    """
+    values = {}
+    stored = tf.train.Example.FromString(serialized).features.feature
+    for name, feature in stored.items():
+        kind = feature.WhichOneof("kind")
+        items = list(getattr(feature, kind).value) if kind else []
+        while items and items[-1] == padding.get(name):
+            items.pop()
+        if items:
+            values[name] = items
+    return values

@@ -28,8 +28,10 @@ import tensorflow_text as tf_text
 from absl import logging
 
 # Names of the tokens with a meaning for the models, with the piece that each
-# kind of vocabulary lends to it. In BERT's vocabulary these are 101 and 1 to
-# 5, in the RoBERTa-equivalent SentencePiece model 40, 1, 2 and 41 to 43.
+# kind of vocabulary lends to it. In BERT's vocabulary these are 101, 102 and 1
+# to 5, in the RoBERTa-equivalent SentencePiece model 40, 3, 1, 2 and 41 to 43.
+# (The original code names the separator <unused_2>, which that model lacks: the
+# piece with its number is <sep_0>.)
 WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "[CLS]",
     "separator": "[SEP]",
@@ -41,7 +43,7 @@ WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
 }
 SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "<unused_39>",
-    "separator": "<unused_2>",
+    "separator": "<sep_0>",
     "sentence": "</s>",
     "cpc_mask": "<s>",
     "question": "<unused_40>",

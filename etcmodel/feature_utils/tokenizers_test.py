@@ -10,7 +10,7 @@ import unicodedata
 import tensorflow as tf
 from absl.testing import parameterized
 
-from benchmarks import wikihop_python_reference
+from benchmarks import python_tokenizer
 from etcmodel.feature_utils import tokenizers
 from etcmodel.testing import real_data_path
 
@@ -317,14 +317,17 @@ class RealVocabularyTest(_TestCase):
             tokenizer.special_ids,
             {
                 "cls": 101,
+                "separator": 102,
                 "sentence": 1,
                 "cpc_mask": 2,
                 "question": 3,
                 "candidate": 4,
                 "paragraph": 5,
+                "html_open": 107,
+                "html_close": 108,
             },
         )
-        python = wikihop_python_reference.BertTokenizer(
+        python = python_tokenizer.BertTokenizer(
             tokenizers.load_vocab(vocab)
         )
         # The known difference: characters with a compatibility spelling.
@@ -369,11 +372,14 @@ class RealVocabularyTest(_TestCase):
             tokenizer.special_ids,
             {
                 "cls": 40,
+                "separator": 3,
                 "sentence": 1,
                 "cpc_mask": 2,
                 "question": 41,
                 "candidate": 42,
                 "paragraph": 43,
+                "html_open": 36,
+                "html_close": 37,
             },
         )
         self.assertEqual(tokenizer.vocab_size, 50358)

@@ -1,4 +1,4 @@
-"""Keras layers of the ETC encoder; they need TensorFlow alone."""
+"""Keras layers of ETC and ReadTwice; they need TensorFlow alone."""
 
 from etcmodel.layers.attention import ProjectAttentionHeads
 from etcmodel.layers.attention import QkvRelativeAttention
@@ -6,10 +6,13 @@ from etcmodel.layers.attention import RelativeAttention
 from etcmodel.layers.dropout import RecomputingDropout
 from etcmodel.layers.embedding import EmbeddingLookup
 from etcmodel.layers.fused_attention import FusedGlobalLocalAttention
+from etcmodel.layers.fused_side_attention import FusedSideAttention
 from etcmodel.layers.helpers import DenseLayers
 from etcmodel.layers.helpers import TrackedLambda
 from etcmodel.layers.local_attention import QkvRelativeLocalAttention
 from etcmodel.layers.relative_transformer import RelativeTransformerLayers
+from etcmodel.layers.side_attention import SideAttention
+from etcmodel.layers.side_transformer import TransformerWithSideInputLayers
 from etcmodel.layers.transformer import GlobalLocalTransformerLayers
 from etcmodel.layers.wrappers import ResidualBlock
 
@@ -17,6 +20,7 @@ __all__ = [
     "DenseLayers",
     "EmbeddingLookup",
     "FusedGlobalLocalAttention",
+    "FusedSideAttention",
     "GlobalLocalTransformerLayers",
     "ProjectAttentionHeads",
     "QkvRelativeAttention",
@@ -25,5 +29,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeTransformerLayers",
     "ResidualBlock",
+    "SideAttention",
     "TrackedLambda",
+    "TransformerWithSideInputLayers",
 ]

@@ -104,7 +104,7 @@ def dense_attention(
         scaled_queries, _heads_outer(keys), relative_att_ids, labels
     )
     mask = None if att_mask is None else tf.cast(att_mask, tf.bool)[:, None]
-    (probs,) = _joint_softmax([scores], [mask])
+    (probs,) = joint_softmax([scores], [mask])
     # [batch, heads, from, value_size]
     output = _weighted_sum(probs, _heads_outer(values), dropout_fn)
     return tf.transpose(output, [0, 2, 1, 3])
@@ -173,7 +173,7 @@ def banded_attention(
     # [batch or 1, 1, blocks, block_len, 3*block_len]
     mask = _blocked_band_mask(att_mask, long_len, local_radius)
     if side_keys is None:
-        (probs,) = _joint_softmax([scores], [mask])
+        (probs,) = joint_softmax([scores], [mask])
         output = _from_blocks(
             _weighted_sum(probs, near_values, dropout_fn), long_len
         )
@@ -191,7 +191,7 @@ def banded_attention(
         side_mask = _to_blocks(
             tf.cast(side_att_mask, tf.bool)[:, None], block_len
         )
-    probs, side_probs = _joint_softmax([scores, side_scores], [mask, side_mask])
+    probs, side_probs = joint_softmax([scores, side_scores], [mask, side_mask])
     # [batch, heads, long, value_size]
     output = _from_blocks(
         _weighted_sum(probs, near_values, dropout_fn), long_len
@@ -270,7 +270,7 @@ def _blocked_band_mask(att_mask, long_len, local_radius):
     return in_band & (position >= 0) & (position < long_len)
 
 
-def _joint_softmax(scores, masks):
+def joint_softmax(scores, masks):
     """One softmax over the last axes of all the tensors in `scores`.
 
     Args:

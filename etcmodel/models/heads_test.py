@@ -14,6 +14,47 @@ def _layer_norm(x):
     return (x - mean) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
 
 
+class LogitsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("float32", "mixed_bfloat16", "mixed_float16")
+    def test_layer_is_float32_in_every_policy(self, policy):
+        before = tf.keras.mixed_precision.global_policy()
+        self.addCleanup(tf.keras.mixed_precision.set_global_policy, before)
+        tf.keras.mixed_precision.set_global_policy(policy)
+        layer = heads.make_logits_layer(3, 0.02, "some_logits")
+        inputs = np.random.default_rng(2).normal(size=[2, 4, 8])
+        logits = layer(tf.constant(inputs, tf.float32))
+        self.assertEqual("some_logits", layer.name)
+        self.assertEqual(tf.float32, logits.dtype)
+        self.assertEqual([2, 4, 3], logits.shape)
+        self.assertAllClose(
+            inputs @ np.array(layer.kernel) + np.array(layer.bias),
+            logits,
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_initial_weights(self):
+        layer = heads.make_logits_layer(2, 0.5, "logits")
+        layer.build([None, 4096])
+        # A normal distribution cut at two standard deviations, which leaves
+        # 0.88 of its standard deviation.
+        kernel = np.array(layer.kernel)
+        self.assertLess(np.abs(kernel).max(), 1.000001)
+        self.assertAllClose(0.44, kernel.std(), rtol=0.05)
+        self.assertAllEqual([0.0, 0.0], layer.bias)
+
+    def test_mask(self):
+        logits = tf.constant([[1.0, -2.0], [3e4, -3e4], [0.0, 5.0]])
+        can_be_chosen = tf.constant([[True, False], [True, False], [False] * 2])
+        masked = heads.mask_logits(logits, can_be_chosen)
+        self.assertEqual(tf.float32, masked.dtype)
+        self.assertAllEqual([[1.0, -1e4], [3e4, -1e4], [-1e4, -1e4]], masked)
+        # A softmax leaves nothing for them, and is defined without choices.
+        self.assertAllEqual(
+            [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
+        )
+
+
 class GlobalChoiceHeadTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()

@@ -17,6 +17,7 @@ from official.core import config_definitions as cfg
 from official.modeling.hyperparams import base_config
 
 from etcmodel.feature_utils import etc_features
+from etcmodel.models.losses import weighted_mean
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.errors import UserError
 
@@ -178,6 +179,55 @@ class EtcTask(base_task.Task):
         """The batches of a `DataConfig`; see `experiment_lib.read_batches`."""
         return experiment_lib.read_batches(params, self.parse, input_context)
 
+    def example_losses(self, labels, outputs) -> dict[str, tf.Tensor]:
+        """The losses of every example; the total is their plain mean.
+
+        Args:
+            labels: from `parse`.
+            outputs: the model's outputs.
+
+        Returns:
+            name -> `<float32>[batch]`.
+        """
+        raise NotImplementedError
+
+    def metric_names(self) -> list[str]:
+        """Names of what `example_metrics` returns."""
+        raise NotImplementedError
+
+    def example_metrics(self, labels, outputs) -> dict[str, tf.Tensor]:
+        """What is averaged over the examples of an epoch.
+
+        Args:
+            labels: from `parse`.
+            outputs: the model's outputs.
+
+        Returns:
+            name -> `<float32>[batch]`.
+        """
+        raise NotImplementedError
+
+    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
+        """The mean of all losses over the real examples, `<float32>[]`."""
+        losses = list(self.example_losses(labels, model_outputs).values())
+        loss = weighted_mean(tf.add_n(losses) / len(losses), labels["weight"])
+        return tf.add_n([loss, *(aux_losses or [])])
+
+    def build_metrics(self, training: bool = True):
+        """Exact means over the real examples."""
+        del training
+        return [
+            tf.keras.metrics.Mean(name=name) for name in self.metric_names()
+        ]
+
+    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
+        """Adds a batch to the metrics."""
+        values = self.example_metrics(labels, model_outputs)
+        for metric in metrics:
+            metric.update_state(
+                values[metric.name], sample_weight=labels["weight"]
+            )
+
     def predict_batch(self, outputs, labels) -> dict[str, tf.Tensor]:
         """What an evaluation collects of every batch; graph code.
 
@@ -216,3 +266,30 @@ class EtcTask(base_task.Task):
             for i in range(replicas)
         )
         return state
+
+
+def fine_tuning_experiment(
+    task: EtcTaskConfig,
+    encoder: Mapping[str, Any],
+    batch_size: int,
+    **trainer,
+) -> cfg.ExperimentConfig:
+    """An experiment of a task with the paper's recipe.
+
+    Args:
+        task: the task; its encoder and batch size are set.
+        encoder: values of `EncoderParams` that differ from the defaults.
+        batch_size: examples a step, over all replicas.
+        **trainer: further arguments of `experiment_lib.fine_tuning_trainer`.
+
+    Returns:
+        The configuration; the paths of the data are still to be given.
+    """
+    task.model.encoder.override(dict(encoder))
+    task.train_data.global_batch_size = batch_size
+    return cfg.ExperimentConfig(
+        task=task,
+        trainer=experiment_lib.fine_tuning_trainer(
+            batch_size=batch_size, **trainer
+        ),
+    )

@@ -15,6 +15,18 @@ from etcmodel.tasks.errors import RecordError
 from etcmodel.tasks.errors import UserError
 
 
+def to_bytes(text: str) -> bytes:
+    """A string as UTF-8; "?" for what has none, such as lone surrogates.
+
+    Args:
+        text: the string.
+
+    Returns:
+        Its bytes.
+    """
+    return text.encode("utf-8", "replace")
+
+
 def string_vector(texts: Sequence[str]) -> np.ndarray:
     """Strings as a tensor can hold them.
 
@@ -24,7 +36,7 @@ def string_vector(texts: Sequence[str]) -> np.ndarray:
     Returns:
         `<object>[texts]` of bytes.
     """
-    return np.array([text.encode("utf-8") for text in texts], dtype=object)
+    return np.array([to_bytes(text) for text in texts], dtype=object)
 
 
 def string_matrix(rows: Sequence[Sequence[str]]) -> np.ndarray:
@@ -41,7 +53,7 @@ def string_matrix(rows: Sequence[Sequence[str]]) -> np.ndarray:
     width = max(len(row) for row in rows)
     return np.array(
         [
-            [text.encode("utf-8") for text in row] + [b""] * (width - len(row))
+            [to_bytes(text) for text in row] + [b""] * (width - len(row))
             for row in rows
         ],
         dtype=object,

@@ -67,22 +67,134 @@ def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
     return path, write_test_vocab(directory, words)
 
 
-def write_small_records(directory: str, num_records: int) -> str:
-    """Preprocesses tiny records with the program itself.
+def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a HotpotQA file of tiny records, and a vocabulary for it.
+
+    The answer is a city that the second sentence about Jan names, or "yes" or
+    "no" in every third record; that sentence is the supporting fact.
 
     Args:
         directory: where to write them.
         num_records: how many records.
 
     Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    records = []
+    for i in range(num_records):
+        city, other = _CITIES[i % 4], _CITIES[(i + 1) % 4]
+        question, answer = "Where is Jan?", city
+        if i % 3 == 2:
+            asked, answer = (city, "yes") if i % 2 else (other, "no")
+            question = f"Is Jan in {asked}?"
+        context = [["Jan", ["Jan is here.", f" He is in {city}."]]]
+        if i % 2:
+            context.append([other, [f" Here is {other}."]])
+        records.append(
+            {
+                "_id": f"small_{i}",
+                "question": question,
+                "context": context,
+                "answer": answer,
+                "supporting_facts": [["Jan", 1]],
+            }
+        )
+    path = os.path.join(directory, "small.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(records, stream)
+    words = " ".join([*_CITIES, "where jan is he in here . ?"])
+    return path, write_test_vocab(directory, words)
+
+
+def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a Natural Questions file of tiny pages, and a vocabulary for it.
+
+    Of four pages, two tell the city where Jan lives, in the only paragraph that
+    names him, one does not name him, and one answers yes or no. Some pages have
+    several windows.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    records = []
+    for i in range(num_records):
+        city, kind = _CITIES[i % 3], i % 4
+        answer = f"yes no {city}".split()[i // 4 % 2 if kind == 3 else 2]
+        paragraphs = ["here is rain ."] * (1 + i % 3 + 2 * i % 5)
+        long, short = (-1, -1), []
+        if kind != 2:
+            paragraphs.insert(i % 3, f"jan lives in {answer} .")
+            start = 6 * (i % 3)  # With two tags for each paragraph.
+            long = (start, start + 7)
+            short = [] if kind == 3 else [(start + 4, start + 5)]
+        words = " ".join(f"<P> {text} </P>" for text in paragraphs).split()
+        spans = [start for start, word in enumerate(words) if word == "<P>"]
+        spans = list(zip(spans, [*spans[1:], len(words)], strict=True))
+        records.append(
+            {
+                "example_id": i,
+                "question_text": "where is jan",
+                "document_tokens": [
+                    {"token": word, "html_token": word[0] == "<"}
+                    for word in words
+                ],
+                "long_answer_candidates": [
+                    {"start_token": start, "end_token": end, "top_level": True}
+                    for start, end in spans
+                ],
+                "annotations": [
+                    {
+                        "long_answer": {
+                            "start_token": long[0],
+                            "end_token": long[1],
+                        },
+                        "short_answers": [
+                            {"start_token": start, "end_token": end}
+                            for start, end in short
+                        ],
+                        "yes_no_answer": (
+                            answer.upper() if kind == 3 else "NONE"
+                        ),
+                    }
+                ],
+            }
+        )
+    path = os.path.join(directory, "small.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(record) + "\n" for record in records)
+    words = "where is jan lives in here rain yes no . [unused102] [unused103]"
+    return path, write_test_vocab(directory, " ".join([*_CITIES, words]))
+
+
+def write_small_records(
+    directory: str, num_records: int, task: str = "wikihop"
+) -> str:
+    """Preprocesses tiny records with the program itself.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+        task: "wikihop", "hotpotqa" or "nq".
+
+    Returns:
         Directory of the TFRecords, of long length 32 and global length 16.
     """
-    path, vocab_file = write_small_wikihop(directory, num_records)
+    write = {
+        "wikihop": write_small_wikihop,
+        "hotpotqa": write_small_hotpotqa,
+        "nq": write_small_nq,
+    }[task]
+    more = ["--stride=8", "--question_length=6"] if task == "nq" else []
+    path, vocab_file = write(directory, num_records)
     output = os.path.join(directory, "records")
     code = cli.main(
         [
             "preprocess",
-            "--task=wikihop",
+            f"--task={task}",
             f"--input={path}",
             f"--vocab_file={vocab_file}",
             f"--output_dir={output}",
@@ -90,6 +202,7 @@ def write_small_records(directory: str, num_records: int) -> str:
             "--global_length=16",
             "--num_shards=2",
             "--overwrite",
+            *more,
         ]
     )
     assert code == 0

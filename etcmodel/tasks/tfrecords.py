@@ -181,7 +181,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
         `directory` added; None if a file has none beside it.
 
     Raises:
-        UserError: files of different features are mixed.
+        UserError: files of different features are mixed, or have no answers.
     """
     metadata = None
     for directory in dict.fromkeys(os.path.dirname(path) for path in files):
@@ -190,6 +190,12 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             return None
         with tf.io.gfile.GFile(path) as stream:
             found = json.load(stream)
+        if found.get("split") == "predict":
+            raise UserError(
+                f"{directory} has no answers to learn from or to compare with: "
+                "it was preprocessed with --split=predict. Use --split=train, "
+                "or --split=dev where the task has it."
+            )
         if metadata is None:
             metadata = dict(found, directory=directory)
             continue

@@ -59,6 +59,36 @@ class TfrecordsTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, "preprocess"):
                 tfrecords.find_files(given)
 
+    def test_reads_examples(self):
+        def example(name, number):
+            made = tf.train.Example()
+            feature = made.features.feature
+            feature["example_id"].bytes_list.value.append(name.encode())
+            feature["number"].int64_list.value.append(number)
+            return made.SerializeToString()
+
+        names = ["a", "-7", "\u00e9"]
+        with tfrecords.ShardedWriter(self.root, "dev", 2) as sharded:
+            for number, name in enumerate(names):
+                sharded.write(example(name, number))
+        plain = os.path.join(self.root, "plain.tfrecord")
+        with tf.io.TFRecordWriter(plain) as writer:
+            writer.write(example("b", 5))
+
+        def read(path):
+            return [
+                (name, stored["number"].int64_list.value[0])
+                for name, stored in tfrecords.read_examples(path)
+            ]
+
+        # File by file: the second record is in a file of its own.
+        expected = [("a", 0), ("\u00e9", 2), ("-7", 1)]
+        self.assertEqual(expected, read(self.root))
+        self.assertEqual(expected, read(",".join(sharded.paths)))
+        self.assertEqual([("b", 5)], read(plain))
+        with self.assertRaisesRegex(UserError, "/no/such/dir"):
+            read("/no/such/dir")
+
     def test_metadata(self):
         note = {"features": {"long_length": 8}, "vocab_fingerprint": "ab"}
         paths = self._write(os.path.join(self.root, "a"), 1, 1, **note)

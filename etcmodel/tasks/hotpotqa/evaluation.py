@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa import examples
@@ -122,13 +123,20 @@ def read_gold(input_path) -> dict[tuple[int, int], GoldRecord]:
             if size:
                 title = segments[len(places)].decode("utf-8", "replace")
                 places.extend((title, i) for i in range(-1, size - 1))
+        # As the titles of `places` are.
+        fact_titles = [
+            title.decode("utf-8")
+            for title in tokenizers.sanitize(
+                tf.constant(stored["fact_titles"].bytes_list.value, tf.string)
+            ).numpy()
+        ]
         (record_id,) = texts("example_id")
         record = GoldRecord(
             id=record_id,
             answer="".join(texts("answer")),
             facts=tuple(
                 zip(
-                    texts("fact_titles"),
+                    fact_titles,
                     stored["fact_sentences"].int64_list.value,
                     strict=True,
                 )

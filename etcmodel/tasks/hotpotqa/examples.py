@@ -22,6 +22,7 @@ from etcmodel.feature_utils.etc_features import trim_padding
 from etcmodel.tasks.hotpotqa.features import HotpotQAContext
 from etcmodel.tasks.hotpotqa.labels import HotpotQALabels
 from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.pipeline_lib import to_bytes
 
 CONTEXT_SPEC = {
     "segments": tf.io.RaggedFeature(tf.string),
@@ -112,16 +113,16 @@ def record_values(
         name -> values, as `etc_features.to_example` takes them.
     """
     values: dict[str, Any] = {
-        "example_id": record.id,
-        "question": record.question,
+        "example_id": to_bytes(record.id),
+        "question": to_bytes(record.question),
     }
     if labels is None:
         return values
     facts = record.supporting_facts or ()
     return {
         **values,
-        "answer": record.answer,
-        "fact_titles": [title for title, _ in facts],
+        "answer": to_bytes(record.answer),
+        "fact_titles": [to_bytes(title) for title, _ in facts],
         "fact_sentences": [sentence for _, sentence in facts],
         "supporting_facts": labels.supporting_facts,
         "answer_type": labels.answer_type,

@@ -12,7 +12,7 @@
 | `etc/hotpotqa_large` | large |
 """
 
-from etcmodel.tasks import experiment_lib  # First: it explains Keras 3.
+from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -23,8 +23,7 @@ from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
 
-from etcmodel.models.losses import weighted_mean
-from etcmodel.tasks import etc_task
+from etcmodel.models.losses import is_correct
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa import evaluation
 from etcmodel.tasks.hotpotqa import examples
@@ -152,41 +151,26 @@ class HotpotQATask(etc_task.EtcTask):
                 )
         return features, labels
 
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """The mean of all losses over the real examples, `<float32>[]`."""
-        losses = model_lib.example_losses(model_outputs, labels)
-        loss = weighted_mean(
-            tf.add_n(list(losses.values())) / len(losses), labels["weight"]
-        )
-        return tf.add_n([loss, *(aux_losses or [])])
+    def example_losses(self, labels, outputs):
+        """See `model.example_losses`."""
+        return model_lib.example_losses(outputs, labels)
 
-    def build_metrics(self, training: bool = True):
-        """Means over the real examples: each loss, and right answer types."""
-        del training
+    def metric_names(self) -> list[str]:
+        """Each loss, and right answer types."""
         is_bio = self.task_config.model.answer_encoding == "bio"
         answer = ["answer_bio"] if is_bio else ["answer_begin", "answer_end"]
-        return [
-            tf.keras.metrics.Mean(name=f"{name}_loss")
-            for name in ["supporting_facts", "answer_type", *answer]
-        ] + [tf.keras.metrics.Mean(name="answer_type_accuracy")]
+        losses = ["supporting_facts", "answer_type", *answer]
+        return [*(f"{name}_loss" for name in losses), "answer_type_accuracy"]
 
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        weight = labels["weight"]
-        values = {
-            f"{name}_loss": value
-            for name, value in model_lib.example_losses(
-                model_outputs, labels
-            ).items()
+    def example_metrics(self, labels, outputs):
+        """See `metric_names`."""
+        losses = self.example_losses(labels, outputs)
+        return {
+            **{f"{name}_loss": value for name, value in losses.items()},
+            "answer_type_accuracy": is_correct(
+                outputs["answer_type_logits"], labels["answer_type"]
+            ),
         }
-        predicted = tf.argmax(
-            model_outputs["answer_type_logits"], axis=1, output_type=tf.int32
-        )
-        values["answer_type_accuracy"] = tf.cast(
-            tf.equal(predicted, labels["answer_type"]), tf.float32
-        )
-        for metric in metrics:
-            metric.update_state(values[metric.name], sample_weight=weight)
 
     def predict_batch(self, outputs, labels):
         """See `EtcTask.predict_batch`."""
@@ -233,27 +217,22 @@ def hotpotqa_experiment(
         The configuration; the paths of the data are still to be given.
     """
     task = HotpotQATaskConfig()
-    task.model.encoder.override(
+    task.model.flat_sequence = flat_sequence
+    task.model.answer_encoding = answer_encoding
+    return etc_task.fine_tuning_experiment(
+        task,
         {
             "preset": preset,
             "use_hard_g2l_mask": use_hard_g2l_mask,
             "grad_checkpointing_period": grad_checkpointing_period,
             **encoder,
-        }
-    )
-    task.model.flat_sequence = flat_sequence
-    task.model.answer_encoding = answer_encoding
-    task.train_data.global_batch_size = batch_size
-    return cfg.ExperimentConfig(
-        task=task,
-        trainer=experiment_lib.fine_tuning_trainer(
-            num_examples=NUM_TRAIN_EXAMPLES,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            weight_decay=0.01,
-            best_metric="joint_f1",
-        ),
+        },
+        batch_size=batch_size,
+        num_examples=NUM_TRAIN_EXAMPLES,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        weight_decay=0.01,
+        best_metric="joint_f1",
     )
 
 

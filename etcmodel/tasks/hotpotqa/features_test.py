@@ -422,8 +422,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
         Also checks that tokens follow each other.
         """
-        pairs, between = {}, set()
-        count = 0
+        pairs, between, count = set(), set(), 0
         for tokens in self._tokens(tokenizer):
             last, reached = b"", 0
             for text, start, end, token in tokens:
@@ -435,10 +434,11 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     # Both have a part of one character, such as a ligature.
                     self.assertLen(text[start:reached].decode(), 1)
                 between.add(text[reached:start])
-                pairs[text[start:end], token] = text
+                pairs.add((text[start:end], token))
                 reached = end
             between.add(last[reached:])
         self.assertGreater(count, 700_000)
+        pairs = sorted(pairs)
         texts = tokenizer.id_to_token([token for _, token in pairs]).numpy()
         return [
             (piece.decode(), text.decode())

@@ -11,6 +11,7 @@ import numpy as np
 
 from etcmodel.tasks.hotpotqa import model as model_lib
 from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.pipeline_lib import to_bytes
 
 _TYPES = {"yes": model_lib.YES, "no": model_lib.NO}
 
@@ -53,17 +54,30 @@ def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
         at = text.find(answer)
         while at >= 0:
             end = at + len(answer)
-            start_byte = len(text[:at].encode("utf-8"))
+            start_byte = len(to_bytes(text[:at]))
             found = Occurrence(
-                index, start_byte, start_byte + len(answer.encode("utf-8"))
+                index, start_byte, start_byte + len(to_bytes(answer))
             )
             inside = text[max(at - 1, 0) : at + 1], text[end - 1 : end + 1]
             is_word = not any(
                 len(pair) == 2 and pair.isalnum() for pair in inside
             )
             (words if is_word else others).append(found)
-            at = text.find(answer, end)
-    return words or others
+            at = text.find(answer, at + 1)
+    return _without_overlaps(words or others)
+
+
+def _without_overlaps(occurrences: list[Occurrence]) -> list[Occurrence]:
+    """Leaves those out that begin inside of one before them."""
+    kept = []
+    for found in occurrences:
+        if (
+            not kept
+            or found.text > kept[-1].text
+            or found.start >= kept[-1].end
+        ):
+            kept.append(found)
+    return kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +155,8 @@ def make_labels(
             (record.context[group], segment) for group, segment in places
         )
     ]
-    answer_type = _TYPES.get(record.answer, model_lib.SPAN)
+    # As in the official baseline, whatever their case.
+    answer_type = _TYPES.get(record.answer.strip().lower(), model_lib.SPAN)
     occurrences = []
     if answer_type == model_lib.SPAN:
         occurrences = find_answer(texts, record.answer)

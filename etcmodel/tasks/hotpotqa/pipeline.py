@@ -226,6 +226,8 @@ class HotpotQAPipeline(registry.TaskPipeline):
         threshold = decoding.get(
             "supporting_fact_threshold", _DEFAULT_THRESHOLD
         )
+        # Sentences that were cut have 0.
+        threshold = max(threshold, np.finfo(np.float32).tiny)
         for i, record in enumerate(records):
             probabilities = outputs["supporting_fact_probabilities"][i]
             facts = [
@@ -240,7 +242,7 @@ class HotpotQAPipeline(registry.TaskPipeline):
 
     def write_predictions(self, predictions, stream: IO[str]) -> None:
         """Writes `{"answer": ..., "sp": ...}`, the official format."""
-        json.dump(
+        text = json.dumps(
             {
                 "answer": {key: x[0] for key, x in predictions.items()},
                 "sp": {
@@ -248,10 +250,9 @@ class HotpotQAPipeline(registry.TaskPipeline):
                     for key, x in predictions.items()
                 },
             },
-            stream,
             ensure_ascii=False,
         )
-        stream.write("\n")
+        stream.write(pipeline_lib.to_bytes(text).decode("utf-8") + "\n")
 
     def gold(self, record: HotpotQARecord):
         """Pair of the right answer and supporting facts."""

@@ -71,7 +71,8 @@ def _reference_span(start_logits, end_logits, words, max_words):
         if best_end is None or end_logits[i] > end_logits[best_end]:
             best_end = i
     return (
-        float(start_logits[best_start]) - float(start_logits[0])
+        float(start_logits[best_start])
+        - float(start_logits[0])
         # The same for the end.
         + float(end_logits[best_end])
         - float(end_logits[0]),
@@ -151,7 +152,9 @@ def random_batch(rng, pages=4, length=24):
     for _ in range(pages):
         starts = rng.integers(0, 80, rng.integers(1, 6))
         ends = starts + rng.integers(1, 30, len(starts))
-        candidates.append(list(zip(starts.tolist(), ends.tolist())))
+        candidates.append(
+            list(zip(starts.tolist(), ends.tolist(), strict=True))
+        )
     return logits, words, record, candidates
 
 
@@ -343,7 +346,6 @@ class HandMadeTest(tf.test.TestCase):
         self.logits = zero_logits(3, len(_WORDS))
         for window, score in enumerate((1.0, 5.0, 3.0)):
             self._set("long_answer_start", {3: score}, window)
-            self._set("short_answer_start", {4: -score}, window)
         self.logits["short_answer_start_logits"][:, 3:10] = -9.0
         for window, score in enumerate((-1.0, -5.0, -3.0)):
             self._set("short_answer_start", {4: score}, window)
@@ -373,11 +375,11 @@ class HandMadeTest(tf.test.TestCase):
     def test_windows_compare_by_their_own_cls(self):
         self.logits = zero_logits(2, len(_WORDS))
         self._set("short_answer_start", {0: 8.0, 4: 9.0}, 0)
-        self._set("short_answer_start", {0: -3.0, 6: 0.0}, 1)
+        self._set("short_answer_start", {0: -3.0, 6: 0.5}, 1)
         self._check(
             self._decode(words=[_WORDS] * 2),
             short_answer=(13, 14),
-            short_answer_score=3.0,
+            short_answer_score=3.5,
         )
 
     def test_yes_and_no(self):
@@ -408,7 +410,7 @@ class HandMadeTest(tf.test.TestCase):
             )
 
     def test_null_threshold(self):
-        for kind, value in zip(_SPANS, (3.0, 4.0)):
+        for kind, value in zip(_SPANS, (3.0, 4.0), strict=True):
             self._set(f"{kind}_answer_start", {5: value})
         best = {"best_short_answer": (12, 13), "best_long_answer": (11, 18)}
         for threshold, short, long in (

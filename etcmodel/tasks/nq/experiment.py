@@ -13,7 +13,7 @@ Lengths (512, 4,096, 8,192), the stride of windows and fixed blocks are chosen
 when the records are preprocessed.
 """
 
-from etcmodel.tasks import experiment_lib  # First: it explains Keras 3.
+from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -24,8 +24,7 @@ from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
 
-from etcmodel.models.losses import weighted_mean
-from etcmodel.tasks import etc_task
+from etcmodel.models.losses import is_correct
 from etcmodel.tasks.nq import decoding
 from etcmodel.tasks.nq import evaluation
 from etcmodel.tasks.nq import examples
@@ -102,37 +101,24 @@ class NQTask(etc_task.EtcTask):
         )
         return features, labels
 
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """The mean of all losses over the real examples, `<float32>[]`."""
-        losses = model_lib.example_losses(model_outputs, labels)
-        loss = weighted_mean(
-            tf.add_n(list(losses.values())) / len(losses), labels["weight"]
-        )
-        return tf.add_n([loss, *(aux_losses or [])])
+    def example_losses(self, labels, outputs):
+        """See `model.example_losses`."""
+        return model_lib.example_losses(outputs, labels)
 
-    def build_metrics(self, training: bool = True):
-        """Means over the real examples: each loss, and right answer types."""
-        del training
-        names = [f"{name}_loss" for name in examples.LABEL_SPEC]
-        return [
-            tf.keras.metrics.Mean(name=name)
-            for name in [*names, "answer_type_accuracy"]
-        ]
+    def metric_names(self) -> list[str]:
+        """Each loss, and right answer types."""
+        losses = [f"{name}_loss" for name in examples.LABEL_SPEC]
+        return [*losses, "answer_type_accuracy"]
 
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        losses = model_lib.example_losses(model_outputs, labels)
-        values = {f"{name}_loss": value for name, value in losses.items()}
-        predicted = tf.argmax(
-            model_outputs["answer_type_logits"], axis=1, output_type=tf.int32
-        )
-        values["answer_type_accuracy"] = tf.cast(
-            tf.equal(predicted, labels["answer_type"]), tf.float32
-        )
-        for metric in metrics:
-            metric.update_state(
-                values[metric.name], sample_weight=labels["weight"]
-            )
+    def example_metrics(self, labels, outputs):
+        """See `metric_names`."""
+        losses = self.example_losses(labels, outputs)
+        return {
+            **{f"{name}_loss": value for name, value in losses.items()},
+            "answer_type_accuracy": is_correct(
+                outputs["answer_type_logits"], labels["answer_type"]
+            ),
+        }
 
     def predict_batch(self, outputs, labels):
         """See `EtcTask.predict_batch`."""
@@ -176,26 +162,20 @@ def nq_experiment(
         are counted for one example a page; set `trainer.train_steps` from the
         `examples_written` of `stats.json` for the windows there are.
     """
-    task = NQTaskConfig()
-    task.model.encoder.override(
+    return etc_task.fine_tuning_experiment(
+        NQTaskConfig(),
         {
             "preset": preset,
             "use_hard_g2l_mask": use_hard_g2l_mask,
             "grad_checkpointing_period": grad_checkpointing_period,
             **encoder,
-        }
-    )
-    task.train_data.global_batch_size = batch_size
-    return cfg.ExperimentConfig(
-        task=task,
-        trainer=experiment_lib.fine_tuning_trainer(
-            num_examples=NUM_TRAIN_EXAMPLES,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            weight_decay=0.01,
-            best_metric="average_best_threshold_f1",
-        ),
+        },
+        batch_size=batch_size,
+        num_examples=NUM_TRAIN_EXAMPLES,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        weight_decay=0.01,
+        best_metric="average_best_threshold_f1",
     )
 
 

@@ -61,6 +61,15 @@ class NQFeatureConfig:
         return self.include_unknown_rate_for_unanswerable
 
     def __post_init__(self):
+        for name in (
+            "question_length",
+            "include_unknown_rate",
+            "unanswerable_rate",
+        ):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, expected 0 or more."
+                )
         room = self.long_length - self.question_length - NUM_SPECIAL_TOKENS
         if room < 1:
             raise ValueError(

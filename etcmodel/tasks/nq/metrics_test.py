@@ -470,5 +470,23 @@ class SpeedTest(unittest.TestCase):
         self.assertGreater(result["short-best-threshold-f1"], 0.9)
 
 
+class UsualMinAnnotationsTest(unittest.TestCase):
+    def test_official_data(self):
+        """Five annotators; it does not matter what they found."""
+        five = _long_gold(A, *[NULL_SPAN] * 4)
+        one = _long_gold(A)
+        self.assertEqual(2, metrics.usual_min_annotations([five, five]))
+        self.assertEqual(2, metrics.usual_min_annotations([one, five]))
+        self.assertEqual(2, metrics.usual_min_annotations(iter([five, one])))
+        self.assertEqual(2, metrics.usual_min_annotations([_long_gold(A, B)]))
+
+    def test_training_data(self):
+        golds = [_long_gold(A), _short_gold("yes"), _long_gold(NULL_SPAN)]
+        self.assertEqual(1, metrics.usual_min_annotations(golds))
+
+    def test_nothing(self):
+        self.assertEqual(2, metrics.usual_min_annotations([]))
+
+
 if __name__ == "__main__":
     unittest.main()

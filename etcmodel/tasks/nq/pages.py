@@ -106,14 +106,19 @@ def tokenize_pages(
         tf.range(tf.size(row, tf.int64)) - tf.gather(words.row_starts(), row),
         tf.int32,
     )
-    # The last candidate that starts at or before each word.
-    # [batch, words]
-    width = tf.cast(
+    # The last candidate that starts at or before each word. One more word and
+    # one more candidate, for when there are none.
+    # [batch, words + 1]
+    width = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
     batch = tf.shape(candidate_starts)[0]
     found = tf.searchsorted(
-        candidate_starts,
+        tf.pad(
+            candidate_starts,
+            [[0, 0], [0, 1]],
+            constant_values=candidate_starts.dtype.max,
+        ),
         tf.tile(tf.range(width)[tf.newaxis], [batch, 1]),
         side="right",
     )

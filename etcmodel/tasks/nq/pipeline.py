@@ -1,7 +1,7 @@
 """What the commands need of Natural Questions."""
 
+import hashlib
 import json
-import zlib
 from collections.abc import Sequence
 from typing import IO
 
@@ -69,8 +69,8 @@ def make_builder(config: NQFeatureConfig, vocab_file: str) -> NQFeatureBuilder:
 
 def _is_kept(record: NQRecord, window: int, rate: float) -> bool:
     """Chooses a share of windows by chance, but the same ones every time."""
-    number = zlib.crc32(f"{record.id} {window}".encode())
-    return number < rate * 2**32
+    digest = hashlib.blake2b(f"{record.id} {window}".encode(), digest_size=4)
+    return int.from_bytes(digest.digest(), "big") < rate * 2**32
 
 
 class NQEncoder(pipeline_lib.BuilderEncoder):

@@ -40,6 +40,60 @@ ENTRY = {
 }
 
 
+class MakePredictionTest(unittest.TestCase):
+    def _make(self, **changes):
+        outputs = {
+            "best_long_answer_start": 3,
+            "best_long_answer_end": 9,
+            "long_answer_score": -2.5,
+            "best_short_answer_start": 4,
+            "best_short_answer_end": 6,
+            "short_answer_score": 1.5,
+            "best_yes_no": 0,
+        } | changes
+        return predictions.make_prediction(
+            *(outputs[name] for name in predictions.DECODED)
+        )
+
+    def test_spans(self):
+        """However low the scores are."""
+        self.assertEqual(
+            NQPrediction((3, 9), -2.5, ((4, 6),), 1.5, "none"), self._make()
+        )
+
+    def test_yes_and_no(self):
+        nothing = {"best_short_answer_start": -1, "best_short_answer_end": -1}
+        for number, text in ((1, "yes"), (2, "no")):
+            self.assertEqual(
+                NQPrediction((3, 9), -2.5, (), 1.5, text),
+                self._make(best_yes_no=number, **nothing),
+            )
+
+    def test_no_answers(self):
+        value = self._make(
+            best_long_answer_start=-1,
+            best_long_answer_end=-1,
+            best_short_answer_start=-1,
+            best_short_answer_end=-1,
+        )
+        self.assertEqual(NQPrediction(NULL_SPAN, -2.5, (), 1.5), value)
+        (entry,) = predictions.predictions_to_json({"1": value})["predictions"]
+        self.assertEqual(_span(-1, -1), entry["long_answer"])
+        self.assertEqual([], entry["short_answers"])
+
+    def test_outputs_of_decoding(self):
+        """By name: those that do not depend on a threshold."""
+        self.assertEqual(
+            [
+                f"best_{kind}_answer_{end}"
+                for kind in ("long", "short")
+                for end in ("start", "end")
+            ],
+            [x for x in predictions.DECODED if "best" in x and "_no" not in x],
+        )
+        self.assertIn("best_yes_no", predictions.DECODED)
+
+
 class PredictionsToJsonTest(unittest.TestCase):
     def test_official_format(self):
         first, second, *_ = predictions.predictions_to_json(PREDICTIONS)[

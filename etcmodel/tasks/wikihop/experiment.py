@@ -10,7 +10,7 @@
 | `etc/wikihop_lamb`, `etc/wikihop_large_lamb` | LAMB instead of AdamW |
 """
 
-from etcmodel.tasks import experiment_lib  # First: it explains Keras 3.
+from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -21,8 +21,7 @@ from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
 
-from etcmodel.models.losses import weighted_mean
-from etcmodel.tasks import etc_task
+from etcmodel.models.losses import is_correct
 from etcmodel.tasks.wikihop import model as model_lib
 
 # Paper, Table 1.
@@ -108,40 +107,27 @@ class WikiHopTask(etc_task.EtcTask):
         }
         return features, labels
 
-    def _losses(self, labels, model_outputs) -> tf.Tensor:
-        return model_lib.example_losses(
-            model_outputs["logits"],
-            labels["label"],
-            labels["global_token_type_ids"],
-            self.task_config.label_smoothing,
-        )
+    def example_losses(self, labels, outputs):
+        """See `model.example_losses`."""
+        return {
+            "cross_entropy": model_lib.example_losses(
+                outputs["logits"],
+                labels["label"],
+                labels["global_token_type_ids"],
+                self.task_config.label_smoothing,
+            )
+        }
 
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """Mean cross entropy of the real examples, `<float32>[]`."""
-        loss = weighted_mean(
-            self._losses(labels, model_outputs), labels["weight"]
-        )
-        return tf.add_n([loss, *(aux_losses or [])])
+    def metric_names(self) -> list[str]:
+        """Accuracy and cross entropy."""
+        return ["accuracy", "cross_entropy"]
 
-    def build_metrics(self, training: bool = True):
-        """Accuracy and cross entropy, exact means over the real examples."""
-        del training
-        return [
-            tf.keras.metrics.Mean(name="accuracy"),
-            tf.keras.metrics.Mean(name="cross_entropy"),
-        ]
-
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        accuracy, cross_entropy = metrics
-        weight = labels["weight"]
-        accuracy.update_state(
-            model_lib.is_correct(model_outputs["logits"], labels["label"]),
-            sample_weight=weight,
-        )
-        cross_entropy.update_state(
-            self._losses(labels, model_outputs), sample_weight=weight
-        )
+    def example_metrics(self, labels, outputs):
+        """See `metric_names`."""
+        return {
+            "accuracy": is_correct(outputs["logits"], labels["label"]),
+            **self.example_losses(labels, outputs),
+        }
 
 
 def wikihop_experiment(
@@ -172,20 +158,19 @@ def wikihop_experiment(
         The configuration; the paths of the data are still to be given.
     """
     task = WikiHopTaskConfig()
-    task.model.encoder.preset = preset
-    task.model.encoder.use_hard_g2l_mask = use_hard_g2l_mask
-    task.model.encoder.grad_checkpointing_period = grad_checkpointing_period
     task.model.flat_sequence = flat_sequence
-    task.train_data.global_batch_size = batch_size
-    return cfg.ExperimentConfig(
-        task=task,
-        trainer=experiment_lib.fine_tuning_trainer(
-            num_examples=NUM_TRAIN_EXAMPLES,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            optimizer=optimizer,
-        ),
+    return etc_task.fine_tuning_experiment(
+        task,
+        {
+            "preset": preset,
+            "use_hard_g2l_mask": use_hard_g2l_mask,
+            "grad_checkpointing_period": grad_checkpointing_period,
+        },
+        batch_size=batch_size,
+        num_examples=NUM_TRAIN_EXAMPLES,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        optimizer=optimizer,
     )
 
 

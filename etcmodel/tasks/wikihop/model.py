@@ -112,18 +112,3 @@ def example_losses(
     return tf.nn.softmax_cross_entropy_with_logits(
         labels=targets, logits=tf.cast(logits, tf.float32)
     )
-
-
-def is_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Whether the most probable candidate is the right one.
-
-    Args:
-        logits: `<float32>[batch, global]`, as from the model.
-        labels: `<int>[batch]`.
-
-    Returns:
-        `<float32>[batch]`, 1 or 0. Its mean is the accuracy.
-    """
-    # [batch]
-    predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    return tf.cast(tf.equal(predictions, tf.cast(labels, tf.int32)), tf.float32)

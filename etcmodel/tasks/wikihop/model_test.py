@@ -142,11 +142,6 @@ class LossTest(tf.test.TestCase):
         ]
         self.assertAllClose(expected, losses)
 
-    def test_correctness(self):
-        self.assertAllEqual(
-            [0.0, 1.0], model_lib.is_correct(self.logits, self.labels)
-        )
-
 
 if __name__ == "__main__":
     tf.test.main()

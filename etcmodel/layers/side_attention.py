@@ -1,0 +1,517 @@
+"""Attention of a sequence to a side sequence, such as a memory."""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.layers import attention
+from etcmodel.layers import attention_core
+from etcmodel.layers import dropout
+from etcmodel.layers import embedding
+from etcmodel.layers import initializers
+from etcmodel.layers import normalization
+from etcmodel.layers import streaming_tools
+from etcmodel.layers.fused_side_attention import as_mask
+from etcmodel.layers.fused_side_attention import attention_scores
+from etcmodel.layers.fused_side_attention import check_columns
+from etcmodel.layers.fused_side_attention import heads_first
+from etcmodel.layers.fused_side_attention import merge_heads
+from etcmodel.layers.fused_side_attention import scale_queries
+from etcmodel.layers.fused_side_attention import weighted_sum
+
+POS_EMBED_MODES = (
+    None,
+    "absolute",
+    "absolute_add_ln",
+    "simple_relative",
+    "query_dot_relative",
+)
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class SideAttention(tf.keras.layers.Layer):
+    """Attention to side vectors (ReadTwice paper, section 2.1).
+
+    The main input is a batch of segments, the side input a memory with a
+    vector for each of many pieces of text. Each has a position, the number of
+    its segment in the document, which can take part in four ways. With `P` the
+    table of positions, `s` the position of a segment, `m` that of a memory and
+    `rel = clip(s - m, -n, n) + n`, `n` being `pos_embed_size`:
+
+    | `pos_embed_mode` | rows of P | score of a pair, times `sqrt(size)` |
+    | --- | --- | --- |
+    | None | | `q.k` |
+    | `"absolute"` | n | `q.k + P[s].P[m]` |
+    | `"absolute_add_ln"` | 2n+1 | `norm(q + P[s]).norm(k + P[m])` |
+    | `"simple_relative"` | 2n+1 | `q.k + P[rel]`, of one number a head |
+    | `"query_dot_relative"` | 2n+1 | `q.k + q.P[rel]` |
+
+    The paper's `r` of equation 1 is `"simple_relative"`. Positions beyond the
+    table count as the nearest in it.
+
+    With a default side input, the paper's no-op memory, there is one more key,
+    which is learned, at no position and never masked. Its value is zeros.
+
+    A token that may attend to nothing gets the output projection of zeros,
+    which is its bias; `att_value_mask` makes it zeros.
+
+    Scores are `heads * batch * main * side` numbers. If few tokens attend at
+    all, gather them, `[batch, few, hidden_size]`, and scatter what comes back.
+    If tokens of a segment see the same memories, as they do if that depends on
+    the document alone, a mask of `[batch, side]` does.
+
+    The projections are attributes: `query_projection`, `key_projection`,
+    `value_projection` and `output_projection`, None without any heads.
+
+    Args:
+        hidden_size: width of both inputs and of the output.
+        num_heads: number of attention heads; 0 for one head without any
+            projections, whose queries are the main input, and whose keys and
+            values are the side input.
+        att_dropout_prob: dropout on the attention probabilities.
+        enable_default_side_input: whether there is a default side input.
+        initializer: initializer of the kernels and of the default side input;
+            None for Keras's default.
+        top_k_attention: to how many side vectors a token attends in each head,
+            those with the highest scores, the default side input among them.
+            None for all.
+        pos_embed_mode: how positions take part, see above.
+        pos_embed_size: how many positions there are, or to each side.
+        use_one_hot_embeddings: look positions up by products with one-hot
+            vectors rather than by gathers. Same numbers.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `num_heads` is negative, or `hidden_size` no multiple of
+            it; `top_k_attention` is no positive int; the mode is unknown, or
+            one of the arguments that it needs is missing.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        att_dropout_prob: float = 0.0,
+        enable_default_side_input: bool = False,
+        initializer=None,
+        top_k_attention: int | None = None,
+        pos_embed_mode: str | None = None,
+        pos_embed_size: int | None = None,
+        use_one_hot_embeddings: bool | None = None,
+        name: str = "side_attention",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.att_dropout_prob = att_dropout_prob
+        self.enable_default_side_input = enable_default_side_input
+        self.initializer = tf.keras.initializers.get(initializer)
+        self.top_k_attention = top_k_attention
+        self.pos_embed_mode = pos_embed_mode
+        self.pos_embed_size = pos_embed_size
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self._check_arguments()
+        # Heads and the size of each, also where there are no projections.
+        self._effective_heads = max(num_heads, 1)
+        self._size_per_head = hidden_size // self._effective_heads
+
+        self.query_projection = None
+        self.key_projection = None
+        self.value_projection = None
+        self.output_projection = None
+        if num_heads:
+            self._make_projections()
+        self.att_dropout = dropout.RecomputingDropout(
+            att_dropout_prob, dtype=self.dtype_policy, name="att_dropout"
+        )
+        self.block_position_emb_lookup = None
+        self.block_position_emb_layer_norm = None
+        if pos_embed_mode is not None:
+            self._make_position_layers()
+        self.default_side_input = None
+
+    def _check_arguments(self):
+        if self.num_heads < 0:
+            raise ValueError(
+                f"num_heads must be at least 0, but is {self.num_heads}."
+            )
+        if self.num_heads:
+            attention.check_divisible(
+                self.num_heads, hidden_size=self.hidden_size
+            )
+        k = self.top_k_attention
+        if k is not None and (
+            isinstance(k, bool) or not isinstance(k, int) or k < 1
+        ):
+            raise ValueError(
+                "top_k_attention must be None, for all side vectors, or an int "
+                f"of at least 1, but is {k!r}."
+            )
+        mode = self.pos_embed_mode
+        if mode not in POS_EMBED_MODES:
+            raise ValueError(
+                f"unknown pos_embed_mode {mode!r}; expected one of "
+                f"{', '.join(map(repr, POS_EMBED_MODES))}."
+            )
+        if mode is None:
+            return
+        for name in ("pos_embed_size", "use_one_hot_embeddings"):
+            if getattr(self, name) is None:
+                raise ValueError(f"pos_embed_mode {mode!r} needs {name}.")
+        attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
+
+    def _make_projections(self):
+        def project(name):
+            return attention.ProjectAttentionHeads(
+                self.num_heads,
+                self._size_per_head,
+                initializer=self.initializer,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        self.query_projection = project("query_projection")
+        self.key_projection = project("key_projection")
+        self.value_projection = project("value_projection")
+        self.output_projection = tf.keras.layers.Dense(
+            self.hidden_size,
+            kernel_initializer=initializers.clone_kernel(self.initializer),
+            dtype=self.dtype_policy,
+            name="output_projection",
+        )
+
+    def _make_position_layers(self):
+        self.block_position_emb_lookup = embedding.EmbeddingLookup(
+            vocab_size=(
+                self.pos_embed_size
+                if self.pos_embed_mode == "absolute"
+                else 2 * self.pos_embed_size + 1
+            ),
+            embedding_size=(
+                self._effective_heads
+                if self.pos_embed_mode == "simple_relative"
+                else self.hidden_size
+            ),
+            initializer_range=0.02,
+            use_one_hot_lookup=self.use_one_hot_embeddings,
+            dtype=self.dtype_policy,
+            name="block_position_emb_lookup",
+        )
+        if self.pos_embed_mode == "absolute_add_ln":
+            self.block_position_emb_layer_norm = (
+                normalization.LayerNormalization(
+                    epsilon=1e-12,
+                    dtype=self.dtype_policy,
+                    name="block_position_emb_layer_norm",
+                )
+            )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the constructor's."""
+        shape = (None, None, self.hidden_size)
+        for layer in (
+            self.query_projection,
+            self.key_projection,
+            self.value_projection,
+            self.output_projection,
+        ):
+            if layer is not None:
+                layer.build(shape)
+        if self.block_position_emb_lookup is not None:
+            self.block_position_emb_lookup.build((None,))
+        if self.block_position_emb_layer_norm is not None:
+            self.block_position_emb_layer_norm.build(
+                (None, None, self._effective_heads, self._size_per_head)
+            )
+        if self.enable_default_side_input:
+            self.default_side_input = self.add_weight(
+                name="default_side_input",
+                shape=(self.hidden_size,),
+                initializer=initializers.clone_kernel(self.initializer),
+                trainable=True,
+            )
+        super().build(input_shape)
+
+    def call(
+        self,
+        main_input,
+        side_input,
+        att_mask=None,
+        main_pos=None,
+        side_pos=None,
+        att_value_mask=None,
+        training=None,
+    ):
+        """Attends.
+
+        Args:
+            main_input: `<float>[batch, main, hidden_size]`.
+            side_input: `<float>[side, hidden_size]`, one for all examples, or
+                `<float>[batch, side, hidden_size]`, one for each. There may be
+                no rows.
+            att_mask: `<int32 or bool>[batch, main, side]`, or `[batch, side]`
+                if all tokens of an example see the same; 1 where attending is
+                allowed. Everywhere if None.
+            main_pos: `<int>[batch]` position of each segment. Needed for, and
+                used by, a `pos_embed_mode` alone.
+            side_pos: `<int>[side]` or `<int>[batch, side]`, likewise.
+            att_value_mask: `<int32 or bool>[batch, main]`, 0 where the output
+                is to be zeros; or None.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[batch, main, hidden_size]`.
+
+        Raises:
+            ValueError: an input has another rank, a mask another number of
+                columns, or positions are missing.
+        """
+        tensor_utils.assert_rank(main_input, 3, "main_input")
+        tensor_utils.assert_rank(side_input, [2, 3], "side_input")
+        side_input = tf.cast(side_input, main_input.dtype)
+        if self.pos_embed_mode is not None:
+            main_pos, side_pos = self._check_positions(main_pos, side_pos)
+        # [batch, main, heads, size] and [..., side, heads, size]
+        queries = self._project(self.query_projection, main_input)
+        keys = self._project(self.key_projection, side_input)
+        values = heads_first(self._project(self.value_projection, side_input))
+        if self.pos_embed_mode == "absolute_add_ln":
+            norm = self.block_position_emb_layer_norm
+            queries = norm(queries + self._embed(main_pos[:, tf.newaxis]))
+            keys = norm(keys + self._embed(side_pos))
+
+        # [heads, batch, main, size]
+        queries = scale_queries(heads_first(queries))
+        # [heads, batch, main, side]
+        scores = attention_scores(queries, heads_first(keys))
+        position_scores = self._position_scores(queries, main_pos, side_pos)
+        if position_scores is not None:
+            scores += position_scores
+        mask = as_mask(att_mask, "att_mask")
+        check_columns(mask, scores)
+        default_scores = None
+        if self.default_side_input is not None:
+            # [heads, 1, size]
+            default_key = heads_first(
+                self._split_heads(
+                    tf.cast(self.default_side_input, queries.dtype)
+                )[tf.newaxis]
+            )
+            # [heads, batch, main, 1]
+            default_scores = attention_scores(queries, default_key)
+
+        # [heads, batch, main, size]
+        if self.top_k_attention is None:
+            output = self._attend_to_all(
+                scores, mask, default_scores, values, training
+            )
+        else:
+            output = self._attend_to_best(
+                scores, mask, default_scores, values, training
+            )
+        # [batch, main, hidden_size]
+        output = merge_heads(output)
+        if self.output_projection is not None:
+            output = self.output_projection(output)
+        if att_value_mask is not None:
+            # [batch, main, 1]
+            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
+            output = tf.where(keep, output, tf.zeros([], output.dtype))
+        return output
+
+    def _check_positions(self, main_pos, side_pos):
+        """The positions, `<int32>[batch]` and `<int32>[..., side]`."""
+        for name, positions in (("main_pos", main_pos), ("side_pos", side_pos)):
+            if positions is None:
+                raise ValueError(
+                    f"{self.name}: pos_embed_mode {self.pos_embed_mode!r} "
+                    f"needs {name}."
+                )
+        tensor_utils.assert_rank(main_pos, 1, "main_pos")
+        tensor_utils.assert_rank(side_pos, [1, 2], "side_pos")
+        return tf.cast(main_pos, tf.int32), tf.cast(side_pos, tf.int32)
+
+    def _split_heads(self, tensor):
+        """`<float>[..., hidden_size]` as `<float>[..., heads, size]`."""
+        shape = tensor_utils.get_shape_list(tensor)[:-1]
+        return tf.reshape(
+            tensor, shape + [self._effective_heads, self._size_per_head]
+        )
+
+    def _project(self, projection, tensor):
+        """The projected tensor, `<float>[..., heads, size]`."""
+        if projection is None:
+            return self._split_heads(tensor)
+        return projection(tensor)
+
+    def _embed(self, positions):
+        """Vectors of absolute positions, `<float>[..., heads, size]`."""
+        last = self.block_position_emb_lookup.vocab_size - 1
+        return self._split_heads(
+            self.block_position_emb_lookup(tf.clip_by_value(positions, 0, last))
+        )
+
+    def _position_scores(self, queries, main_pos, side_pos):
+        """What positions add to the scores.
+
+        Args:
+            queries: `<float>[heads, batch, main, size]`, scaled.
+            main_pos: `<int32>[batch]`.
+            side_pos: `<int32>[side]` or `<int32>[batch, side]`.
+
+        Returns:
+            `<float32 or float64>[heads, batch, main or 1, side]`, or None.
+        """
+        mode = self.pos_embed_mode
+        if mode in (None, "absolute_add_ln"):
+            return None
+        if mode == "absolute":
+            return attention_scores(
+                # [heads, batch, 1, size]
+                scale_queries(
+                    heads_first(self._embed(main_pos[:, tf.newaxis]))
+                ),
+                # [heads, side, size] or [heads, batch, side, size]
+                heads_first(self._embed(side_pos)),
+            )
+        ids = relative_positions(main_pos, side_pos, self.pos_embed_size)
+        if mode == "simple_relative":
+            # [batch, 1, side, heads]
+            biases = self.block_position_emb_lookup(ids)[:, tf.newaxis]
+            # [heads, batch, 1, side]
+            biases = tf.transpose(biases, [3, 0, 1, 2])
+            return tf.cast(
+                biases * self._size_per_head**-0.5,
+                streaming_tools.score_dtype(queries.dtype),
+            )
+        # [2 * pos_embed_size + 1, heads, size]
+        table = self._split_heads(
+            tf.cast(
+                tf.convert_to_tensor(
+                    self.block_position_emb_lookup.embedding_table
+                ),
+                queries.dtype,
+            )
+        )
+        # [heads, batch, main, 2 * pos_embed_size + 1]
+        columns = attention_scores(queries, heads_first(table))
+        return choose_columns(columns, ids, self.use_one_hot_embeddings)
+
+    def _attend_to_all(self, scores, mask, default_scores, values, training):
+        """`<float>[heads, batch, main, size]`; see `_attend_to_best`."""
+        pieces, masks = [scores], [mask]
+        if default_scores is not None:
+            pieces.append(default_scores)
+            masks.append(None)
+        # What goes to the default side input goes to a value of zeros.
+        probs = attention_core.joint_softmax(pieces, masks)[0]
+        return weighted_sum(self._drop(probs, training), values)
+
+    def _attend_to_best(self, scores, mask, default_scores, values, training):
+        """Attends to the highest scores of each token alone.
+
+        Args:
+            scores: `<float>[heads, batch, main, side]`.
+            mask: `<bool>[batch, main or 1, side]` or None.
+            default_scores: `<float>[heads, batch, main, 1]` or None.
+            values: `<float>[heads, side, size]` or
+                `<float>[heads, batch, side, size]`.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[heads, batch, main, size]`.
+        """
+        lowest = scores.dtype.min
+        if mask is not None:
+            scores = tf.where(mask, scores, lowest)
+        if default_scores is not None:
+            # [heads, batch, main, side + 1]
+            scores = tf.concat([scores, default_scores], axis=-1)
+            # [heads, ..., side + 1, size]
+            values = tf.pad(
+                values, [[0, 0]] * (values.shape.rank - 2) + [[0, 1], [0, 0]]
+            )
+        candidates = tensor_utils.get_shape_list(scores)[-1]
+        if isinstance(candidates, int):
+            k = min(self.top_k_attention, candidates)
+        else:
+            k = tf.minimum(self.top_k_attention, candidates)
+        # [heads, batch, main, k]
+        scores, indices = tf.math.top_k(scores, k, sorted=False)
+        (probs,) = attention_core.joint_softmax([scores], [scores > lowest])
+        probs = tf.cast(self._drop(probs, training), values.dtype)
+        # [heads, batch, main, k, size]
+        best = tf.gather(
+            values,
+            indices,
+            axis=values.shape.rank - 2,
+            batch_dims=values.shape.rank - 2,
+        )
+        return tf.einsum("hbmk,hbmks->hbms", probs, best)
+
+    def _drop(self, probs, training):
+        if not self.att_dropout_prob:
+            return probs
+        return self.att_dropout(probs, training=training)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "hidden_size",
+            "num_heads",
+            "att_dropout_prob",
+            "enable_default_side_input",
+            "top_k_attention",
+            "pos_embed_mode",
+            "pos_embed_size",
+            "use_one_hot_embeddings",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+            "initializer": initializers.serialize(self.initializer),
+        }
+
+
+def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:
+    """Ids of the clipped distances between segments and memories.
+
+    Segments 1 and 9 and memories of the segments 2 and 3, with distances of at
+    most 2 to each side, give `[[1, 0], [4, 4]]`.
+
+    Args:
+        main_pos: `<int32>[batch]`.
+        side_pos: `<int32>[side]` or `<int32>[batch, side]`.
+        most: the largest distance, `n`.
+
+    Returns:
+        `<int32>[batch, side]`, `clip(main_pos - side_pos, -n, n) + n`.
+    """
+    # [batch, side]
+    distance = main_pos[:, tf.newaxis] - side_pos
+    return tf.clip_by_value(distance, -most, most) + most
+
+
+def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
+    """The column of each pair of example and memory.
+
+    One head, one example of two tokens: `[[[[5, 6, 7], [8, 9, 0]]]]` and the
+    ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`.
+
+    Args:
+        columns: `<float>[heads, batch, main, columns]`.
+        ids: `<int32>[batch, side]`, from 0 to the number of columns less 1.
+        use_one_hot_lookup: multiply with one-hot vectors rather than gather.
+
+    Returns:
+        `<float>[heads, batch, main, side]`.
+    """
+    if use_one_hot_lookup:
+        # [batch, side, columns]
+        one_hot = tf.one_hot(ids, columns.shape[-1], dtype=columns.dtype)
+        return tf.matmul(columns, one_hot[tf.newaxis], transpose_b=True)
+    heads = columns.shape[0]
+    # [heads, batch, side]
+    ids = tf.tile(ids[tf.newaxis], [heads, 1, 1])
+    return tf.gather(columns, ids, axis=3, batch_dims=2)

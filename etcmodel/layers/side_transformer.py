@@ -1,0 +1,356 @@
+"""A standard transformer encoder that also reads side inputs."""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.activations import gelu
+from etcmodel.layers import attention
+from etcmodel.layers import fused_side_attention
+from etcmodel.layers import helpers
+from etcmodel.layers import normalization
+from etcmodel.layers import recompute
+from etcmodel.layers import side_attention
+from etcmodel.layers import transformer
+from etcmodel.layers import wrappers
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class TransformerWithSideInputLayers(tf.keras.layers.Layer):
+    """Transformer layers whose tokens also attend to side vectors.
+
+    Each layer attends to the tokens and the side input in one softmax
+    (`FusedSideAttention`). With `num_cross_attention_heads` it attends to the
+    tokens first and then, in a block of its own, to the side input
+    (`SideAttention`, without positions). A feed-forward part follows. All of
+    them normalize their outputs, and none changes the side input.
+
+    Attributes:
+        attention_layers: the attention `ResidualBlock` of each layer.
+        cross_attention_layers: the block of attention to the side input of
+            each layer; empty without `num_cross_attention_heads`.
+        feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
+
+    Args:
+        hidden_size: width of all inputs and of the output.
+        num_hidden_layers: number of layers, at least 1.
+        num_attention_heads: number of attention heads.
+        intermediate_size: inner size of the feed-forward parts; 4 times
+            `hidden_size` by default.
+        hidden_act: activation of the feed-forward parts; a function, or a
+            name as in `DenseLayers`. By default the tanh form of gelu.
+        hidden_dropout_prob: dropout on the output of each part.
+        attention_probs_dropout_prob: dropout on attention probabilities.
+        initializer_range: standard deviation of the kernels' truncated normal
+            initializer.
+        share_kv_projections: whether keys and values of tokens and side input
+            are made by the same projections. With
+            `num_cross_attention_heads` it is always so, as no part attends to
+            both.
+        num_cross_attention_heads: number of heads of the attention to the
+            side input alone, 0 for one without projections; None for no such
+            part.
+        enable_default_side_input: whether that part has a default side input.
+        grad_checkpointing_period: how many layers in a row keep no activations
+            but compute them again in the backward pass; see
+            `GlobalLocalTransformerLayers`.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no layer; `hidden_size` is no multiple of a number
+            of heads; `num_cross_attention_heads` is negative, or None although
+            there is to be a default side input.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_hidden_layers: int,
+        num_attention_heads: int,
+        intermediate_size: int | None = None,
+        hidden_act=gelu,
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        initializer_range: float = 0.02,
+        share_kv_projections: bool = False,
+        num_cross_attention_heads: int | None = None,
+        enable_default_side_input: bool = False,
+        grad_checkpointing_period: int = 0,
+        name: str = "transformer_layers",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
+        attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
+        if enable_default_side_input and num_cross_attention_heads is None:
+            raise ValueError(
+                "enable_default_side_input needs num_cross_attention_heads: "
+                "attention to tokens and side input together has no default."
+            )
+        if num_cross_attention_heads is not None:
+            if num_cross_attention_heads < 0:
+                raise ValueError(
+                    "num_cross_attention_heads must be at least 0, but is "
+                    f"{num_cross_attention_heads}."
+                )
+            share_kv_projections = True
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size or 4 * hidden_size
+        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.initializer_range = initializer_range
+        self.share_kv_projections = share_kv_projections
+        self.num_cross_attention_heads = num_cross_attention_heads
+        self.enable_default_side_input = enable_default_side_input
+        self.grad_checkpointing_period = grad_checkpointing_period
+
+        self.attention_layers = []
+        self.cross_attention_layers = []
+        self.feed_forward_layers = []
+        for i in range(num_hidden_layers):
+            self.attention_layers.append(self._make_attention_block(i))
+            if num_cross_attention_heads is not None:
+                self.cross_attention_layers.append(
+                    self._make_cross_attention_block(i)
+                )
+            self.feed_forward_layers.append(self._make_feed_forward_block(i))
+
+    def _make_initializer(self):
+        return tf.keras.initializers.TruncatedNormal(
+            stddev=self.initializer_range
+        )
+
+    def _make_block(self, inner_layer, name):
+        return wrappers.ResidualBlock(
+            inner_layer=inner_layer,
+            normalization_layer=normalization.LayerNormalization(
+                epsilon=1e-12, dtype=self.dtype_policy, name="layer_norm"
+            ),
+            dropout_probability=self.hidden_dropout_prob,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _make_attention_block(self, i):
+        layer = fused_side_attention.FusedSideAttention(
+            hidden_size=self.hidden_size,
+            num_heads=self.num_attention_heads,
+            att_dropout_prob=self.attention_probs_dropout_prob,
+            share_kv_projections=self.share_kv_projections,
+            initializer=self._make_initializer(),
+            dtype=self.dtype_policy,
+        )
+        return self._make_block(layer, f"attention_layer_{i}")
+
+    def _make_cross_attention_block(self, i):
+        layer = side_attention.SideAttention(
+            hidden_size=self.hidden_size,
+            num_heads=self.num_cross_attention_heads,
+            att_dropout_prob=self.attention_probs_dropout_prob,
+            enable_default_side_input=self.enable_default_side_input,
+            initializer=self._make_initializer(),
+            dtype=self.dtype_policy,
+        )
+        return self._make_block(layer, f"cross_attention_layer_{i}")
+
+    def _make_feed_forward_block(self, i):
+        layer = helpers.DenseLayers(
+            [self.intermediate_size, self.hidden_size],
+            activation=self.hidden_act,
+            kernel_initializer=self._make_initializer(),
+            dtype=self.dtype_policy,
+        )
+        return self._make_block(layer, f"feed_forward_layer_{i}")
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the constructor's."""
+        for layer in (
+            *self.attention_layers,
+            *self.cross_attention_layers,
+            *self.feed_forward_layers,
+        ):
+            layer.build((None, None, self.hidden_size))
+        super().build(input_shape)
+
+    def __call__(
+        self,
+        main_input,
+        side_input=None,
+        att_mask=None,
+        training=None,
+        side_att_mask=None,
+        **kwargs,
+    ):
+        """Calls the layer; see `call`."""
+        # Keras 3 takes no list of both tensors and None.
+        return super().__call__(
+            main_input,
+            side_input=self._as_dict(side_input, "side_input"),
+            att_mask=att_mask,
+            training=training,
+            side_att_mask=self._as_dict(side_att_mask, "side_att_mask"),
+            **kwargs,
+        )
+
+    def call(
+        self,
+        main_input,
+        side_input=None,
+        att_mask=None,
+        training=None,
+        side_att_mask=None,
+    ):
+        """Applies all layers.
+
+        The masks are `<int32 or bool>`, 1 where attending is allowed and
+        everywhere if None. Without the axis `main` they hold for all tokens of
+        an example alike.
+
+        Args:
+            main_input: `<float>[batch, main, hidden_size]`.
+            side_input: `<float>[side, hidden_size]`, one for all examples, or
+                `<float>[batch, side, hidden_size]`, one for each; or a list of
+                these and None, one for each layer. None is as good as one
+                without any rows.
+            att_mask: `[batch, main, main + side]` or `[batch, main + side]`,
+                of the tokens and then the side input, which must have as many
+                rows in all layers; only of the tokens where there is no side
+                input or a mask of its own.
+            training: whether dropout is applied.
+            side_att_mask: `[batch, main, side]` or `[batch, side]`; or a list
+                of these and None, one for each layer.
+
+        Returns:
+            `<float>[batch, main, hidden_size]`.
+
+        Raises:
+            ValueError: a list has not one entry for each layer, or a mask has
+                another number of columns.
+        """
+        side_inputs = self._for_each_layer(side_input, "side_input")
+        side_masks = self._for_each_layer(side_att_mask, "side_att_mask")
+        if side_att_mask is None:
+            att_mask, side_mask = _split_for_all(
+                att_mask, main_input, side_inputs
+            )
+            side_masks = [side_mask] * self.num_hidden_layers
+
+        def apply_chain(output, sides, start, end):
+            for i, side in zip(range(start, end), sides, strict=True):
+                output = self._apply_layer(
+                    i, output, side, att_mask, side_masks[i], training
+                )
+            return output
+
+        output = main_input
+        for start, end, is_recomputed in transformer.chains(
+            self.num_hidden_layers, self.grad_checkpointing_period
+        ):
+            apply = apply_chain
+            if is_recomputed and training is not False:
+                apply = recompute.recompute_grad(apply_chain)
+            output = apply(output, side_inputs[start:end], start, end)
+        return output
+
+    def _apply_layer(self, i, output, side, att_mask, side_mask, training):
+        """The output of layer `i`, `<float>[batch, main, hidden_size]`."""
+        if side is None:
+            side_mask = None
+        if self.num_cross_attention_heads is None:
+            output = self.attention_layers[i](
+                output,
+                side_input=side,
+                att_mask=att_mask,
+                side_att_mask=side_mask,
+                training=training,
+            )
+        else:
+            output = self.attention_layers[i](
+                output, att_mask=att_mask, training=training
+            )
+            if side is None:
+                # [0, hidden_size]
+                side = tf.zeros([0, self.hidden_size], output.dtype)
+            output = self.cross_attention_layers[i](
+                output,
+                side_input=side,
+                att_mask=side_mask,
+                training=training,
+            )
+        return self.feed_forward_layers[i](output, training=training)
+
+    def _as_dict(self, value, name):
+        """A list as a dict from layer numbers to what is not None in it."""
+        if not isinstance(value, list | tuple):
+            return value
+        if len(value) != self.num_hidden_layers:
+            raise ValueError(
+                f"{self.name}: {name} has {len(value)} entries, but there are "
+                f"{self.num_hidden_layers} layers, which need one each."
+            )
+        entries = {str(i): x for i, x in enumerate(value) if x is not None}
+        return entries or None
+
+    def _for_each_layer(self, value, name) -> list:
+        """The entry of each layer, from a list, a dict or one for all."""
+        value = self._as_dict(value, name)
+        layers = range(self.num_hidden_layers)
+        if isinstance(value, dict):
+            return [value.get(str(i)) for i in layers]
+        return [value for _ in layers]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "initializer_range",
+            "share_kv_projections",
+            "num_cross_attention_heads",
+            "enable_default_side_input",
+            "grad_checkpointing_period",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
+        }
+
+
+def _split_for_all(att_mask, main_input, side_inputs):
+    """The columns of the tokens and those of the side input of all layers.
+
+    Args:
+        att_mask: `[batch, main, main + side]`, `[batch, main + side]` or None.
+        main_input: `<float>[batch, main, hidden_size]`.
+        side_inputs: a side input or None for each layer.
+
+    Returns:
+        Two masks, of `main` and of `side` columns, or None.
+
+    Raises:
+        ValueError: there are side inputs of different lengths, or the mask has
+            another number of columns.
+    """
+    sides = [side for side in side_inputs if side is not None]
+    if att_mask is None or not sides:
+        return att_mask, None
+    lengths = {tf.TensorShape(side.shape)[-2] for side in sides} - {None}
+    if len(lengths) > 1:
+        raise ValueError(
+            "side inputs of different numbers of rows "
+            f"({', '.join(map(str, sorted(lengths)))}) cannot share the "
+            "columns of att_mask. Give a mask of the tokens alone, and a list "
+            "of masks as side_att_mask."
+        )
+    tensor_utils.assert_rank(sides[0], [2, 3], "side_input")
+    return fused_side_attention.split_masks(
+        att_mask, None, main_input, sides[0]
+    )

@@ -1,0 +1,361 @@
+"""Tests of HotpotQA's `labels`."""
+
+import collections
+import re
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.tasks.errors import BadRecords
+from etcmodel.tasks.hotpotqa import labels
+from etcmodel.tasks.hotpotqa.pipeline import HotpotQAPipeline
+from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.testing import real_data_path
+
+_CONTEXT = (
+    Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),
+    Paragraph("Brno", ("Brno is a city.", "", " Brno is in \u00d6tscher.")),
+)
+
+
+def _record(answer, facts, context=_CONTEXT):
+    return HotpotQARecord(
+        id="a",
+        question="q",
+        context=context,
+        answer=answer,
+        supporting_facts=tuple(facts),
+    )
+
+
+def _lay_out(context, cut=(), padding=2):
+    """Sources and offsets as of a layout with a token for each word or mark.
+
+    There are a CLS, a question of two tokens, and the context as the third
+    section.
+
+    Args:
+        context: the paragraphs.
+        cut: (paragraph, segment) pairs that are left out; segment 0 is the
+            title.
+        padding: how much padding follows.
+
+    Returns:
+        The last four arguments of `make_labels`.
+    """
+    question = [(0, 0, 0, -1), (1, 0, 0, 0), (1, 0, 0, 1)]
+    long_sources, global_sources = [(0, 0, 0, 0), *question[1:]], question
+    starts, ends = [-1] * 3, [-1] * 3
+    for group, paragraph in enumerate(context):
+        global_sources.append((2, group, -1, -1))
+        for segment, text in enumerate((paragraph.title, *paragraph.sentences)):
+            if (group, segment) in cut:
+                continue
+            global_sources.append((2, group, segment, -1))
+            for index, word in enumerate(re.finditer(r"\w+|[^\w\s]", text)):
+                long_sources.append((2, group, segment, index))
+                starts.append(len(text[: word.start()].encode()))
+                ends.append(len(text[: word.end()].encode()))
+    pad = [(-1, -1, -1, -1)] * padding
+    return (
+        np.array(long_sources + pad),
+        np.array(global_sources + pad),
+        np.array(starts + [-1] * padding),
+        np.array(ends + [-1] * padding),
+    )
+
+
+def _labels(answer, facts, context=_CONTEXT, cut=()):
+    return labels.make_labels(
+        _record(answer, facts, context), 2, *_lay_out(context, cut)
+    )
+
+
+class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("docstring", ["Art, art", "party"], "art", [(0, 5, 8)]),
+        ("inside_a_word", ["party"], "art", [(0, 1, 4)]),
+        ("begins_a_word", ["arty"], "art", [(0, 0, 3)]),
+        ("ends_a_word", ["Bart"], "art", [(0, 1, 4)]),
+        ("word_in_a_later_text", ["party", "Bart", "art"], "art", [(2, 0, 3)]),
+        (
+            "no_word_anywhere",
+            ["Bart", "x", "arts"],
+            "art",
+            [(0, 1, 4), (2, 0, 3)],
+        ),
+        (
+            "several_of_several_texts",
+            ["art art", "", "(art)"],
+            "art",
+            [(0, 0, 3), (0, 4, 7), (2, 1, 4)],
+        ),
+        ("case_counts", ["ART Art"], "art", []),
+        ("digits", ["1999 19", "219"], "19", [(0, 5, 7)]),
+        (
+            "marks_end_a_word",
+            ["x Inc.y", "Inc.!"],
+            "Inc.",
+            [(0, 2, 6), (1, 0, 4)],
+        ),
+        ("marks_begin_a_word", ["a(b)"], "(b)", [(0, 1, 4)]),
+        # "é" has two bytes, "日" and "本" three each, "😀" four.
+        ("bytes", ["Caf\u00e9, \u00e9"], "\u00e9", [(0, 7, 9)]),
+        (
+            "bytes_before",
+            ["\u65e5\u672c \U0001f600 art"],
+            "art",
+            [(0, 12, 15)],
+        ),
+        ("bytes_inside", ["a \u65e5\u672c"], "\u65e5\u672c", [(0, 2, 8)]),
+        (
+            "letters_of_other_scripts",
+            ["\u043a\u043e\u0442\u044b \u043a\u043e\u0442"],
+            "\u043a\u043e\u0442",
+            [(0, 9, 15)],
+        ),
+        ("many_words", ["x New  York, New York"], "New York", [(0, 13, 21)]),
+        ("touching", ["aaaaa"], "aa", [(0, 0, 2), (0, 2, 4)]),
+        ("overlapping_words", ["a a a a"], "a a", [(0, 0, 3), (0, 4, 7)]),
+        # The first two overlap, and only the second consists of words.
+        ("overlaps_a_word", ["xab ab ab"], "ab ab", [(0, 4, 9)]),
+        ("blanks_around", ["x art"], " art\n", [(0, 2, 5)]),
+        ("whole_text", ["art"], "art", [(0, 0, 3)]),
+        ("longer_than_the_text", ["art"], "arts", []),
+        ("empty", ["art", ""], "", []),
+        ("blank", ["a b"], " ", []),
+        ("no_texts", [], "art", []),
+    )
+    def test_find_answer(self, texts, answer, expected):
+        found = labels.find_answer(texts, answer)
+        self.assertEqual(found, [labels.Occurrence(*x) for x in expected])
+        for text, start, end in found:
+            self.assertEqual(
+                texts[text].encode()[start:end].decode(), answer.strip()
+            )
+
+
+class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
+    """The long tokens are these, and two of padding.
+
+    0 CLS, 1 2 question,
+    3 Jan | 4 Jan 5 was 6 born 7 in 8 Brno 9 . | 10 He 11 paints 12 .
+    13 Brno | 14 Brno 15 is 16 a 17 city 18 . | | 19 Brno 20 is 21 in
+    22 Ötscher 23 .
+    """
+
+    def test_labels_of_global_tokens(self):
+        got = _labels("paints", [("Jan", 1), ("Brno", 0)])
+        self.assertEqual(
+            got.supporting_facts,
+            # CLS and question; paragraph, title and sentences; padding.
+            [-1, -1, -1, 1, 1, 0, 1, 1, 1, 1, 0, 0, -1, -1],
+        )
+        self.assertEqual(got.kept_facts, 2)
+        self.assertEqual(got.answer_type, 0)
+        self.assertEqual((got.begins, got.ends), ([11], [11]))
+        self.assertEqual(got.found, 1)
+        self.assertTrue(got.can_be_learned)
+
+    def test_answers_in_titles_and_facts_only(self):
+        # Also in the first paragraph and in the last sentence, no facts.
+        got = _labels("Brno", [("Brno", 0)])
+        self.assertEqual((got.begins, got.ends), ([13, 14], [13, 14]))
+        got = _labels("Brno", [("Brno", 2), ("Jan", 0)])
+        self.assertEqual((got.begins, got.ends), ([8, 13, 19], [8, 13, 19]))
+        self.assertEqual(got.found, 3)
+
+    def test_answer_of_several_tokens(self):
+        got = _labels("born in Brno", [("Jan", 0)])
+        self.assertEqual((got.begins, got.ends), ([6], [8]))
+        got = _labels("in \u00d6tscher.", [("Brno", 2)])
+        self.assertEqual((got.begins, got.ends), ([21], [23]))
+
+    def test_answer_that_is_a_part_of_words(self):
+        """The labelled tokens are those that hold any of it."""
+        got = _labels("paint", [("Jan", 1)])
+        self.assertEqual((got.begins, got.ends), ([11], [11]))
+        got = _labels("e pain", [("Jan", 1)])
+        self.assertEqual((got.begins, got.ends), ([10], [11]))
+
+    def test_answer_across_sentences_is_not_found(self):
+        got = _labels("Brno. He", [("Jan", 0), ("Jan", 1)])
+        self.assertEqual(got.found, 0)
+        self.assertFalse(got.can_be_learned)
+
+    @parameterized.parameters(
+        ("yes", 1), ("no", 2), ("Yes", 1), (" no\n", 2), ("none", 0)
+    )
+    def test_answer_types(self, answer, expected):
+        # Where the words stand in the text it means nothing.
+        context = (Paragraph("yes no", ("yes no none Yes",)),)
+        got = _labels(answer, [("yes no", 0)], context)
+        self.assertEqual(got.answer_type, expected)
+        self.assertEqual(got.found, int(expected == 0))
+        self.assertEqual(got.begins, [] if expected else [7])
+        self.assertEqual(got.ends, got.begins)
+        self.assertTrue(got.can_be_learned)
+
+    def test_facts_that_are_not_in_the_context(self):
+        got = _labels("paints", [("Jan", 1), ("Jan", 2), ("Vienna", 0)])
+        self.assertEqual(
+            got.supporting_facts,
+            [-1, -1, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, -1, -1],
+        )
+        self.assertEqual(got.kept_facts, 1)
+        # Not even the title of such a paragraph is searched.
+        got = _labels("Brno", [("Brno", 3)])
+        self.assertEqual(got.supporting_facts, [-1] * 3 + [0] * 9 + [-1] * 2)
+        self.assertEqual((got.kept_facts, got.found), (0, 0))
+        self.assertFalse(got.can_be_learned)
+        # A yes or no without facts is nothing to learn from either.
+        self.assertFalse(_labels("yes", [("Brno", 3)]).can_be_learned)
+        self.assertFalse(_labels("yes", []).can_be_learned)
+
+    def test_a_fact_that_is_told_twice(self):
+        got = _labels("paints", [("Jan", 1), ("Jan", 1)])
+        self.assertEqual(got.kept_facts, 1)
+        self.assertEqual(got.begins, [11])
+
+    def test_paragraphs_of_the_same_title(self):
+        context = (
+            Paragraph("Jan", ("He paints.",)),
+            Paragraph("Jan", ("He paints.", "He sings.")),
+        )
+        # 3 Jan | 4 He 5 paints 6 . | 7 Jan | 8 He 9 paints 10 . | 11 He ...
+        got = _labels("paints", [("Jan", 0)], context)
+        self.assertEqual(got.begins, [5])
+        self.assertEqual(
+            got.supporting_facts, [-1] * 3 + [1, 1, 1, 0, 0, 0, 0, -1, -1]
+        )
+        # Only the second one has two sentences.
+        got = _labels("sings", [("Jan", 1)], context)
+        self.assertEqual(got.begins, [12])
+        self.assertEqual(
+            got.supporting_facts, [-1] * 3 + [0, 0, 0, 1, 1, 0, 1, -1, -1]
+        )
+
+    def test_what_was_cut(self):
+        facts = [("Jan", 0), ("Brno", 2)]
+        # "Jan was born in Brno."
+        got = _labels("Brno", facts, cut=[(0, 1)])
+        self.assertEqual(
+            got.supporting_facts, [-1] * 3 + [1, 1, 0, 1, 1, 0, 0, 1, -1, -1]
+        )
+        self.assertEqual((got.found, got.kept_facts), (3, 1))
+        # Titles 3 and 7, and six tokens less before them.
+        self.assertEqual((got.begins, got.ends), ([7, 13], [7, 13]))
+        self.assertTrue(got.can_be_learned)
+        # All of the answers.
+        got = _labels("born", facts, cut=[(0, 1)])
+        self.assertEqual((got.found, got.begins, got.ends), (1, [], []))
+        self.assertFalse(got.can_be_learned)
+        # All of the facts, but neither titles nor paragraphs.
+        got = _labels("Brno", facts, cut=[(0, 1), (1, 3)])
+        self.assertEqual((got.found, got.kept_facts), (3, 0))
+        self.assertEqual(got.begins, [7])
+        self.assertTrue(got.can_be_learned)
+
+    def test_a_skipped_sentence_shifts_nothing(self):
+        got = _labels("paints", [("Jan", 1)], cut=[(0, 1)])
+        self.assertEqual(
+            got.supporting_facts[3:7],
+            [1, 1, 1, 0],  # Jan 0 is not there.
+        )
+        # 3 Jan | 4 He 5 paints
+        self.assertEqual(got.begins, [5])
+
+
+class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
+    """The tokens of every real answer spell the answer."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.pipeline = HotpotQAPipeline()
+        cls.records = {
+            name: list(
+                cls.pipeline.read_records(
+                    real_data_path(f"hotpotqa/{name}.json"),
+                    "train",
+                    BadRecords(),
+                )
+            )
+            for name in ("dev_95", "train_200", "2wiki_train_500")
+        }
+
+    @parameterized.named_parameters(
+        ("wordpiece", "bert_uncased_vocab.txt", []),
+        (
+            "sentencepiece",
+            "gpt2.model",
+            # Marks are pieces together.
+            [
+                ('"Pistol Pete".', '"Pistol Pete"'),
+                ("International Watch Co.,", "International Watch Co."),
+                ("Waylon J. Smithers Jr.,", "Waylon J. Smithers Jr."),
+            ],
+        ),
+    )
+    def test_answers(self, vocab, others):
+        encoder = self.pipeline.record_encoder(
+            "x",
+            self.pipeline.feature_config({}),
+            real_data_path(f"vocab/{vocab}"),
+        )
+        different = collections.Counter()
+        without, spans = collections.Counter(), 0
+        for name, records in self.records.items():
+            for first in range(0, len(records), 32):
+                batch = records[first : first + 32]
+                layout, context = encoder.build(batch)
+                sources = layout.long_sources.numpy()
+                starts, ends = context.starts.numpy(), context.ends.numpy()
+                for i, record in enumerate(batch):
+                    got = labels.make_labels(
+                        record,
+                        2,
+                        sources[i],
+                        layout.global_sources[i].numpy(),
+                        starts[i],
+                        ends[i],
+                    )
+                    self.assertEqual(
+                        got.answer_type,
+                        {"yes": 1, "no": 2}.get(record.answer, 0),
+                    )
+                    # The paper's lengths cut none of these records.
+                    self.assertEqual(got.kept_facts, len(record.fact_positions))
+                    self.assertLen(got.begins, got.found)
+                    if not got.can_be_learned:
+                        without[name] += 1
+                    for begin, end in zip(got.begins, got.ends, strict=True):
+                        spans += 1
+                        _, group, segment, _ = sources[i, begin]
+                        self.assertAllEqual(
+                            sources[i, begin, :3], sources[i, end, :3]
+                        )
+                        paragraph = record.context[group]
+                        text = (paragraph.title, *paragraph.sentences)[segment]
+                        if segment:
+                            self.assertIn(
+                                (group, segment - 1), record.fact_positions
+                            )
+                        text = text.encode()[starts[i, begin] : ends[i, end]]
+                        # SentencePiece: with the space in front.
+                        text = text.decode().removeprefix(" ")
+                        if text != record.answer:
+                            different[text, record.answer] += 1
+        self.assertEqual(spans, 760)
+        # Of one record: no fact has the word itself.
+        self.assertEqual(different.pop(("Indian", "India")), 5)
+        self.assertEqual(dict(different), {pair: 1 for pair in others})
+        # HotpotQA's answers are all there. Those of 2WikiMultihopQA are not
+        # always written as in the text ("The Man In Grey").
+        self.assertEqual(without, {"2wiki_train_500": 36})
+
+
+if __name__ == "__main__":
+    tf.test.main()

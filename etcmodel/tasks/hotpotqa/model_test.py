@@ -1,0 +1,395 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.export_lib import model_variables
+from etcmodel.tasks.hotpotqa import model as model_lib
+
+# A question of two words and two paragraphs, each of a title and sentences.
+_FEATURES = {
+    "long_token_ids": [11, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0],
+    "long_token_type_ids": [1, 3, 3, 2, 1, 1, 1, 2, 2, 1, 0, 0],
+    "long_sentence_ids": [-1, 1, 2, 4, 5, 5, 6, 8, 8, 9, -1, -1],
+    "long_paragraph_ids": [-1, -1, -1, 3, 3, 3, 3, 7, 7, 7, -1, -1],
+    "long_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0],
+    "l2g_linked_ids": [-1] * 12,
+    "global_token_ids": [11, 12, 12, 13, 1, 1, 1, 13, 1, 1, 0],
+    "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0],
+    "global_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0],
+}
+_IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
+_SHAPES = {
+    "supporting_fact_logits": [2, 11],
+    "answer_type_logits": [2, 3],
+    "answer_begin_logits": [2, 12],
+    "answer_end_logits": [2, 12],
+    "answer_bio_logits": [2, 12, 3],
+}
+
+
+def _features(**changes):
+    return {
+        name: tf.tile(tf.constant([value], tf.int32), [2, 1])
+        for name, value in {**_FEATURES, **changes}.items()
+    }
+
+
+def _names(encoding):
+    """Names of the logits of an encoding."""
+    answer = (
+        ["answer_bio_logits"]
+        if encoding == "bio"
+        else ["answer_begin_logits", "answer_end_logits"]
+    )
+    return {"supporting_fact_logits", "answer_type_logits", *answer}
+
+
+def _model(encoding="span", config=None, **options):
+    config = config or EtcConfig.from_preset(
+        "tiny", vocab_size=20, num_hidden_layers=1
+    )
+    return model_lib.build_hotpotqa_model(
+        config, answer_encoding=encoding, **options
+    )
+
+
+class IsAnswerTokenTest(tf.test.TestCase):
+    def test_titles_and_sentences(self):
+        features = _features()
+        is_answer = model_lib.is_answer_token(
+            features["long_token_type_ids"], features["long_sentence_ids"]
+        )
+        self.assertAllEqual([_IS_TEXT] * 2, is_answer)
+
+
+class HeadTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.rng = np.random.default_rng(3)
+        self.long = self.rng.normal(size=[2, 12, 8]).astype(np.float32)
+        self.globals = self.rng.normal(size=[2, 11, 8]).astype(np.float32)
+        features = _features()
+        self.inputs = (
+            tf.constant(self.long),
+            tf.constant(self.globals),
+            features["long_token_type_ids"],
+            features["long_sentence_ids"],
+        )
+
+    def _randomized(self, head):
+        """Gives every weight a value of its own."""
+        head(*self.inputs)
+        head.set_weights(
+            [self.rng.normal(size=w.shape) for w in head.get_weights()]
+        )
+        return head
+
+    @parameterized.parameters("span", "bio")
+    def test_matches_the_formula(self, encoding):
+        head = self._randomized(model_lib.HotpotQAHead(encoding))
+        logits = head(*self.inputs)
+        self.assertEqual(_names(encoding), set(logits))
+
+        def dense(layer, values):
+            return values @ np.array(layer.kernel) + np.array(layer.bias)
+
+        answer = dense(head.answer, self.long)
+        expected = {
+            "supporting_fact_logits": dense(
+                head.supporting_facts, self.globals
+            )[..., 0],
+            "answer_type_logits": dense(head.answer_type, self.globals[:, 0]),
+            "answer_begin_logits": np.where(_IS_TEXT, answer[..., 0], -1e4),
+            "answer_end_logits": np.where(_IS_TEXT, answer[..., 1], -1e4),
+            "answer_bio_logits": answer,
+        }
+        for name, value in logits.items():
+            self.assertEqual(_SHAPES[name], value.shape)
+            self.assertAllClose(expected[name], value, rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_mixed_precision_gives_finite_float32(self, policy):
+        for encoding in model_lib.ANSWER_ENCODINGS:
+            head = model_lib.HotpotQAHead(
+                encoding, dtype=tf.keras.mixed_precision.Policy(policy)
+            )
+            self._randomized(head)
+            for value in head(*self.inputs).values():
+                self.assertEqual(tf.float32, value.dtype)
+                self.assertAllInRange(value, -10001.0, 100.0)
+            for weight in head.trainable_variables:
+                self.assertEqual("float32", tf.as_dtype(weight.dtype).name)
+
+    @parameterized.parameters("span", "bio")
+    def test_config_round_trip_and_symbolic_call(self, encoding):
+        head = model_lib.HotpotQAHead(encoding, 0.3)
+        copy = model_lib.HotpotQAHead.from_config(head.get_config())
+        self.assertEqual(head.get_config(), copy.get_config())
+        self.assertEqual(encoding, copy.answer_encoding)
+        self.assertEqual(0.3, copy.initializer_range)
+        inputs = [
+            tf.keras.Input([None, 8]),
+            tf.keras.Input([None, 8]),
+            tf.keras.Input([None], dtype="int32"),
+            tf.keras.Input([None], dtype="int32"),
+        ]
+        model = tf.keras.Model(inputs, copy(*inputs))
+        self._randomized(copy)
+        result = model(list(self.inputs))
+        for name, value in copy(*self.inputs).items():
+            self.assertAllClose(value, result[name])
+
+    def test_serializing(self):
+        head = self._randomized(model_lib.HotpotQAHead("bio"))
+        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(head))
+        self.assertIsInstance(copy, model_lib.HotpotQAHead)
+        copy(*self.inputs)
+        copy.set_weights(head.get_weights())
+        expected = head(*self.inputs)
+        for name, value in copy(*self.inputs).items():
+            self.assertAllClose(expected[name], value)
+
+    def test_initial_weights(self):
+        head = model_lib.HotpotQAHead(initializer_range=0.5)
+        head(*self.inputs)
+        self.assertLen(head.trainable_variables, 6)
+        for layer in (head.supporting_facts, head.answer_type, head.answer):
+            # Cut at two standard deviations.
+            self.assertAllInRange(np.array(layer.kernel), -1.0, 1.0)
+            self.assertGreater(np.abs(np.array(layer.kernel)).max(), 0.2)
+            self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
+
+    def test_unknown_encoding(self):
+        with self.assertRaisesRegex(ValueError, "'iob'.*'span', 'bio'"):
+            model_lib.HotpotQAHead("iob")
+
+
+class ModelTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("span", "bio")
+    def test_names_shapes_and_masks(self, encoding):
+        logits = _model(encoding)(_features())
+        self.assertEqual(_names(encoding), set(logits))
+        for name, value in logits.items():
+            self.assertEqual(tf.float32, value.dtype)
+            self.assertEqual(_SHAPES[name], value.shape)
+            self.assertAllClose(value[0], value[1])
+            if name in ("answer_begin_logits", "answer_end_logits"):
+                self.assertAllEqual(
+                    [-10000.0] * 5, tf.boolean_mask(value[0], ~_IS_TEXT)
+                )
+                value = tf.boolean_mask(value[0], _IS_TEXT)
+            self.assertAllInRange(value, -100.0, 100.0)
+
+    def test_padding_does_not_matter(self):
+        model = _model("bio")
+        shorter = {name: value[:, :10] for name, value in _features().items()}
+        expected = model(_features())
+        for name, value in model(shorter).items():
+            whole = expected[name]
+            if name != "answer_type_logits":
+                whole = whole[:, :10]
+            self.assertAllClose(whole, value, rtol=1e-4, atol=1e-5)
+
+    @parameterized.parameters("span", "bio")
+    def test_static_lengths_and_serializing(self, encoding):
+        model = _model(encoding, long_length=12, global_length=11)
+        expected = model(_features())
+        copy = tf.keras.Model.from_config(model.get_config())
+        copy.set_weights(model.get_weights())
+        for name, value in copy(_features()).items():
+            self.assertAllClose(expected[name], value)
+        self.assertEqual([None, 12], list(model.input["long_token_ids"].shape))
+        self.assertEqual(
+            [None, 11], list(model.input["global_token_ids"].shape)
+        )
+
+    @parameterized.parameters("span", "bio")
+    def test_mixed_precision(self, encoding):
+        logits = _model(encoding, dtype="mixed_bfloat16")(_features())
+        for value in logits.values():
+            self.assertEqual(tf.float32, value.dtype)
+            self.assertAllInRange(value, -10001.0, 100.0)
+
+    @parameterized.parameters(True, False)
+    def test_hard_mask_exempts_cls(self, exempt):
+        """Without the exemption the global CLS sees no text."""
+        config = EtcConfig.from_preset(
+            "tiny",
+            vocab_size=20,
+            num_hidden_layers=1,
+            use_hard_g2l_mask=True,
+        )
+        model = _model(config=config, cls_ignores_hard_g2l=exempt)
+        ids = list(_FEATURES["long_token_ids"])
+        ids[9] = 14  # The last sentence.
+        before = model(_features())
+        after = model(_features(long_token_ids=ids))
+        # In one layer it reaches a global token only by its own attention.
+        name = "answer_type_logits"
+        if exempt:
+            self.assertNotAllClose(
+                before[name], after[name], rtol=1e-7, atol=1e-9
+            )
+        else:
+            self.assertAllEqual(before[name], after[name])
+        # Others see their own sentence or paragraph either way.
+        name = "supporting_fact_logits"
+        changed = np.flatnonzero((before[name] != after[name])[0])
+        self.assertEqual([0, 7, 9] if exempt else [7, 9], changed.tolist())
+
+    def test_flat_sequence(self):
+        """Paragraphs are told from each other, unless the text is flat."""
+        joined = [1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]
+        changed = _features(long_paragraph_breakpoints=joined)
+        for flat in (False, True):
+            model = _model(flat_sequence=flat)
+            before = model(_features())["answer_begin_logits"][0, 3:10]
+            after = model(changed)["answer_begin_logits"][0, 3:10]
+            if flat:
+                self.assertAllEqual(before, after)
+            else:
+                self.assertNotAllClose(before, after, rtol=1e-7, atol=1e-9)
+
+    @parameterized.parameters("span", "bio")
+    def test_gradients_reach_all_weights(self, encoding):
+        config = EtcConfig.from_preset(
+            "tiny",
+            vocab_size=20,
+            num_hidden_layers=1,
+            use_hard_g2l_mask=True,
+        )
+        model = _model(encoding, config)
+        labels = {
+            "supporting_facts": tf.constant(
+                [[-1, -1, -1, 1, 1, 1, 0, 0, 0, 0, -1]] * 2
+            ),
+            "answer_type": tf.constant([0, 1]),
+            "answer_begin": tf.constant([4, -1]),
+            "answer_end": tf.constant([5, -1]),
+            "answer_bio": tf.constant([[2] * 4 + [0, 1] + [2] * 6] * 2),
+            "is_answer_token": tf.constant([_IS_TEXT] * 2),
+        }
+        variables = [v for v in model_variables(model) if v.trainable]
+        self.assertNotEmpty(variables)
+        with tf.GradientTape() as tape:
+            losses = model_lib.example_losses(model(_features()), labels)
+            loss = tf.add_n(list(losses.values()))
+        for variable, gradient in zip(
+            variables, tape.gradient(loss, variables), strict=True
+        ):
+            self.assertIsNotNone(gradient, variable.name)
+            gradient = tf.convert_to_tensor(gradient)
+            self.assertAllInRange(gradient, -1e3, 1e3)
+            self.assertGreater(
+                tf.reduce_max(tf.abs(gradient)), 0.0, variable.name
+            )
+
+
+class BioLabelsTest(tf.test.TestCase):
+    def test_spans(self):
+        begins = tf.constant([[1, 4, -1], [0, -1, -1], [-1, -1, -1]])
+        ends = tf.constant([[2, 4, -1], [5, -1, -1], [-1, -1, -1]])
+        for dtype in (tf.int32, tf.int64):
+            labels = model_lib.bio_labels(
+                tf.cast(begins, dtype), tf.cast(ends, dtype), 6
+            )
+            self.assertEqual(tf.int32, labels.dtype)
+            self.assertAllEqual(
+                [
+                    [2, 0, 1, 2, 0, 2],
+                    [0, 1, 1, 1, 1, 1],
+                    [2, 2, 2, 2, 2, 2],
+                ],
+                labels,
+            )
+
+    def test_neighbours(self):
+        labels = model_lib.bio_labels(
+            tf.constant([[0, 2, 3]]), tf.constant([[1, 2, 4]]), tf.constant(5)
+        )
+        self.assertAllEqual([[0, 1, 0, 0, 1]], labels)
+
+    def test_no_spans(self):
+        nothing = tf.zeros([2, 0], tf.int64)
+        labels = model_lib.bio_labels(nothing, nothing, 3)
+        self.assertAllEqual([[2, 2, 2]] * 2, labels)
+
+
+class LossTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(5)
+        self.logits = {
+            "supporting_fact_logits": rng.normal(size=[2, 4]),
+            "answer_type_logits": rng.normal(size=[2, 3]),
+            "answer_begin_logits": rng.normal(size=[2, 5]),
+            "answer_end_logits": rng.normal(size=[2, 5]),
+            "answer_bio_logits": rng.normal(size=[2, 5, 3]),
+        }
+        # The answer of the second one is "yes".
+        self.labels = {
+            "supporting_facts": np.array([[-1, 1, 0, 1], [-1, 0, 0, -1]]),
+            "answer_type": np.array([0, 1]),
+            "answer_begin": np.array([2, -1], np.int32),
+            "answer_end": np.array([3, -1], np.int32),
+            "answer_bio": np.array([[2, 2, 0, 1, 2], [2, 2, 2, 2, 0]]),
+            "is_answer_token": np.array(
+                [[0, 1, 1, 1, 1], [0, 1, 1, 1, 0]], bool
+            ),
+        }
+        self.log_probs = {
+            name: x - np.log(np.exp(x).sum(-1, keepdims=True))
+            for name, x in self.logits.items()
+        }
+
+    def _losses(self, *names):
+        names = ("supporting_fact_logits", "answer_type_logits", *names)
+        return model_lib.example_losses(
+            {x: tf.constant(self.logits[x], tf.float32) for x in names},
+            {name: tf.constant(x) for name, x in self.labels.items()},
+        )
+
+    def _check_common(self, losses):
+        facts = 1 / (1 + np.exp(-self.logits["supporting_fact_logits"]))
+        self.assertAllClose(
+            [
+                -np.log(facts[0, 1] * (1 - facts[0, 2]) * facts[0, 3]),
+                -np.log((1 - facts[1, 1]) * (1 - facts[1, 2])),
+            ],
+            losses["supporting_facts"],
+        )
+        types = self.log_probs["answer_type_logits"]
+        self.assertAllClose([-types[0, 0], -types[1, 1]], losses["answer_type"])
+
+    def test_span(self):
+        losses = self._losses("answer_begin_logits", "answer_end_logits")
+        self.assertEqual(
+            {"supporting_facts", "answer_type", "answer_begin", "answer_end"},
+            set(losses),
+        )
+        self._check_common(losses)
+        begin = self.log_probs["answer_begin_logits"][0, 2]
+        self.assertAllClose([-begin, 0.0], losses["answer_begin"])
+        end = self.log_probs["answer_end_logits"][0, 3]
+        self.assertAllClose([-end, 0.0], losses["answer_end"])
+
+    def test_bio(self):
+        losses = self._losses("answer_bio_logits")
+        self.assertEqual(
+            {"supporting_facts", "answer_type", "answer_bio"}, set(losses)
+        )
+        self._check_common(losses)
+        tokens = self.log_probs["answer_bio_logits"]
+        # The first token is no text; neither is the last one of the second.
+        self.assertAllClose(
+            [
+                -tokens[0, [1, 2, 3, 4], [2, 0, 1, 2]].sum(),
+                -tokens[1, [1, 2, 3], [2, 2, 2]].sum(),
+            ],
+            losses["answer_bio"],
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,566 @@
+import dataclasses
+import io
+import json
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.hotpotqa import features
+from etcmodel.tasks.hotpotqa import pipeline as pipeline_lib
+from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.tasks.task_testing import write_test_vocab
+from etcmodel.testing import real_data_path
+
+_RECORD = HotpotQARecord(
+    id="a",
+    question="In which region was Jan born?",
+    context=(
+        Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),
+        Paragraph("Brno", ("Brno is in Moravia.", " It is big.")),
+    ),
+    answer="Moravia",
+    supporting_facts=(("Jan", 0), ("Brno", 0)),
+    type="bridge",
+    level="hard",
+    index=7,
+)
+# 1 CLS, 7 of the question; titles of 1 token, sentences of 6, 3, 5 and 4.
+_TOKENS = 1 + 7 + (1 + 6 + 3) + (1 + 5 + 4)
+
+
+def _change(**changes):
+    return dataclasses.replace(_RECORD, **changes)
+
+
+def _values(serialized):
+    """What a stored example holds."""
+    example = tf.train.Example.FromString(serialized)
+    return {
+        name: list(getattr(x, x.WhichOneof("kind")).value)
+        if x.WhichOneof("kind")
+        else []
+        for name, x in example.features.feature.items()
+    }
+
+
+class HotpotQAPipelineTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.pipeline = pipeline_lib.HotpotQAPipeline()
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.vocab_file = write_test_vocab(
+            directory.name,
+            "in which region was jan born ? brno . he paints is moravia it big",
+        )
+        cls.encoders = {}
+        # Many sizes and few records: tracing would take most of the time.
+        tf.config.run_functions_eagerly(True)
+        cls.addClassCleanup(tf.config.run_functions_eagerly, False)
+
+    def _encoder(self, long_length=40, global_length=20):
+        """An encoder; one of each size is enough."""
+        key = long_length, global_length
+        if key not in self.encoders:
+            self.encoders[key] = self.pipeline.record_encoder(
+                "d.json",
+                self.pipeline.feature_config(
+                    {"long_length": long_length, "global_length": global_length}
+                ),
+                self.vocab_file,
+            )
+        return self.encoders[key]
+
+    def _encode(self, record, split="train", **sizes):
+        """Stored values (None if nothing is stored) and counts of a record."""
+        ((stored, counts),) = self._encoder(**sizes).encode([record], split)
+        self.assertLessEqual(len(stored), 1)
+        return (_values(stored[0]) if stored else None), counts
+
+    def test_names(self):
+        self.assertEqual(self.pipeline.name, "hotpotqa")
+        self.assertEqual(self.pipeline.splits, ("train", "dev", "predict"))
+
+    def test_raw_inputs_are_padded(self):
+        other = _change(
+            question="q\u00e9",
+            context=(
+                Paragraph("t", ()),
+                Paragraph("", ("x", "", "y")),
+                Paragraph("u", ("z",)),
+            ),
+        )
+        inputs = self.pipeline.serving_inputs([_RECORD, other])
+        self.assertEqual(list(inputs), ["question", "titles", "sentences"])
+        self.assertEqual(
+            inputs["question"].tolist(),
+            [b"In which region was Jan born?", "q\u00e9".encode()],
+        )
+        self.assertEqual(
+            inputs["titles"].tolist(),
+            [[b"Jan", b"Brno", b""], [b"t", b"", b"u"]],
+        )
+        self.assertEqual(
+            inputs["sentences"].tolist(),
+            [
+                [
+                    [b"Jan was born in Brno.", b" He paints.", b""],
+                    [b"Brno is in Moravia.", b" It is big.", b""],
+                    [b"", b"", b""],
+                ],
+                [[b"", b"", b""], [b"x", b"", b"y"], [b"z", b"", b""]],
+            ],
+        )
+
+    def test_raw_inputs_without_any_sentence(self):
+        bare = _change(context=(Paragraph("t", ()), Paragraph("u", ())))
+        inputs = self.pipeline.serving_inputs([bare])
+        self.assertEqual(inputs["titles"].tolist(), [[b"t", b"u"]])
+        self.assertEqual(inputs["sentences"].shape, (1, 2, 0))
+
+    def test_feature_config_keeps_what_is_not_given(self):
+        config = self.pipeline.feature_config(
+            {"long_length": 512, "global_length": None}
+        )
+        self.assertEqual(features.HotpotQAFeatureConfig(512, 256), config)
+        with self.assertRaisesRegex(UserError, "--max_sentences=3: hotpotqa"):
+            self.pipeline.feature_config({"max_sentences": 3})
+
+    def test_encodes_features_and_labels(self):
+        stored, counts = self._encode(_RECORD)
+        self.assertEqual(stored["example_id"], [b"a"])
+        self.assertEqual(stored["question"], [_RECORD.question.encode()])
+        self.assertEqual(stored["answer"], [b"Moravia"])
+        self.assertEqual(stored["fact_titles"], [b"Jan", b"Brno"])
+        self.assertEqual(stored["fact_sentences"], [0, 0])
+        self.assertEqual(
+            stored["segments"],
+            [
+                b"Jan",
+                b"Jan was born in Brno.",
+                b" He paints.",
+                b"Brno",
+                b"Brno is in Moravia.",
+                b" It is big.",
+            ],
+        )
+        self.assertEqual(stored["paragraph_sizes"], [3, 3])
+        # The CLS and 7 tokens of the question; a paragraph, its title, ...
+        self.assertEqual(
+            stored["global_segments"], [-1] * 8 + [-1, 0, 1, 2, -1, 3, 4, 5]
+        )
+        self.assertEqual(
+            stored["supporting_facts"][:16],
+            [-1] * 8 + [1, 1, 1, 0, 1, 1, 1, 0],
+        )
+        self.assertEqual(set(stored["supporting_facts"][16:]), {-1})
+        self.assertEqual(stored["answer_type"], [0])
+        # 8 title, 9-14, 15-17; 18 title, 19 brno 20 is 21 in 22 moravia.
+        self.assertEqual(stored["answer_begins"], [22])
+        self.assertEqual(stored["answer_ends"], [22])
+        self.assertEqual(stored["long_starts"][22], len("Brno is in "))
+        self.assertEqual(stored["long_ends"][22], len("Brno is in Moravia"))
+        self.assertLen(stored["long_token_ids"], _TOKENS)
+        self.assertLen(stored["global_token_ids"], 16)
+        self.assertEqual(
+            counts,
+            {
+                "tokens": _TOKENS,
+                "tokens_cut": 0,
+                "question_tokens_cut": 0,
+                "paragraphs": 2,
+                "paragraphs_cut": 0,
+                "titles_and_sentences": 6,
+                "titles_and_sentences_cut": 0,
+                "records_cut": 0,
+                "supporting_facts": 2,
+                "supporting_facts_cut": 0,
+                "supporting_facts_not_in_context": 0,
+                "answers_not_in_text": 0,
+                "answers_cut": 0,
+                "answers_yes_or_no": 0,
+            },
+        )
+
+    def test_yes_or_no(self):
+        for answer, number in (("yes", 1), ("no", 2)):
+            stored, counts = self._encode(_change(answer=answer))
+            self.assertEqual(stored["answer_type"], [number])
+            self.assertEqual(stored["answer_begins"], [])
+            self.assertEqual(counts["answers_yes_or_no"], 1)
+            self.assertEqual(counts["answers_not_in_text"], 0)
+
+    def test_splits(self):
+        """The same input; for prediction nothing is told of the answer."""
+        train, train_counts = self._encode(_RECORD, "train")
+        dev, dev_counts = self._encode(_RECORD, "dev")
+        self.assertEqual(dev, train)
+        self.assertEqual(dev_counts, train_counts)
+        told, counts = self._encode(_RECORD, "predict")
+        self.assertEqual(
+            set(dev) - set(told),
+            {
+                "answer",
+                "fact_titles",
+                "fact_sentences",
+                "supporting_facts",
+                "answer_type",
+                "answer_begins",
+                "answer_ends",
+            },
+        )
+        self.assertEqual({**dev, **told}, dev)
+        self.assertNotIn("supporting_facts", counts)
+        self.assertEqual(counts["tokens"], _TOKENS)
+        unknown, _ = self._encode(
+            _change(answer=None, supporting_facts=None), "predict"
+        )
+        self.assertEqual(unknown, told)
+
+    def test_answer_that_is_not_in_the_text(self):
+        # It is in no supporting fact: one counts as little as the other.
+        for record in (
+            _change(answer="Bohemia"),
+            _change(answer="moravia"),
+            _change(answer="big"),
+            _change(supporting_facts=(("Jan", 0),)),
+        ):
+            stored, counts = self._encode(record, "train")
+            self.assertIsNone(stored)
+            self.assertEqual(counts["answers_not_in_text"], 1)
+            self.assertEqual(counts["answers_cut"], 0)
+            # It is evaluated all the same.
+            stored, dev_counts = self._encode(record, "dev")
+            self.assertEqual(stored["answer_begins"], [])
+            self.assertEqual(stored["answer_type"], [0])
+            self.assertEqual(dev_counts, counts)
+
+    def test_facts_that_are_not_in_the_context(self):
+        record = _change(
+            supporting_facts=(("Brno", 0), ("Brno", 2), ("Vienna", 0))
+        )
+        stored, counts = self._encode(record)
+        self.assertEqual(counts["supporting_facts"], 1)
+        self.assertEqual(counts["supporting_facts_not_in_context"], 2)
+        self.assertEqual(counts["supporting_facts_cut"], 0)
+        # What the file tells is what predictions are compared with.
+        self.assertEqual(stored["fact_sentences"], [0, 2, 0])
+        # None is left.
+        record = _change(supporting_facts=(("Brno", 2),), answer="yes")
+        stored, counts = self._encode(record)
+        self.assertIsNone(stored)
+        self.assertEqual(counts["supporting_facts"], 0)
+        self.assertEqual(counts["supporting_facts_not_in_context"], 1)
+        stored, _ = self._encode(record, "dev")
+        self.assertNotIn(1, stored["supporting_facts"])
+
+    def test_counts_what_is_cut(self):
+        # Of the second paragraph there is room for 5 tokens: for the title and
+        # for the last sentence, but not for the one before.
+        stored, counts = self._encode(_RECORD, "train", long_length=23)
+        self.assertIsNone(stored)
+        expected = {
+            "tokens": _TOKENS,
+            "tokens_cut": 5,
+            "titles_and_sentences": 6,
+            "titles_and_sentences_cut": 1,
+            "paragraphs": 2,
+            "paragraphs_cut": 0,
+            "question_tokens_cut": 0,
+            "records_cut": 1,
+            "supporting_facts": 2,
+            "supporting_facts_cut": 1,
+            "answers_not_in_text": 0,
+            "answers_cut": 1,
+        }
+        self.assertEqual({**counts, **expected}, counts)
+        stored, _ = self._encode(_RECORD, "dev", long_length=23)
+        self.assertEqual(
+            stored["global_segments"], [-1] * 8 + [-1, 0, 1, 2, -1, 3, 5]
+        )
+        self.assertEqual(stored["answer_begins"], [])
+        # The answer is cut in one place only.
+        stored, counts = self._encode(
+            _change(answer="Brno"), "train", long_length=23
+        )
+        self.assertEqual(counts["answers_cut"], 0)
+        self.assertEqual(stored["answer_begins"], [13, 18])
+        # With room for the other paragraph's token alone.
+        _, counts = self._encode(_RECORD, "dev", global_length=13)
+        self.assertEqual(counts["paragraphs_cut"], 0)
+        self.assertEqual(counts["titles_and_sentences_cut"], 3)
+        self.assertEqual(counts["tokens_cut"], 10)
+        # And without.
+        _, counts = self._encode(_RECORD, "dev", global_length=12)
+        self.assertEqual(counts["paragraphs_cut"], 1)
+
+    def test_question_that_does_not_fit(self):
+        stored, counts = self._encode(_RECORD, "dev", long_length=5)
+        self.assertEqual(counts["question_tokens_cut"], 3)
+        self.assertEqual(counts["tokens_cut"], 23)
+        self.assertEqual(counts["records_cut"], 1)
+        self.assertEqual(counts["supporting_facts_cut"], 2)
+        self.assertLen(stored["long_token_ids"], 5)
+        self.assertEqual(stored["long_starts"], [])
+        stored, _ = self._encode(_RECORD, "train", long_length=5)
+        self.assertIsNone(stored)
+
+    def test_batches_do_not_matter(self):
+        records = [
+            _RECORD,
+            _change(answer="no", context=_RECORD.context[:1]),
+            _change(answer="Bohemia"),
+            _change(context=(Paragraph("Brno", ("Brno is in Moravia.",) * 9),)),
+        ]
+        encoder = self._encoder()
+        together = encoder.encode(records, "train")
+        self.assertLen(together, 4)
+        for record, expected in zip(records, together, strict=True):
+            (alone,) = encoder.encode([record], "train")
+            self.assertEqual(alone.counts, expected.counts)
+            self.assertEqual(
+                [_values(x) for x in alone.examples],
+                [_values(x) for x in expected.examples],
+            )
+
+    def test_odd_text(self):
+        odd = _change(
+            id="\u00e9\ud83d",
+            question="\ud800 which \x00\u200e\ufeff?",
+            context=(
+                Paragraph("\udfff", ("\ud83d Moravia", " \r\n", "\U0001f600")),
+                Paragraph("", ("", "\u0301", "e\u0301", "\u00bd")),
+                Paragraph("x" * 300, ("\x07Moravia\x07",)),
+            ),
+            supporting_facts=(("\udfff", 0), ("x" * 300, 0), ("\udfff", 1)),
+            answer="Moravia",
+        )
+        for split in self.pipeline.splits:
+            stored, _ = self._encode(odd, split)
+            self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
+            self.assertEqual(
+                stored["segments"],
+                [
+                    b"?",
+                    b"? Moravia",
+                    b" \r\n",
+                    "\U0001f600".encode(),
+                    b"",
+                    b"",
+                    "\u0301".encode(),
+                    "e\u0301".encode(),
+                    "\u00bd".encode(),
+                    b"x" * 300,
+                    b" Moravia ",
+                ],
+            )
+        stored, _ = self._encode(odd)
+        self.assertLen(stored["answer_begins"], 2)
+        segments = stored["segments"]
+        for begin in stored["answer_begins"]:
+            start, end = (
+                stored[name][begin] for name in ("long_starts", "long_ends")
+            )
+            self.assertIn(b"Moravia", [text[start:end] for text in segments])
+        stored, counts = self._encode(_change(answer="\ud83d"))
+        self.assertIsNone(stored)
+        self.assertEqual(counts["answers_not_in_text"], 1)
+
+    def test_wrong_vocabularies(self):
+        for file in (__file__, "/no/such/file", self.get_temp_dir()):
+            with self.assertRaisesRegex(UserError, f"--vocab_file={file}"):
+                pipeline_lib.make_builder(
+                    self.pipeline.feature_config({}), file
+                )
+
+    def _collect(self, decoding, answer=b"Moravia"):
+        probabilities = np.array(
+            [[[0.5, 0.49, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]]], np.float32
+        )
+        predictions = {"before": ("x", [])}
+        self.pipeline.collect(
+            [_RECORD],
+            {
+                "answer": np.array([answer], dtype=object),
+                "supporting_fact_probabilities": probabilities,
+            },
+            predictions,
+            decoding,
+        )
+        self.assertEqual(predictions.pop("before"), ("x", []))
+        return predictions
+
+    def test_collects_answers_and_facts(self):
+        first, second, third = ("Jan", 0), ("Jan", 1), ("Brno", 0)
+        for decoding, expected in (
+            ({}, [first, third]),
+            ({"supporting_fact_threshold": 0.4}, [first, second, third]),
+            ({"supporting_fact_threshold": 0.6}, [third]),
+            ({"supporting_fact_threshold": 0.95}, []),
+            # A sentence that was cut has 0 and is never one.
+            ({"supporting_fact_threshold": 0.0}, [first, second, third]),
+        ):
+            self.assertEqual(
+                self._collect(decoding), {"a": ("Moravia", expected)}
+            )
+        self.assertEqual(self._collect({}, "\u00e9".encode())["a"][0], "\u00e9")
+        self.assertEqual(self._collect({}, b"\xc3")["a"][0], "\ufffd")
+
+    def test_collects_no_empty_sentences(self):
+        record = _change(context=(Paragraph("Jan", ("", "x")),))
+        predictions = {}
+        self.pipeline.collect(
+            [record],
+            {
+                "answer": np.array([b""], dtype=object),
+                "supporting_fact_probabilities": np.ones([1, 1, 2]),
+            },
+            predictions,
+            {},
+        )
+        self.assertEqual(predictions, {"a": ("", [("Jan", 1)])})
+
+    def test_writes_the_official_format(self):
+        predictions = {
+            "a": ("Moravia", [("Jan", 0), ("Brno", 0)]),
+            "b": ('\u00e9 "x"', []),
+        }
+        stream = io.StringIO()
+        self.pipeline.write_predictions(predictions, stream)
+        self.assertEqual(
+            json.loads(stream.getvalue()),
+            {
+                "answer": {"a": "Moravia", "b": '\u00e9 "x"'},
+                "sp": {"a": [["Jan", 0], ["Brno", 0]], "b": []},
+            },
+        )
+
+    def test_writes_what_utf8_cannot_express(self):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding="utf-8")
+        self.pipeline.write_predictions({"a": ("x", [("\ud83d", 0)])}, stream)
+        stream.flush()
+        self.assertEqual(
+            json.loads(raw.getvalue()),
+            {"answer": {"a": "x"}, "sp": {"a": [["?", 0]]}},
+        )
+
+    def test_predictions_are_scored(self):
+        gold = {"a": self.pipeline.gold(_RECORD)}
+        self.assertIsNone(self.pipeline.gold(_change(answer=None)))
+        self.assertIsNone(self.pipeline.gold(_change(supporting_facts=None)))
+        scores = self.pipeline.score(self._collect({}), gold)
+        self.assertEqual({scores[x] for x in ("em", "sp_em", "joint_em")}, {1})
+        # One of two facts and nothing wrong.
+        scores = self.pipeline.score(
+            self._collect({"supporting_fact_threshold": 0.6}), gold
+        )
+        self.assertEqual(
+            [scores[x] for x in ("em", "sp_prec", "sp_recall", "sp_em")],
+            [1, 1, 0.5, 0],
+        )
+
+    def _inspect(self, record=_RECORD, **sizes):
+        return self.pipeline.inspect(
+            "d.json",
+            record,
+            self.pipeline.feature_config(sizes),
+            EtcConfig.from_preset("tiny", use_hard_g2l_mask=True),
+            self.vocab_file,
+        )
+
+    def test_inspects_a_record(self):
+        inspection = self._inspect(long_length=23, global_length=20)
+        question = "in which region was jan born ?".split()
+        self.assertEqual(
+            inspection.long_labels,
+            ["[CLS]", *question]
+            + "jan jan was born in brno . he paints .".split()
+            + "brno it is big .".split(),
+        )
+        self.assertEqual(
+            inspection.global_labels,
+            [
+                *["[CLS]", *question],
+                *["par 0", "title 0", "sent 0.0", "sent 0.1"],
+                *["par 1", "title 1", "sent 1.1"],
+            ],
+        )
+        text = inspection.text()
+        for expected in (
+            "7 (id a)",
+            "In which region was Jan born?",
+            "Moravia",
+            "Jan 0, Brno 0",
+            "2, of which 0 cut",
+            "6, of which 1 cut",
+            "28, of which 5 cut (long length 23)",
+        ):
+            self.assertIn(expected, text)
+        inputs = inspection.side_inputs
+        self.assertEqual([1, 23, 20], inputs.l2g_att_mask.shape)
+        # The CLS reads everything, "jan" only what is linked: itself.
+        self.assertAllEqual(inputs.g2l_att_mask[0, 0], [1] * 23)
+        self.assertAllEqual(
+            np.flatnonzero(inputs.g2l_att_mask[0, 5].numpy()), [5]
+        )
+        # A paragraph's token reads it all; a sentence's the sentence.
+        self.assertAllEqual(
+            np.flatnonzero(inputs.g2l_att_mask[0, 8].numpy()), range(8, 18)
+        )
+        self.assertAllEqual(
+            np.flatnonzero(inputs.g2l_att_mask[0, 11].numpy()), range(15, 18)
+        )
+
+    def test_inspects_a_record_without_answer(self):
+        record = _change(answer=None, supporting_facts=None)
+        text = self._inspect(record, long_length=5, global_length=9).text()
+        self.assertEqual(text.count("not told"), 2)
+        self.assertIn("28, of which 23 cut (long length 5)", text)
+
+    def test_counts_of_real_records(self):
+        """As counted in the files themselves."""
+        tf.config.run_functions_eagerly(False)
+        self.addCleanup(tf.config.run_functions_eagerly, True)
+        path = real_data_path("hotpotqa/dev_95.json")
+        with open(path, encoding="utf-8") as stream:
+            values = json.load(stream)
+        encoder = self.pipeline.record_encoder(
+            path,
+            self.pipeline.feature_config({}),
+            real_data_path("vocab/bert_uncased_vocab.txt"),
+        )
+        records = list(self.pipeline.read_records(path, "dev", None))
+        totals, stored = {}, 0
+        for first in range(0, len(records), 19):
+            for item in encoder.encode(records[first : first + 19], "train"):
+                stored += len(item.examples)
+                for name, count in item.counts.items():
+                    totals[name] = totals.get(name, 0) + count
+        self.assertEqual(stored, 95)
+        paragraphs = [p for value in values for p in value["context"]]
+        self.assertEqual(totals["paragraphs"], len(paragraphs))
+        self.assertEqual(
+            totals["titles_and_sentences"],
+            len(paragraphs) + sum(len(p[1]) for p in paragraphs),
+        )
+        self.assertEqual(
+            totals["supporting_facts"]
+            + totals["supporting_facts_not_in_context"],
+            sum(len(value["supporting_facts"]) for value in values),
+        )
+        self.assertEqual(
+            totals["answers_yes_or_no"],
+            sum(value["answer"] in ("yes", "no") for value in values),
+        )
+        for name in ("tokens_cut", "answers_not_in_text", "records_cut"):
+            self.assertEqual(totals[name], 0, name)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,259 @@
+import json
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.nq import evaluation
+from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq.decoding_test import decode
+from etcmodel.tasks.nq.decoding_test import random_batch
+from etcmodel.tasks.nq.decoding_test import zero_logits
+from etcmodel.tasks.nq.metrics import NQGold
+from etcmodel.tasks.nq.metrics import NQPrediction
+from etcmodel.tasks.nq.pipeline import NQPipeline
+from etcmodel.tasks.nq.records import NQRecord
+from etcmodel.tasks.record_keys import record_keys
+from etcmodel.tasks.task_testing import write_small_nq
+from etcmodel.tasks.task_testing import write_small_records
+
+
+def _gold(long, short=(), yes_no="none"):
+    """What one annotator answered."""
+    return NQGold((long,), (short,), (yes_no,))
+
+
+def make_pages(candidates, gold=None):
+    """Gold pages with the ids "p0", "p1", ...; see `read_gold`.
+
+    Args:
+        candidates: for each page a list of pairs.
+        gold: for each page the answers.
+    """
+    ids = [f"p{i}" for i in range(len(candidates))]
+    gold = gold or [_gold((-1, -1))] * len(ids)
+    keys = record_keys(tf.constant(ids)).numpy().tolist()
+    return {
+        tuple(key): evaluation.GoldPage(
+            name, answers, np.array(spans, np.int32).reshape(-1, 2)
+        )
+        for key, name, answers, spans in zip(
+            keys, ids, gold, candidates, strict=True
+        )
+    }
+
+
+def make_batches(logits, words, record, size, max_words=38):
+    """What `predict_windows` makes of windows, `size` of them at a time.
+
+    As when records are read for evaluation, the last batch is filled with
+    zeros, and one of zeros follows.
+    """
+    rows = len(record)
+    fill = size - rows % size + size
+    keys = record_keys(tf.constant([f"p{i}" for i in record])).numpy()
+
+    def filled(value):
+        return np.pad(value, [[0, fill]] + [[0, 0]] * (value.ndim - 1))
+
+    outputs = {name: filled(value) for name, value in logits.items()}
+    labels = {
+        "record": filled(keys),
+        "weight": filled(np.ones([rows], np.float32)),
+        "words": filled(words.astype(np.int32)),
+    }
+    # A row of padding may hold anything.
+    outputs["long_answer_start_logits"][rows:, -1] = 1e4
+    batches = []
+    for start in range(0, rows + fill - size + 1, size):
+        outputs_of_batch, labels_of_batch = (
+            {
+                name: tf.constant(x[start : start + size])
+                for name, x in values.items()
+            }
+            for values in (outputs, labels)
+        )
+        made = evaluation.predict_windows(
+            outputs_of_batch, labels_of_batch, max_words
+        )
+        batches.append({name: x.numpy() for name, x in made.items()})
+    return batches
+
+
+class EvaluationTest(tf.test.TestCase):
+    def test_from_windows_to_metrics(self):
+        """Three pages; the second one has two windows, in two batches."""
+        record = np.array([0, 1, 1, 2])
+        words = np.array(
+            [
+                [-1, -1, 4, 5, 6, 7],
+                [-1, -1, 0, 1, 2, 3],
+                [-1, -1, 2, 3, 4, 5],
+                [-1, -1, 8, 9, -1, -1],
+            ]
+        )
+        logits = zero_logits(4, 6)
+        position = {
+            name: logits[f"{name}_logits"] for name in model_lib.POSITIONS
+        }
+        # Page 0: words 4 and 5 of the candidate 4-8, with a score of 5.
+        position["long_answer_start"][0, 2] = 5.0
+        position["short_answer_start"][0, 2] = 3.0
+        position["short_answer_end"][0, 3] = 1.0
+        # Page 1: the second window is the better one, but for the short answer.
+        position["long_answer_start"][1, 3] = 1.0
+        position["long_answer_start"][2, 4] = 2.0
+        position["long_answer_end"][2, 5] = 0.5
+        position["short_answer_start"][1, 5] = 1.5
+        # Page 2: yes, but the CLS is better than the long answer.
+        logits["answer_type_logits"][3] = [-1.0, 6.0, 3.0, 0.0, 2.0]
+        position["long_answer_end"][3, 0] = 2.5
+        pages = make_pages(
+            [[(0, 4), (4, 8)], [(0, 2), (4, 6)], [(8, 12)]],
+            [
+                _gold((4, 8), ((4, 6),)),
+                _gold((0, 2), ((3, 4),)),
+                _gold((-1, -1), (), "yes"),
+            ],
+        )
+        expected = {
+            "p0": NQPrediction((4, 8), 5.0, ((4, 6),), 4.0),
+            "p1": NQPrediction((4, 6), 2.5, ((3, 4),), 1.5),
+            "p2": NQPrediction((8, 12), -2.5, (), 7.0, "yes"),
+        }
+        for size in (1, 2, 3, 8):
+            batches = make_batches(logits, words, record, size)
+            self.assertEqual(expected, evaluation.predict_pages(batches, pages))
+            metrics = evaluation.score(batches, pages)
+            # Long: right with 5.0, then wrong with 2.5; two have an answer.
+            self.assertAllClose(1 / 2, metrics["long_best_threshold_recall"])
+            self.assertEqual(1.0, metrics["long_best_threshold_precision"])
+            self.assertEqual(5.0, metrics["long_best_threshold"])
+            self.assertAllClose(2 / 3, metrics["long_best_threshold_f1"])
+            self.assertEqual(0.5, metrics["long_recall_at_precision_0.9"])
+            # All short answers are right.
+            self.assertEqual(1.0, metrics["short_best_threshold_f1"])
+            self.assertEqual(1.5, metrics["short_best_threshold"])
+            self.assertAllClose(5 / 6, metrics["average_best_threshold_f1"])
+            self.assertLen(metrics, 21)
+            for name in metrics:
+                self.assertNotRegex(name, "[->=]")
+
+    def test_a_page_may_be_missing(self):
+        """When only some batches are read; it counts as not answered."""
+        logits, words = zero_logits(1, 3), np.array([[-1, 4, 5]])
+        logits["long_answer_start_logits"][0, 1] = 1.0
+        pages = make_pages([[(4, 6)], [(0, 3)]], [_gold((4, 6)), _gold((0, 3))])
+        batches = make_batches(logits, words, np.array([0]), 1)
+        self.assertEqual(["p0"], list(evaluation.predict_pages(batches, pages)))
+        metrics = evaluation.score(batches, pages)
+        self.assertEqual(1.0, metrics["long_best_threshold_precision"])
+        self.assertEqual(0.5, metrics["long_best_threshold_recall"])
+
+    def test_pages_without_candidates_or_text(self):
+        logits = zero_logits(3, 4)
+        words = np.array([[-1, 3, 4, 5], [-1] * 4, [-1] * 4])
+        batches = make_batches(logits, words, np.arange(3), 2)
+        for candidates in ([[], [], [(0, 2)]], [[], [], []]):
+            predicted = evaluation.predict_pages(
+                batches, make_pages(candidates)
+            )
+            self.assertEqual((3, 4), predicted["p0"].long_answer)
+            self.assertEqual(((3, 4),), predicted["p0"].short_answers)
+            for name in ("p1", "p2"):
+                self.assertEqual((-1, -1), predicted[name].long_answer)
+                self.assertEqual((), predicted[name].short_answers)
+
+    def test_equals_the_answers_of_exported_models(self):
+        """Which decode all windows of a page at once."""
+        seen = set()
+        for seed in range(5):
+            logits, words, record, candidates = random_batch(
+                np.random.default_rng(seed)
+            )
+            pages = make_pages(candidates)
+            outputs = decode(logits, words, record, candidates, max_words=9)
+            records = [
+                NQRecord(f"p{i}", "", (), (), (), None, i)
+                for i in range(len(candidates))
+            ]
+            expected = {}
+            NQPipeline().collect(
+                records,
+                {name: np.array(value) for name, value in outputs.items()},
+                expected,
+                {},
+            )
+            for size in (1, 3, len(record)):
+                self.assertEqual(
+                    expected,
+                    evaluation.predict_pages(
+                        make_batches(logits, words, record, size, 9), pages
+                    ),
+                )
+            seen.update(x.yes_no for x in expected.values())
+        self.assertEqual({"none", "yes", "no"}, seen)
+
+    def test_graph_code(self):
+        logits, words, record, _ = random_batch(np.random.default_rng(1))
+        (expected, *_) = make_batches(logits, words, record, len(record))
+
+        @tf.function(jit_compile=True)
+        def predict(outputs, labels):
+            return evaluation.predict_windows(outputs, labels, 38)
+
+        made = predict(
+            {name: tf.constant(value) for name, value in logits.items()},
+            {
+                "record": tf.constant(expected["record"]),
+                "weight": tf.ones([len(record)]),
+                "words": tf.constant(words, tf.int32),
+            },
+        )
+        self.assertEqual(set(expected), set(made))
+        for name, value in expected.items():
+            self.assertAllEqual(value, made[name])
+
+
+class ReadGoldTest(tf.test.TestCase):
+    def test_what_preprocess_wrote(self):
+        with tempfile.TemporaryDirectory() as directory:
+            input_path, _ = write_small_nq(directory, 9)
+            with open(input_path, encoding="utf-8") as stream:
+                records = [json.loads(line) for line in stream]
+            records_dir = write_small_records(directory, 9, "nq")
+            pages = evaluation.read_gold(records_dir)
+            windows = [name for name, _ in tfrecords.read_examples(records_dir)]
+        self.assertGreater(len(windows), len(set(windows)))
+        self.assertLen(pages, 9)
+        keys = record_keys(tf.constant([str(i) for i in range(9)]))
+        for record, key in zip(records, keys.numpy().tolist(), strict=True):
+            page = pages[tuple(key)]
+            self.assertEqual(str(record["example_id"]), page.id)
+            (annotation,) = record["annotations"]
+            span = annotation["long_answer"]
+            self.assertEqual(
+                _gold(
+                    (span["start_token"], span["end_token"]),
+                    tuple(
+                        (x["start_token"], x["end_token"])
+                        for x in annotation["short_answers"]
+                    ),
+                    annotation["yes_no_answer"].lower(),
+                ),
+                page.gold,
+            )
+            self.assertAllEqual(
+                [
+                    (x["start_token"], x["end_token"])
+                    for x in record["long_answer_candidates"]
+                ],
+                page.candidates,
+            )
+        kinds = {page.gold.yes_no for page in pages.values()}
+        self.assertEqual({("none",), ("yes",), ("no",)}, kinds)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,260 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.nq import model as model_lib
+
+_NAMES = (
+    "short_answer_start",
+    "short_answer_end",
+    "long_answer_start",
+    "long_answer_end",
+)
+# The CLS and the page can be chosen.
+_CAN_BE_CHOSEN = [1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0]
+
+
+def example_features(batch=2):
+    """A CLS, a question of two tokens, and a page of two candidates."""
+    features = {
+        "long_token_ids": [4, 7, 8, 5, 9, 10, 11, 12, 13, 5, 0, 0],
+        "long_token_type_ids": [1, 3, 3, 3, 1, 1, 1, 1, 1, 3, 0, 0],
+        "long_sentence_ids": [0, 1, 2, -1, 3, 3, 4, 4, 4, -1, -1, -1],
+        "long_paragraph_ids": [-1] * 12,
+        "long_paragraph_breakpoints": [0] * 9 + [1, 0, 0],
+        "l2g_linked_ids": [-1] * 12,
+        "global_token_ids": [4, 3, 3, 1, 1, 0, 0],
+        "global_token_type_ids": [8, 5, 5, 0, 0, 0, 0],
+        "global_paragraph_breakpoints": [0, 0, 0, 0, 1, 0, 0],
+    }
+    return {
+        name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
+        for name, value in features.items()
+    }
+
+
+def _tiny(num_hidden_layers=1, **options):
+    return EtcConfig.from_preset(
+        "tiny", vocab_size=20, num_hidden_layers=num_hidden_layers, **options
+    )
+
+
+class HeadTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.rng = np.random.default_rng(1)
+        self.inputs = self.rng.normal(size=[2, 5, 8]).astype(np.float32)
+        self.types = np.array([[1, 3, 3, 1, 1], [1, 3, 1, 3, 0]], np.int32)
+
+    def _head(self, **options):
+        """A head whose weights all have values of their own."""
+        head = model_lib.NQHead(**options)
+        head(self.inputs, self.types)
+        head.set_weights(
+            [self.rng.normal(size=w.shape) for w in head.get_weights()]
+        )
+        return head
+
+    def test_matches_the_formula(self):
+        head = self._head()
+        logits = head(self.inputs, self.types)
+        kernel, bias = (
+            np.array(x) for x in (head.positions.kernel, head.positions.bias)
+        )
+        self.assertEqual((8, 4), kernel.shape)
+        positions = self.inputs @ kernel + bias
+        for i, name in enumerate(_NAMES):
+            self.assertAllClose(
+                np.where(self.types == 1, positions[..., i], -10000.0),
+                logits[f"{name}_logits"],
+                rtol=1e-4,
+                atol=1e-4,
+            )
+        kernel, bias = (
+            np.array(x)
+            for x in (head.answer_type.kernel, head.answer_type.bias)
+        )
+        # Null, yes, no, long, short: of the first token.
+        self.assertAllClose(
+            self.inputs[:, 0] @ kernel + bias,
+            logits["answer_type_logits"],
+            rtol=1e-4,
+            atol=1e-4,
+        )
+        self.assertLen(head.trainable_variables, 4)
+
+    def test_initial_weights(self):
+        head = model_lib.NQHead(initializer_range=0.02)
+        head(np.zeros([1, 3, 4096], np.float32), np.ones([1, 3], np.int32))
+        # A normal distribution cut at two standard deviations, which leaves
+        # 0.88 of its standard deviation.
+        for layer in (head.positions, head.answer_type):
+            kernel = np.array(layer.kernel)
+            self.assertLess(np.abs(kernel).max(), 0.0400001)
+            self.assertAllClose(0.0176, kernel.std(), rtol=0.05)
+            self.assertAllEqual(tf.zeros_like(layer.bias), layer.bias)
+        self.assertNotAllClose(
+            np.array(head.positions.kernel), head.answer_type.kernel[:, :4]
+        )
+
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_mixed_precision_gives_finite_float32(self, policy):
+        head = self._head(dtype=tf.keras.mixed_precision.Policy(policy))
+        inputs = tf.cast(self.inputs, head.compute_dtype)
+        logits = head(inputs, self.types)
+        for name, value in logits.items():
+            self.assertEqual(tf.float32, value.dtype)
+            self.assertAllInRange(value, -10001.0, 100.0)
+            if name != "answer_type_logits":
+                self.assertAllEqual(self.types == 1, value.numpy() > -5000)
+
+    def test_config_round_trip_and_symbolic_call(self):
+        head = model_lib.NQHead(initializer_range=0.3, name="other")
+        copy = model_lib.NQHead.from_config(head.get_config())
+        self.assertEqual(head.get_config(), copy.get_config())
+        self.assertEqual(0.3, copy.initializer_range)
+        self.assertEqual("other", copy.name)
+        inputs = tf.keras.Input([None, 8])
+        types = tf.keras.Input([None], dtype="int32")
+        model = tf.keras.Model([inputs, types], copy(inputs, types))
+        self.assertAllClose(
+            copy(self.inputs, self.types), model([self.inputs, self.types])
+        )
+
+
+class ModelTest(tf.test.TestCase, parameterized.TestCase):
+    def _model(self, config=None, **options):
+        return model_lib.build_nq_model(config or _tiny(), **options)
+
+    def test_names_and_shapes(self):
+        logits = self._model()(example_features())
+        self.assertEqual(
+            {"answer_type_logits", *(f"{name}_logits" for name in _NAMES)},
+            set(logits),
+        )
+        for name, value in logits.items():
+            self.assertEqual(tf.float32, value.dtype)
+            self.assertEqual([2, 5 if "type" in name else 12], value.shape)
+            self.assertAllClose(value[0], value[1])
+
+    @parameterized.parameters(None, "mixed_bfloat16")
+    def test_question_separators_and_padding_cannot_be_chosen(self, dtype):
+        model = self._model(dtype=dtype) if dtype else self._model()
+        logits = model(example_features())
+        for name in _NAMES:
+            value = logits[f"{name}_logits"].numpy()
+            self.assertEqual(np.float32, value.dtype)
+            self.assertAllEqual([_CAN_BE_CHOSEN] * 2, value > -9000)
+            self.assertAllInRange(value, -10001.0, 100.0)
+        self.assertAllInRange(logits["answer_type_logits"], -100.0, 100.0)
+
+    def test_padding_and_lengths_do_not_matter(self):
+        model = self._model()
+        features = example_features()
+        shorter = {
+            name: value[:, :10] if value.shape[1] == 12 else value[:, :5]
+            for name, value in features.items()
+        }
+        expected, actual = model(features), model(shorter)
+        for name in expected:
+            self.assertAllClose(
+                expected[name][:, :10], actual[name], rtol=1e-4, atol=1e-5
+            )
+
+    @parameterized.parameters(True, False)
+    def test_hard_mask_has_no_exceptions(self, hard):
+        """Not even for the CLS: a global token sees its own tokens only."""
+        features = example_features()
+        ids = features["long_token_ids"].numpy()
+        ids[:, 8] = 15  # Another last word, of the second candidate.
+        changed = dict(features, long_token_ids=tf.constant(ids))
+        model = self._model(
+            _tiny(
+                num_hidden_layers=2,
+                local_radius=1,
+                use_hard_g2l_mask=hard,
+                use_hard_l2g_mask=True,
+            )
+        )
+        name = "long_answer_start_logits"
+        before, after = model(features)[name], model(changed)[name]
+        # In two layers it reaches its neighbours and its own candidate; what
+        # is farther away only by global tokens that see all.
+        self.assertNotAllClose(before[:, 7], after[:, 7], rtol=1e-7, atol=1e-9)
+        for far in (0, 4, 5):
+            if hard:
+                self.assertAllEqual(before[:, far], after[:, far])
+            else:
+                self.assertNotAllClose(
+                    before[:, far], after[:, far], rtol=1e-7, atol=1e-9
+                )
+
+    def test_static_lengths_and_serializing(self):
+        model = self._model(long_length=12, global_length=7)
+        expected = model(example_features())
+        copy = tf.keras.Model.from_config(model.get_config())
+        copy.set_weights(model.get_weights())
+        actual = copy(example_features())
+        for name, value in expected.items():
+            self.assertAllClose(value, actual[name])
+        self.assertEqual([None, 12], list(model.input["long_token_ids"].shape))
+        self.assertEqual([None, 7], list(model.input["global_token_ids"].shape))
+
+    def test_gradients_reach_all_weights(self):
+        """But the global side of the last attention, of which nothing is."""
+        model = self._model(_tiny(num_hidden_layers=2))
+        variables = [
+            variable if isinstance(variable, tf.Variable) else variable.value
+            for variable in model.trainable_variables
+        ]
+        labels = {name: tf.constant([4, 8]) for name in _NAMES}
+        labels["answer_type"] = tf.constant([4, 0])
+        with tf.GradientTape() as tape:
+            losses = model_lib.example_losses(model(example_features()), labels)
+            loss = tf.add_n(list(losses.values()))
+        gradients = tape.gradient(loss, variables)
+        encoder = model.get_layer("etc_encoder")
+        layers = encoder.get_layer(
+            "etc_document_bert"
+        ).global_local_transformer_layers
+        last = {id(x) for x in layers.fused_att_layers[-1].trainable_variables}
+        unreached = [
+            id(variable)
+            for variable, gradient in zip(
+                model.trainable_variables, gradients, strict=True
+            )
+            if gradient is None
+            or not np.any(tf.convert_to_tensor(gradient).numpy())
+        ]
+        self.assertContainsSubset(unreached, last)
+        # Queries, keys and values of two kinds, output (kernels and biases);
+        # two tables of relative positions; a normalisation.
+        self.assertLen(unreached, 2 * (1 + 2 * 2 + 1) + 2 + 2)
+
+
+class LossTest(tf.test.TestCase):
+    def test_cross_entropies(self):
+        rng = np.random.default_rng(2)
+        logits = {
+            name: rng.normal(size=[3, 6]).astype(np.float32) for name in _NAMES
+        }
+        # What cannot be chosen takes no part.
+        for value in logits.values():
+            value[:, 1:3] = -10000.0
+        logits["answer_type"] = rng.normal(size=[3, 5]).astype(np.float32)
+        labels = {name: rng.choice([0, 3, 4, 5], 3) for name in _NAMES}
+        labels["answer_type"] = np.array([0, 4, 2])
+        losses = model_lib.example_losses(
+            {f"{name}_logits": value for name, value in logits.items()},
+            {name: tf.constant(x, tf.int32) for name, x in labels.items()},
+        )
+        self.assertEqual(set(labels), set(losses))
+        for name, value in logits.items():
+            exponents = np.exp(value.astype(np.float64))
+            probability = exponents[range(3), labels[name]] / exponents.sum(1)
+            self.assertAllClose(-np.log(probability), losses[name])
+
+
+if __name__ == "__main__":
+    tf.test.main()
