@@ -182,9 +182,7 @@ def measure_python(
         return number
 
     return {
-        "plain Python, features": measure(
-            lambda: run(reference.make_features)
-        ),
+        "plain Python, features": measure(lambda: run(reference.make_features)),
         "plain Python, serialized": measure(lambda: run(reference.encode)),
     }
 

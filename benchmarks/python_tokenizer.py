@@ -67,6 +67,8 @@ def is_compatible(text: str) -> bool:
     Returns:
         Whether both make the same tokens of it.
     """
+    if text.isascii() and text.isprintable():
+        return True
     text = text.replace("\xa0", " ")
     return (
         unicodedata.normalize("NFKD", text)

@@ -327,9 +327,7 @@ class RealVocabularyTest(_TestCase):
                 "html_close": 108,
             },
         )
-        python = python_tokenizer.BertTokenizer(
-            tokenizers.load_vocab(vocab)
-        )
+        python = python_tokenizer.BertTokenizer(tokenizers.load_vocab(vocab))
         # The known difference: characters with a compatibility spelling.
         same = [
             text

@@ -412,7 +412,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             loaded.attend(main, side, mask[..., :-1])
 
     def test_compiled_training_step(self):
-        layer = make_layer(att_dropout_prob=0.1)
+        layer = make_layer()
         main, side, mask = make_inputs()
 
         @tf.function(jit_compile=True)

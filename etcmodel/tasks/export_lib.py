@@ -157,7 +157,8 @@ def _map_chunks(
         The function's outputs, `[rows, ...]` each.
     """
     rows = tf.shape(next(iter(inputs.values())))[0]
-    chunks = tf.math.floordiv(rows + size - 1, size)
+    # At least one, which tells the outputs' sizes.
+    chunks = tf.maximum(tf.math.floordiv(rows + size - 1, size), 1)
 
     def split(value):
         value = tf.pad(

@@ -3,6 +3,7 @@ import os
 
 import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import serving_warmup_test
@@ -130,6 +131,59 @@ class ExportLibTest(tf.test.TestCase):
         tf.saved_model.save(tf.Module(), self.path)
         with self.assertRaisesRegex(UserError, "not one that `export`"):
             export_lib.read_export_metadata(self.path)
+
+
+class MapChunksTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.sizes = []
+
+    def _outputs(self, inputs):
+        """Row by row: a scalar, a vector and a matrix."""
+        first, second = inputs["first"], inputs["second"]
+        self.sizes.append(first.shape[0])
+        # [rows, 3, 2]
+        matrix = tf.cast(second[..., tf.newaxis], tf.float32) * [1.0, 10.0]
+        return {
+            "scalar": tf.reduce_sum(first, axis=1),
+            "vector": first + 1.0,
+            "matrix": matrix + tf.reduce_max(first, 1)[:, None, None],
+        }
+
+    @parameterized.product(rows=(0, 1, 3, 4, 5, 8, 11), known=(True, False))
+    def test_equals_one_call(self, rows, known):
+        rng = np.random.default_rng(rows)
+        inputs = {
+            "first": tf.constant(rng.normal(size=[rows, 5]), tf.float32),
+            "second": tf.constant(rng.integers(0, 9, [rows, 3]), tf.int32),
+        }
+        expected = self._outputs(inputs)
+        self.sizes.clear()
+
+        @tf.function(
+            input_signature=[
+                {
+                    name: tf.TensorSpec(
+                        value.shape if known else [None, None], value.dtype
+                    )
+                    for name, value in inputs.items()
+                }
+            ]
+        )
+        def chunked(inputs):
+            return export_lib._map_chunks(
+                self._outputs,
+                inputs,
+                4,
+                {"scalar": 1, "vector": 2, "matrix": 3},
+            )
+
+        actual = chunked(inputs)
+        self.assertEqual(set(expected), set(actual))
+        for name, value in expected.items():
+            self.assertAllEqual(value, actual[name])
+        # A static number of rows: the same program for all.
+        self.assertEqual({4}, set(self.sizes))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,18 @@ def make_builder(
         ) from error
 
 
+def _without_stack(message: str) -> str:
+    """What is wrong, in one line, without TensorFlow's stack of calls."""
+    lines = [
+        line
+        for line in message.splitlines()
+        if line
+        and not line[0].isspace()
+        and not line.startswith(("Graph execution error", "Detected at node"))
+    ]
+    return " ".join(lines) or message
+
+
 class BuilderEncoder(registry.RecordEncoder):
     """A record encoder on top of a task's feature builder.
 
@@ -155,7 +167,9 @@ class BuilderEncoder(registry.RecordEncoder):
             )
         except tf.errors.OpError as error:
             raise self.error(
-                records[0], "cannot be encoded", problem=error.message
+                records[0],
+                "cannot be encoded",
+                problem=_without_stack(error.message),
             ) from error
 
     def error(self, record: Any, reason: str, **kwargs) -> RecordError:

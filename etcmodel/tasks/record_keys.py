@@ -1,5 +1,8 @@
 """Numbers that stand for records where strings cannot go, as on a TPU."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -25,3 +28,19 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
         ],
         axis=1,
     )
+
+
+def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:
+    """Records by the numbers that stand for them.
+
+    Args:
+        records: anything with an `id`.
+
+    Returns:
+        The pair of hashes of its id -> record, in the same order.
+    """
+    ids = tf.constant([record.id for record in records], tf.string)
+    keys = record_keys(ids).numpy().tolist()
+    return {
+        tuple(key): record for key, record in zip(keys, records, strict=True)
+    }

@@ -70,8 +70,8 @@ def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a HotpotQA file of tiny records, and a vocabulary for it.
 
-    The answer is a city that the second sentence about Jan names, or "yes" or
-    "no" in every third record; that sentence is the supporting fact.
+    The answer is the city that the second sentence about Jan names, or, as the
+    question tells, "yes" or "no". That sentence is the supporting fact.
 
     Args:
         directory: where to write them.
@@ -85,8 +85,11 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
         city, other = _CITIES[i % 4], _CITIES[(i + 1) % 4]
         question, answer = "Where is Jan?", city
         if i % 3 == 2:
-            asked, answer = (city, "yes") if i % 2 else (other, "no")
-            question = f"Is Jan in {asked}?"
+            question, answer = (
+                ("Is Jan in a city?", "yes")
+                if i % 2
+                else ("Is Jan not in a city?", "no")
+            )
         context = [["Jan", ["Jan is here.", f" He is in {city}."]]]
         if i % 2:
             context.append([other, [f" Here is {other}."]])
@@ -102,7 +105,7 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
     path = os.path.join(directory, "small.json")
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(records, stream)
-    words = " ".join([*_CITIES, "where jan is he in here . ?"])
+    words = " ".join([*_CITIES, "where jan is not he in a city here . ?"])
     return path, write_test_vocab(directory, words)
 
 

@@ -142,7 +142,7 @@ class NQTest(_TestCase):
                 stream.write(json.dumps(record) + "\n")
 
     def test_truncated_gzip(self):
-        self.write([original_record(example_id=number) for number in range(20)])
+        self.write([original_record(example_id=number) for number in range(6)])
         with open(self.input, "rb") as stream:
             content = stream.read()
         for size in (len(content) - 9, 60, 11):
@@ -335,10 +335,6 @@ class HotpotQATest(_TestCase):
         self.assertEqual(4, stats["supporting_facts"])
         names = [name for name, _ in tfrecords.read_examples(self.output)]
         self.assertEqual(["a", "one fact is there"], names)
-
-    def test_nothing_can_be_learned(self):
-        self.write([{**_HOTPOTQA, "answer": "Rome"}])
-        self.assert_refused("no usable record")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import tensorflow as tf
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.hotpotqa import decoding
-from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa import metrics
+from etcmodel.tasks.record_keys import keyed
 
 # Paper, Appendix C.
 THRESHOLDS = tuple(i / 10 for i in range(11))
@@ -104,19 +104,10 @@ def read_gold(input_path) -> dict[tuple[int, int], GoldRecord]:
         input_path: as for `tfrecords.find_files`.
 
     Returns:
-        Key of a record, see `examples.record_keys` -> the record.
+        Key of a record, see `record_keys` -> the record.
     """
-    files = tfrecords.find_files(input_path)
-    dataset = tf.data.TFRecordDataset(
-        files, compression_type=tfrecords.compression_type(files[0])
-    )
-    gold = {}
-    for serialized in dataset.as_numpy_iterator():
-        stored = tf.train.Example.FromString(serialized).features.feature
-
-        def texts(name, stored=stored):
-            return [x.decode("utf-8") for x in stored[name].bytes_list.value]
-
+    records = []
+    for record_id, stored in tfrecords.read_examples(input_path):
         segments = tuple(stored["segments"].bytes_list.value)
         places = []
         for size in stored["paragraph_sizes"].int64_list.value:
@@ -130,23 +121,18 @@ def read_gold(input_path) -> dict[tuple[int, int], GoldRecord]:
                 tf.constant(stored["fact_titles"].bytes_list.value, tf.string)
             ).numpy()
         ]
-        (record_id,) = texts("example_id")
-        record = GoldRecord(
-            id=record_id,
-            answer="".join(texts("answer")),
-            facts=tuple(
-                zip(
-                    fact_titles,
-                    stored["fact_sentences"].int64_list.value,
-                    strict=True,
-                )
-            ),
-            segments=segments,
-            places=tuple(places),
+        (answer,) = stored["answer"].bytes_list.value
+        fact_sentences = stored["fact_sentences"].int64_list.value
+        records.append(
+            GoldRecord(
+                id=record_id,
+                answer=answer.decode("utf-8"),
+                facts=tuple(zip(fact_titles, fact_sentences, strict=True)),
+                segments=segments,
+                places=tuple(places),
+            )
         )
-        key = examples.record_keys(tf.constant([record_id])).numpy()[0]
-        gold[tuple(key.tolist())] = record
-    return gold
+    return keyed(records)
 
 
 def _answer(prediction: Mapping[str, np.ndarray], index: int, record) -> str:

@@ -45,7 +45,10 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     def _serialize(self, context, batch=3):
         return etc_features.serialize_batch(
             {"long_token_ids": tf.ones([batch, 5], tf.int32)},
-            [examples.context_values(context, i) for i in range(batch)],
+            [
+                examples.context_values(examples.on_host(context), i)
+                for i in range(batch)
+            ],
         )
 
     def test_context_is_read_back(self):
@@ -91,11 +94,11 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_padding_is_not_stored(self):
-        values = examples.context_values(_context(), 0)
+        values = examples.context_values(examples.on_host(_context()), 0)
         self.assertAllEqual(values["long_starts"], [-1, 0, -1, 299])
         self.assertAllEqual(values["long_ends"], [-1, 2, -1, 300])
         self.assertAllEqual(values["global_segments"], [-1, -1, 0, 1, -1, 4])
-        values = examples.context_values(_context(), 1)
+        values = examples.context_values(examples.on_host(_context()), 1)
         self.assertEqual({len(value) for value in values.values()}, {0})
 
     def test_no_records(self):
@@ -182,7 +185,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             {"long_token_ids": tf.ones([1, 5], tf.int32)},
             [
                 {
-                    **examples.context_values(context, 0),
+                    **examples.context_values(examples.on_host(context), 0),
                     **examples.record_values(record, None),
                 }
             ],

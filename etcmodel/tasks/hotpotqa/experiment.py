@@ -28,6 +28,7 @@ from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa import evaluation
 from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa import model as model_lib
+from etcmodel.tasks.record_keys import record_keys
 
 # Paper, Appendix C: those whose answer is in the paragraphs.
 NUM_TRAIN_EXAMPLES = 90431
@@ -124,7 +125,7 @@ class HotpotQATask(etc_task.EtcTask):
             "answer_type": tf.cast(stored["answer_type"], tf.int32),
             "weight": tf.cast(stored["is_real_example"], tf.float32),
             # What a span prediction is looked up with.
-            "record": examples.record_keys(stored["example_id"]),
+            "record": record_keys(stored["example_id"]),
             "global_segments": examples.dense(
                 stored, "global_segments", self.global_length
             ),

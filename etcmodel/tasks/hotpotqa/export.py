@@ -88,6 +88,8 @@ def build_serving_module(
             context_of=context_of,
             decode=decode,
             request=_REQUEST,
-            request_stored=examples.context_values(context, 0),
+            request_stored=examples.context_values(
+                examples.on_host(context), 0
+            ),
         ),
     )

@@ -105,15 +105,14 @@ class HotpotQAEncoder(pipeline_lib.BuilderEncoder):
     def encode(self, records, split):
         """See `registry.RecordEncoder`."""
         layout, context = self.build(records)
-        long_sources, global_sources, starts, ends = (
-            value.numpy()
-            for value in (
-                layout.long_sources,
-                layout.global_sources,
-                context.starts,
-                context.ends,
-            )
-        )
+        # All at once: it takes long to take tensors apart.
+        context = examples.on_host(context)
+        long_sources = layout.long_sources.numpy()
+        global_sources = layout.global_sources.numpy()
+        section_counts = {
+            name: type(counts)(*(value.numpy() for value in counts))
+            for name, counts in layout.counts.items()
+        }
         labels: list[HotpotQALabels | None] = [
             None
             if record.answer is None or split == "predict"
@@ -122,8 +121,8 @@ class HotpotQAEncoder(pipeline_lib.BuilderEncoder):
                 self.section_names.index("context"),
                 long_sources[i],
                 global_sources[i],
-                starts[i],
-                ends[i],
+                context.starts[i],
+                context.ends[i],
             )
             for i, record in enumerate(records)
         ]
@@ -142,7 +141,7 @@ class HotpotQAEncoder(pipeline_lib.BuilderEncoder):
                 []
                 if split == "train" and not labels[i].can_be_learned
                 else [serialized[i]],
-                _counts(record, labels[i], layout.counts, i),
+                _counts(record, labels[i], section_counts, i),
             )
             for i, record in enumerate(records)
         ]
@@ -157,9 +156,9 @@ def _counts(
     """What is added up over all records in `stats.json`."""
 
     def of(section, name):
-        counts = section_counts[section]._asdict()
-        there = int(counts[name][index])
-        return there, there - int(counts[f"kept_{name}"][index])
+        counts = section_counts[section]
+        there = int(getattr(counts, name)[index])
+        return there, there - int(getattr(counts, f"kept_{name}")[index])
 
     paragraphs, paragraphs_cut = of("context", "groups")
     segments, segments_cut = of("context", "segments")

@@ -12,7 +12,7 @@ from etcmodel.tasks.nq import decoding
 from etcmodel.tasks.nq import examples
 from etcmodel.tasks.nq import metrics
 from etcmodel.tasks.nq import predictions
-from etcmodel.tasks.record_keys import record_keys
+from etcmodel.tasks.record_keys import keyed
 
 
 def predict_windows(
@@ -81,10 +81,7 @@ def read_gold(input_path) -> dict[tuple[int, int], GoldPage]:
                     np.int32,
                 ).T,
             )
-    keys = record_keys(tf.constant(list(pages), tf.string)).numpy().tolist()
-    return {
-        tuple(key): page for key, page in zip(keys, pages.values(), strict=True)
-    }
+    return keyed(list(pages.values()))
 
 
 def predict_pages(

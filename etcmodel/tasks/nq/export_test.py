@@ -141,9 +141,7 @@ class ExportTest(tf.test.TestCase):
         # The weights are large enough for answers of several kinds.
         for name in ("best_long_answer_start", "long_answer_score"):
             self.assertGreater(len(set(self.expected[name].numpy())), 2)
-
-    def test_pages_one_by_one(self):
-        """Neither the batch matters nor how wide the padding is."""
+        # Neither the batch matters nor how wide the padding is.
         for i, record in enumerate(self.records):
             expected = {
                 name: value[i : i + 1] for name, value in self.expected.items()
@@ -257,8 +255,7 @@ class ExportTest(tf.test.TestCase):
                     if "score" not in name:
                         self.assertEqual(-1, outputs[name][i], msg=name)
                 self.assertLess(outputs["long_answer_score"][i], -1e6)
-
-    def test_no_pages(self):
+        # No pages at all.
         outputs = self._answer(
             question=tf.zeros([0], tf.string),
             tokens=tf.zeros([0, 0], tf.string),

@@ -140,19 +140,26 @@ def tokenize_pages(
         tf.gather(x, kept)
         for x in (row, position, candidate, tag, words.values)
     )
-    # A tag is one token, a word the tokens of its text.
-    word = tokenizers.sanitize(word)
-    ids = tokenizer.tokenize(tf.where(tag, "", word)).with_row_splits_dtype(
-        tf.int64
-    )
+    # Pages repeat their words: each is cut once.
+    distinct, index = tf.unique(word, tf.int64)
+    distinct = tokenizers.sanitize(distinct)
+    # [distinct words, (tokens)]
+    ids = tokenizer.tokenize(distinct).with_row_splits_dtype(tf.int64)
     if html_ids is not None:
-        closes = tf.strings.regex_full_match(word, r"(?s)\s*</.*")
-        tag_ids = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(tf.where(closes, html_ids[1], html_ids[0]), tag),
-            tf.cast(tag, tf.int64),
+        # Two more rows: a tag is one token, whatever its text.
+        closes = tf.strings.regex_full_match(distinct, r"(?s)\s*</.*")
+        tag_row = ids.nrows() + tf.cast(tf.gather(closes, index), tf.int64)
+        index = tf.where(tag, tag_row, index)
+        tag_ids = tf.constant([[html_ids[0]], [html_ids[1]]], tf.int32)
+        ids = tf.concat(
+            [
+                ids,
+                tf.RaggedTensor.from_tensor(tag_ids, row_splits_dtype=tf.int64),
+            ],
+            axis=0,
         )
-        # [kept words, (tokens)]
-        ids = tf.concat([tag_ids, ids], axis=1)
+    # [kept words, (tokens)]
+    ids = tf.gather(ids, index)
     # [tokens]
     owner = ids.value_rowids()
     row_lengths = tf.math.unsorted_segment_sum(

@@ -121,10 +121,14 @@ class NQEncoder(pipeline_lib.BuilderEncoder):
                 windows.question_tokens,
             )
         )
+        pieces = np.split(
+            windows.piece_words.values.numpy(),
+            windows.piece_words.row_splits.numpy()[1:-1],
+        )
         encoded = []
         for i, record in enumerate(records):
             (rows,) = np.nonzero(owner == i)
-            piece_words = windows.piece_words[i].numpy()
+            piece_words = pieces[i]
             labels, counts = [None] * len(rows), {}
             kept = np.ones(len(rows), bool)
             values = examples.record_values(record)

@@ -90,9 +90,11 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         cls.encoder = cls.pipeline.record_encoder(
             "nq.jsonl", cls.pipeline.feature_config(_SIZES), cls.vocab_file
         )
+        # Tracing takes longer than all of these tests; real pages are traced.
+        cls.encoder._build = cls.encoder.builder.build
 
     def _encoder(self, **rates):
-        """One graph for all: the shares of windows are not in it."""
+        """The same for all but the shares of windows."""
         encoder = copy.copy(self.encoder)
         encoder.config = dataclasses.replace(encoder.config, **rates)
         return encoder
@@ -310,8 +312,8 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             ]
 
         together = kept(records)
-        alone = [kept([record])[0] for record in records[:20]]
-        self.assertEqual(alone, together[:20])
+        alone = [kept([record])[0] for record in records[:5]]
+        self.assertEqual(alone, together[:5])
         self.assertEqual(kept(records[::-1][:50]), together[::-1][:50])
         # Each window a quarter of the time, and one apart from the other: more
         # than five standard deviations are not by chance.

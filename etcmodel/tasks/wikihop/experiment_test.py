@@ -10,12 +10,10 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 from etcmodel.tasks.task_testing import write_small_records
 
 if KERAS_2:
-    from official.core import config_definitions as cfg
     from official.core import exp_factory
     from official.core import train_lib
 
@@ -150,20 +148,6 @@ class WikiHopTaskTest(tf.test.TestCase):
         cls.addClassCleanup(shutil.rmtree, directory)
         cls.records = write_small_records(directory, 9)
 
-    def test_lengths_and_vocabulary_come_from_the_records(self):
-        params = small_experiment(self.records)
-        task = experiment.WikiHopTask(params.task)
-        self.assertEqual(32, task.long_length)
-        self.assertEqual(16, task.global_length)
-        params.task.model.long_length = 40
-        self.assertEqual(40, experiment.WikiHopTask(params.task).long_length)
-        params.task.model.long_length = 31
-        with self.assertRaisesRegex(UserError, "--long_length=32"):
-            experiment.WikiHopTask(params.task)
-        nothing = experiment.WikiHopTaskConfig()
-        with self.assertRaisesRegex(UserError, "task.model.long_length=N"):
-            experiment.WikiHopTask(nothing)
-
     def test_reads_files_of_the_original_code(self):
         """Uncompressed, with padding, and no note beside them."""
         params = experiment.WikiHopTaskConfig()
@@ -271,14 +255,6 @@ class WikiHopTaskTest(tf.test.TestCase):
         self.assertAllClose(
             [0.0, expected], [metric.result() for metric in metrics]
         )
-
-    def test_missing_records(self):
-        with self.assertRaisesRegex(UserError, "no TFRecord files"):
-            experiment.WikiHopTask(
-                experiment.WikiHopTaskConfig(
-                    train_data=cfg.DataConfig(input_path="/no/such/dir")
-                )
-            )
 
 
 if __name__ == "__main__":
