@@ -15,6 +15,7 @@ ALLOWED = {
         "activations",
         "attention_specs",
         "inner_jit",
+        "own_gradients",
     },
     "feature_utils": {"feature_utils", "tensor_utils", "attention_specs"},
     "models": {
@@ -25,6 +26,7 @@ ALLOWED = {
         "activations",
         "attention_specs",
         "inner_jit",
+        "own_gradients",
     },
     "checkpoints": {"checkpoints", "models", "layers", "tensor_utils"},
 }

@@ -30,7 +30,7 @@ def small_experiment(path, **options):
     params.override(
         {
             "task": {
-                "train_data": {"input_path": path, "global_batch_size": 9},
+                "train_data": {"input_path": path, "global_batch_size": 10},
                 "validation_data": {"input_path": path, "global_batch_size": 8},
                 "model": {
                     "encoder": {
@@ -104,41 +104,36 @@ def train_on_two_devices(records, directory):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert strategy.num_replicas_in_sync == 2
     params = small_experiment(records)
-    # 18 windows: 4 for each replica and time leave 2, and a batch of nothing.
-    params.task.train_data.global_batch_size = 10
     with strategy.scope():
         task = experiment.NQTask(params.task)
-    seen = []
-    predict_pages = evaluation.predict_pages
+    collected = []
+    reduce_logs = task.reduce_aggregated_logs
 
-    def watch(batches, pages):
-        seen.append(batches)
-        return predict_pages(batches, pages)
+    def reduce_and_keep(logs, global_step=None):
+        collected.append(logs)
+        return reduce_logs(logs, global_step)
 
-    evaluation.predict_pages = watch
+    task.reduce_aggregated_logs = reduce_and_keep
     runner = train_lib.OrbitExperimentRunner(
         strategy, task, "train_and_eval", params, directory
     )
-    with strategy.scope():
-        before = runner.controller.evaluate(steps=-1)
-        runner.controller.train(steps=30)
-        after = runner.controller.evaluate(steps=-1)
-    evaluation.predict_pages = predict_pages
-    # Whatever the replicas, every window counts once.
-    (records_of_batch, weights) = (
-        np.concatenate([batch[name] for batch in seen[-1]])
+    logs = training.run_mode(runner, params, "train_and_post_eval")
+    # 18 windows: 4 for each replica at a time. Whatever the replicas, each
+    # counts once.
+    (batches,) = collected
+    keys, weights = (
+        np.concatenate([batch[name] for batch in batches])
         for name in ("record", "weight")
     )
-    assert len(seen) == 2
     assert weights.sum() == _WINDOWS and len(weights) > _WINDOWS, weights
-    names, counts = np.unique(
-        records_of_batch[weights > 0], axis=0, return_counts=True
-    )
+    keys, counts = np.unique(keys[weights > 0], axis=0, return_counts=True)
     stored = [name for name, _ in tfrecords.read_examples(records)]
-    assert len(names) == _PAGES
     expected = [stored.count(name) for name in set(stored)]
     np.testing.assert_array_equal(sorted(expected), sorted(counts))
-    assert after["validation_loss"] < 0.5 * before["validation_loss"]
+    assert len(keys) == _PAGES, len(keys)
+    # Only the paragraph of the answer names Jan, and the city is behind "in".
+    assert logs["long_best_threshold_f1"] > 0.8, logs
+    assert logs["average_best_threshold_f1"] > 0.7, logs
     for variable in runner.trainer.model.trainable_variables:
         first, second = (value.numpy() for value in variable.values)
         np.testing.assert_array_equal(first, second)
@@ -149,7 +144,7 @@ def train_on_two_devices(records, directory):
     ).expect_partial()
     for name, value in evaluate_plainly(task, model, params).items():
         np.testing.assert_allclose(
-            float(after[name]), value, rtol=1e-3, atol=1e-5, err_msg=name
+            logs[name], value, rtol=1e-3, atol=1e-5, err_msg=name
         )
 
 
@@ -308,25 +303,6 @@ class NQTaskTest(tf.test.TestCase):
             experiment.NQTask(params).decoding_options(),
         )
 
-    def test_trains_through_the_model_garden(self):
-        directory = self.get_temp_dir()
-        params = small_experiment(self.records)
-        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        with strategy.scope():
-            task = experiment.NQTask(params.task)
-        runner = train_lib.OrbitExperimentRunner(
-            strategy, task, "train_and_eval", params, directory
-        )
-        results = training.run_mode(runner, params, "train_and_post_eval")
-        for name in ("checkpoint", "train", "validation", "best_ckpt"):
-            self.assertIn(name, os.listdir(directory))
-        plain = evaluate_plainly(task, runner.trainer.model, params)
-        for name, value in plain.items():
-            self.assertAllClose(value, results[name], rtol=1e-3, atol=1e-5)
-        # The city stands behind "lives in", in the paragraph with "jan".
-        self.assertEqual(1.0, results["long_best_threshold_f1"])
-        self.assertGreater(results["average_best_threshold_f1"], 0.7)
-
     def test_trains_on_two_devices(self):
         program = (
             "from etcmodel.tasks.nq import experiment_test\n"
@@ -370,7 +346,7 @@ class NQTaskTest(tf.test.TestCase):
         self.assertLess(losses[-1], losses[0])
         self.assertEqual(9, optimizer.iterations)
         logs = evaluate(features, labels)
-        self.assertLess(logs["validation_loss"], losses[-1])
+        self.assertLess(logs["loss"], losses[-1])
         self.assertAllEqual(labels["record"], logs["predictions"]["record"])
 
 
