@@ -32,20 +32,6 @@ from etcmodel.tasks.hotpotqa import metrics
 from etcmodel.tasks.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.hotpotqa.records import read_records
 
-_TRAIN = flags.DEFINE_multi_string(
-    "train", None, "Training records; may be given several times."
-)
-_DEV = flags.DEFINE_string("dev", None, "Records to measure on.")
-_VOCAB_FILE = flags.DEFINE_string(
-    "vocab_file", None, "WordPiece vocabulary or SentencePiece model."
-)
-_STEPS = flags.DEFINE_integer("steps", 600, "Training steps, of 8 records.")
-_LONG_LENGTH = flags.DEFINE_integer("long_length", 2048, "Of the long input.")
-_HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", 128, "Of the encoder.")
-_LAYERS = flags.DEFINE_integer("layers", 2, "Of the encoder.")
-_LEARNING_RATE = flags.DEFINE_float("learning_rate", 1e-3, "The highest.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file for the numbers.")
-
 _BATCH_SIZE = 8
 _GLOBAL_LENGTH = 192
 # Words that nearly every sentence has.
@@ -167,6 +153,36 @@ def measure_baselines(
     }
 
 
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    for name, text in (
+        ("dev", "Records to measure on."),
+        ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
+        ("output", "JSON file for the numbers."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "train",
+        None,
+        "Training records; may be given several times.",
+        flag_values=flag_values,
+    )
+    for name, value, text in (
+        ("steps", 400, "Training steps, of 8 records."),
+        ("long_length", 2048, "Of the long input."),
+        ("hidden_size", 128, "Of the encoder."),
+        ("layers", 2, "Of the encoder."),
+    ):
+        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    flags.DEFINE_float(
+        "learning_rate", 1e-3, "The highest.", flag_values=flag_values
+    )
+
+
 def _run(*arguments: str) -> None:
     """Runs a command of the package.
 
@@ -178,13 +194,12 @@ def _run(*arguments: str) -> None:
 
 
 def train_and_evaluate(
-    train_files: Sequence[str], dev_file: str, directory: str
+    values: flags.FlagValues, directory: str
 ) -> dict[str, float]:
     """Trains the model and measures it.
 
     Args:
-        train_files: files with training records.
-        dev_file: file with the records to measure on.
+        values: the flags.
         directory: where everything is written.
 
     Returns:
@@ -195,24 +210,24 @@ def train_and_evaluate(
         return os.path.join(directory, name)
 
     records = []
-    for file in train_files:
+    for file in values.train:
         with open(file, encoding="utf-8") as stream:
             records.extend(json.load(stream))
     with open(path("train.json"), "w", encoding="utf-8") as stream:
         json.dump(records, stream)
-    for file, split in ((path("train.json"), "train"), (dev_file, "dev")):
+    for file, split in ((path("train.json"), "train"), (values.dev, "dev")):
         _run(
             "preprocess",
             "--task=hotpotqa",
             f"--input={file}",
             f"--split={split}",
-            f"--vocab_file={_VOCAB_FILE.value}",
+            f"--vocab_file={values.vocab_file}",
             f"--output_dir={path(split)}",
-            f"--long_length={_LONG_LENGTH.value}",
+            f"--long_length={values.long_length}",
             f"--global_length={_GLOBAL_LENGTH}",
             "--num_shards=4",
         )
-    steps = _STEPS.value
+    steps = values.steps
     config = {
         "task": {
             "train_data": {
@@ -226,10 +241,10 @@ def train_and_evaluate(
             "model": {
                 "encoder": {
                     "preset": "tiny",
-                    "hidden_size": _HIDDEN_SIZE.value,
-                    "num_hidden_layers": _LAYERS.value,
+                    "hidden_size": values.hidden_size,
+                    "num_hidden_layers": values.layers,
                     "num_attention_heads": 4,
-                    "intermediate_size": 4 * _HIDDEN_SIZE.value,
+                    "intermediate_size": 4 * values.hidden_size,
                     "local_radius": 32,
                 }
             },
@@ -243,7 +258,7 @@ def train_and_evaluate(
             "optimizer_config": {
                 "learning_rate": {
                     "polynomial": {
-                        "initial_learning_rate": _LEARNING_RATE.value,
+                        "initial_learning_rate": values.learning_rate,
                         "decay_steps": steps,
                     }
                 },
@@ -298,28 +313,30 @@ def main(argv: list[str]) -> None:
     """Measures and prints a table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    train = [x for file in _TRAIN.value for x in read_records(file)]
-    dev = list(read_records(_DEV.value))
+    values = flags.FLAGS
+    train = [x for file in values.train for x in read_records(file)]
+    dev = list(read_records(values.dev))
     rows = measure_baselines(train, dev)
     print_table(rows)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
-        result = train_and_evaluate(_TRAIN.value, _DEV.value, directory)
+        result = train_and_evaluate(values, directory)
     seconds = time.perf_counter() - start
-    rows[f"ETC, {_STEPS.value} steps"] = result
+    rows[f"ETC, {values.steps} steps"] = result
     print(
         f"\n{len(train)} training records, {len(dev)} to measure on, "
         f"{seconds:.0f} s; supporting facts from a probability of "
         f"{result['supporting_fact_threshold']}"
     )
     print_table(rows)
-    if _OUTPUT.value:
-        with open(_OUTPUT.value, "w", encoding="utf-8") as stream:
+    if values.output:
+        with open(values.output, "w", encoding="utf-8") as stream:
             json.dump({"rows": rows, "seconds": seconds}, stream, indent=2)
             stream.write("\n")
 
 
 if __name__ == "__main__":
     cli.prepare_environment()
+    define_flags(flags.FLAGS)
     flags.mark_flags_as_required(["train", "dev", "vocab_file"])
     app.run(main)

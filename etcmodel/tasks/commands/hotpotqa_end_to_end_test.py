@@ -13,7 +13,7 @@ from etcmodel.tasks.task_testing import run_without_package
 from etcmodel.testing import real_data_path
 
 _NUM_RECORDS = 16
-_STEPS = 110
+_STEPS = 100
 # A model that is large enough to learn these records by heart.
 _OVERRIDES = {
     "task.train_data.global_batch_size": 8,
@@ -69,7 +69,7 @@ class HotpotQAEndToEndTest(tf.test.TestCase):
             f"--input={cls.input}",
             f"--vocab_file={vocab_file}",
             f"--output_dir={cls.records}",
-            "--long_length=1024",
+            "--long_length=944",
             "--global_length=96",
             "--num_shards=2",
         )
