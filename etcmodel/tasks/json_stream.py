@@ -213,6 +213,12 @@ def read_json_array(
                     on_position(raw.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _damaged_gzip(path, index + 1, error) from None
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{path}: after {index + 1} whole records there is an escape "
+                r"that is half of a character, such as \udfff. Write the "
+                "character whole, or take the escape out."
+            ) from None
         except ijson.JSONError as error:
             detail = (str(error).strip().splitlines() or ["incomplete"])[0]
             what = "the JSON is broken"

@@ -82,6 +82,7 @@ class JsonArrayTest(_FileTest):
         ("utf16", b"\xff\xfe[\x00{\x00", "is not JSON"),
         ("truncated", b'[{"a": 1}, {"b', "ends too early, after 1 whole"),
         ("no_end", b'[{"a": 1}', "ends too early, after 1 whole"),
+        ("half", b'[1, "\\udfff"]', "after 1 whole records .* half of a char"),
         ("broken", b'[{"a": 1}, {"b" 2}]', "broken, after 1 whole"),
         ("garbage", b'[{"a": 1}] x', "broken, after 1 whole"),
         ("truncated_gzip", gzip.compress(b"[1, 2]" * 999)[:-9], "cut off"),

@@ -250,8 +250,11 @@ def _substrings(
         ),
     )
     start = tf.where(is_there, start, 0)
-    return tf.strings.substr(
-        texts, start, tf.where(is_there, end - start, 0), unit="BYTE"
+    # SentencePiece counts the space before a word to it.
+    return tf.strings.strip(
+        tf.strings.substr(
+            texts, start, tf.where(is_there, end - start, 0), unit="BYTE"
+        )
     )
 
 

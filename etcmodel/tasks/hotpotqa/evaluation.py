@@ -144,7 +144,8 @@ def _answer(prediction: Mapping[str, np.ndarray], index: int, record) -> str:
     if segment < 0:
         return ""
     start, end = (int(prediction[name][index]) for name in ("start", "end"))
-    return record.segments[segment][start:end].decode("utf-8", "replace")
+    answer = record.segments[segment][start:end].strip()
+    return answer.decode("utf-8", "replace")
 
 
 def score(
