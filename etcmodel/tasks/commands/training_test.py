@@ -3,6 +3,7 @@ import io
 import json
 import os
 import types
+import unittest
 from unittest import mock
 
 import tensorflow as tf
@@ -104,14 +105,22 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(5, encoder.local_radius)
             self.assertEmpty(output)
 
-    def test_every_experiment_is_in_the_help(self):
-        (_, _, names) = parse_flags()["experiment"].help.partition(": ")
-        for name in names.rstrip(".").split(", "):
-            self._parse(experiment=name)
-        if KERAS_2:
-            from etcmodel.tasks.wikihop.experiment import EXPERIMENTS
-
-            self.assertCountEqual(EXPERIMENTS, names.rstrip(".").split(", "))
+    @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
+    def test_a_wrong_name_lists_the_experiments_of_its_task(self):
+        for wrong, task, some in (
+            ("etc/wikihop_x", "wikihop", ["etc/wikihop_large_lamb"]),
+            ("etc/hotpotqa_x", "hotpotqa", ["etc/hotpotqa_bio"]),
+            ("etc/nq_x", "nq", ["etc/nq", "etc/nq_2x_radius"]),
+        ):
+            with self.assertRaisesRegex(UserError, f"of {task}") as caught:
+                training.parse_params(parse_flags(), wrong)
+            _, _, names = str(caught.exception).partition("There are: ")
+            names = names.rstrip(".").split(", ")
+            self.assertContainsSubset(some, names)
+            for name in names:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    entry, _ = training.parse_params(parse_flags(), name)
+                self.assertEqual(task, entry.name)
 
     def test_schedule_follows_the_number_of_steps(self):
         params, output = self._parse("--params_override=trainer.train_steps=50")

@@ -287,10 +287,10 @@ class HotpotQATaskTest(tf.test.TestCase, parameterized.TestCase):
             {metric.name: metric.result() for metric in metrics},
         )
 
-    @parameterized.parameters("span", "bio")
-    def test_trains_through_the_model_garden(self, encoding):
+    def test_trains_through_the_model_garden(self):
+        """With labels of tokens; two devices learn spans below."""
         directory = self.get_temp_dir()
-        params = small_experiment(self.records, answer_encoding=encoding)
+        params = small_experiment(self.records, answer_encoding="bio")
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         with strategy.scope():
             task = experiment.HotpotQATask(params.task)
