@@ -1,13 +1,8 @@
 """Configuration of the encoder: sizes, sharing, masks."""
 
-import copy
 import dataclasses
-import json
 
-import tensorflow as tf
-from absl import logging
-
-from etcmodel.activations import get_activation
+from etcmodel.models import json_config
 
 # Relative ids are numbered as follows, with V = 2 * max_distance + 1:
 # 0 to V - 1 distances; V from a long to a global token (or back) that does not
@@ -56,14 +51,17 @@ _PRESETS = {
         relative_vocab_size=16,
     ),
 }
-_BERT_UNCASED_VOCAB_SIZE = 30522
 
 
 @dataclasses.dataclass
-class EtcConfig:
+class EtcConfig(json_config.JsonConfig):
     """Configuration of an `EtcModel`.
 
-    The names are those of the original code's JSON files.
+    The names are those of the original code's JSON files. The presets are
+    "base" (the paper's base model), "base_shared" (the same with all parameters
+    shared between streams), "large", and "small" and "tiny" for experiments and
+    tests. Their `vocab_size` is that of BERT's uncased vocabulary, 30,522, or
+    RoBERTa's for "large".
 
     Attributes:
         vocab_size: number of token ids, of long and global tokens together.
@@ -103,9 +101,9 @@ class EtcConfig:
         use_hard_l2g_mask: whether a long token sees its own global tokens
             only; likewise.
         grad_checkpointing_period: see `GlobalLocalTransformerLayers`.
-        unknown_keys: names in the dict or file this was read from that mean
-            nothing to it, sorted. Not part of the configuration.
     """
+
+    _PRESETS = _PRESETS
 
     vocab_size: int | None
     segment_vocab_size: int = 16
@@ -132,112 +130,6 @@ class EtcConfig:
     use_hard_l2g_mask: bool = False
     grad_checkpointing_period: int = 0
 
-    def __post_init__(self):
-        self.unknown_keys = []
-
-    @classmethod
-    def from_preset(cls, name: str, **overrides) -> "EtcConfig":
-        """A named configuration.
-
-        Args:
-            name: "base" (the paper's base model), "base_shared" (the same with
-                all parameters shared between streams), "large", or "small" or
-                "tiny" for experiments and tests.
-            **overrides: attributes that are to be different.
-
-        Returns:
-            The configuration. `vocab_size` is that of BERT's uncased
-            vocabulary, 30,522, or RoBERTa's for "large", unless overridden.
-
-        Raises:
-            ValueError: there is no such preset or attribute.
-        """
-        if name not in _PRESETS:
-            raise ValueError(
-                f"there is no preset '{name}'; expected one of "
-                f"{', '.join(sorted(_PRESETS))}"
-            )
-        unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise ValueError(
-                f"EtcConfig has no attribute {', '.join(unknown)}; it has "
-                f"{', '.join(cls.__dataclass_fields__)}"
-            )
-        defaults = {"vocab_size": _BERT_UNCASED_VOCAB_SIZE}
-        return cls(**(defaults | _PRESETS[name] | overrides))
-
-    @classmethod
-    def from_dict(cls, json_object: dict) -> "EtcConfig":
-        """Reads a configuration from a dict.
-
-        What is missing has its default, and `vocab_size` None. Unknown keys
-        are reported with a warning and in `unknown_keys`.
-
-        Args:
-            json_object: attributes by name.
-
-        Returns:
-            The configuration.
-        """
-        known = {}
-        unknown = []
-        for key, value in json_object.items():
-            if key in cls.__dataclass_fields__:
-                known[key] = copy.deepcopy(value)
-            else:
-                unknown.append(key)
-        config = cls(**({"vocab_size": None} | known))
-        config.unknown_keys = sorted(unknown)
-        if unknown:
-            logging.warning(
-                "EtcConfig: these keys are not known and have no effect: %s",
-                ", ".join(config.unknown_keys),
-            )
-        return config
-
-    @classmethod
-    def from_json_file(cls, path: str) -> "EtcConfig":
-        """Reads a configuration from a JSON file, such as the original's.
-
-        Args:
-            path: a path that `tf.io.gfile` can read.
-
-        Returns:
-            The configuration, validated.
-
-        Raises:
-            ValueError: the file is no JSON object, or `validate` objects.
-            tf.errors.NotFoundError: there is no such file.
-        """
-        with tf.io.gfile.GFile(path, "r") as file:
-            text = file.read()
-        try:
-            json_object = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path}: not a JSON file ({error}); expected an "
-                "`etc_config.json`"
-            ) from error
-        if not isinstance(json_object, dict):
-            raise ValueError(
-                f"{path}: expected one JSON object with the attributes of "
-                f"EtcConfig, but found a {type(json_object).__name__}"
-            )
-        config = cls.from_dict(json_object)
-        try:
-            config.validate()
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        return config
-
-    def to_dict(self) -> dict:
-        """The attributes by name, as a copy."""
-        return dataclasses.asdict(self)
-
-    def to_json_string(self) -> str:
-        """The attributes as JSON text: sorted, with a newline at the end."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-
     def validate(self):
         """Checks that a model can be made of this.
 
@@ -245,7 +137,8 @@ class EtcConfig:
             ValueError: an attribute has a value that is impossible, or does
                 not go together with another one; the message names both.
         """
-        positive = (
+        self._check_ints(
+            1,
             "vocab_size",
             "segment_vocab_size",
             "hidden_size",
@@ -254,53 +147,23 @@ class EtcConfig:
             "local_radius",
             "intermediate_size",
         )
-        not_negative = (
-            "relative_pos_max_distance",
-            "max_absolute_position_embeddings",
+        self._check_ints(
+            0, "relative_pos_max_distance", "max_absolute_position_embeddings"
         )
-        optional = (
+        self._check_ints(
+            1,
             "embedding_size",
             "att_size_per_head",
             "relative_vocab_size",
+            optional=True,
         )
-        for name in positive:
-            self._check_int(name, 1)
-        for name in not_negative:
-            self._check_int(name, 0)
-        for name in optional:
-            if getattr(self, name) is not None:
-                self._check_int(name, 1)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; expected a probability "
-                    "of dropping in [0, 1)"
-                )
-        try:
-            get_activation(self.hidden_act)
-        except ValueError as error:
-            raise ValueError(f"hidden_act: {error}") from error
-        if (
-            self.att_size_per_head is None
-            and self.hidden_size % self.num_attention_heads
-        ):
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) is no multiple of "
-                f"num_attention_heads ({self.num_attention_heads}); change one "
-                "of them or give att_size_per_head"
+        self._check_encoder()
+        if self.att_size_per_head is None:
+            self._check_heads(
+                "num_attention_heads",
+                "change one of them or give att_size_per_head",
             )
         self._check_relative_vocab_size()
-
-    def _check_int(self, name, minimum):
-        value = getattr(self, name)
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or value < minimum
-        ):
-            raise ValueError(
-                f"{name} is {value!r}; expected an int of at least {minimum}"
-            )
 
     def _check_relative_vocab_size(self):
         max_distance = self.relative_pos_max_distance

@@ -1,0 +1,198 @@
+"""What configurations of models have in common: dicts and JSON files."""
+
+import copy
+import dataclasses
+import json
+
+import tensorflow as tf
+from absl import logging
+
+from etcmodel.activations import get_activation
+
+
+@dataclasses.dataclass
+class JsonConfig:
+    """Base of the configurations: dataclasses that are read from JSON.
+
+    A subclass is a dataclass with an attribute `vocab_size`, which has no
+    default, and checks its attributes in `validate`. `_PRESETS` holds what is
+    different from the defaults in each named configuration.
+
+    Attributes:
+        unknown_keys: names in the dict or file this was read from that mean
+            nothing to it, sorted. Not part of the configuration.
+    """
+
+    _PRESETS = {}
+    _PRESET_VOCAB_SIZE = 30522
+
+    def __post_init__(self):
+        self.unknown_keys = []
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides):
+        """A named configuration; see the class for the names.
+
+        Args:
+            name: name of the configuration.
+            **overrides: attributes that are to be different.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ValueError: there is no such preset or attribute.
+        """
+        if name not in cls._PRESETS:
+            raise ValueError(
+                f"there is no preset '{name}'; expected one of "
+                f"{', '.join(sorted(cls._PRESETS))}"
+            )
+        unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__} has no attribute {', '.join(unknown)}; it has "
+                f"{', '.join(cls.__dataclass_fields__)}"
+            )
+        defaults = {"vocab_size": cls._PRESET_VOCAB_SIZE}
+        return cls(**(defaults | cls._PRESETS[name] | overrides))
+
+    @classmethod
+    def from_dict(cls, json_object: dict):
+        """Reads a configuration from a dict.
+
+        What is missing has its default, and `vocab_size` None. Unknown keys
+        are reported with a warning and in `unknown_keys`.
+
+        Args:
+            json_object: attributes by name.
+
+        Returns:
+            The configuration.
+        """
+        known = {}
+        unknown = []
+        for key, value in json_object.items():
+            if key in cls.__dataclass_fields__:
+                known[key] = copy.deepcopy(value)
+            else:
+                unknown.append(key)
+        config = cls(**({"vocab_size": None} | known))
+        config.unknown_keys = sorted(unknown)
+        if unknown:
+            logging.warning(
+                "%s: these keys are not known and have no effect: %s",
+                cls.__name__,
+                ", ".join(config.unknown_keys),
+            )
+        return config
+
+    @classmethod
+    def from_json_file(cls, path: str):
+        """Reads a configuration from a JSON file, such as the original's.
+
+        Args:
+            path: a path that `tf.io.gfile` can read.
+
+        Returns:
+            The configuration, validated.
+
+        Raises:
+            ValueError: the file is no JSON object, or `validate` objects.
+            tf.errors.NotFoundError: there is no such file.
+        """
+        with tf.io.gfile.GFile(path, "r") as file:
+            text = file.read()
+        try:
+            json_object = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path}: not a JSON file ({error}); expected one with the "
+                f"attributes of {cls.__name__}"
+            ) from error
+        if not isinstance(json_object, dict):
+            raise ValueError(
+                f"{path}: expected one JSON object with the attributes of "
+                f"{cls.__name__}, but found a {type(json_object).__name__}"
+            )
+        config = cls.from_dict(json_object)
+        try:
+            config.validate()
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return config
+
+    def to_dict(self) -> dict:
+        """The attributes by name, as a copy."""
+        return dataclasses.asdict(self)
+
+    def to_json_string(self) -> str:
+        """The attributes as JSON text: sorted, with a newline at the end."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def validate(self):
+        """Checks that a model can be made of this.
+
+        Raises:
+            ValueError: an attribute has a value that is impossible, or does
+                not go together with another one; the message names both.
+        """
+        raise NotImplementedError
+
+    def _check_ints(self, minimum: int, *names: str, optional: bool = False):
+        """Raises a ValueError unless attributes are ints of a least size.
+
+        Args:
+            minimum: the smallest allowed value.
+            *names: names of the attributes.
+            optional: whether they may be None.
+
+        Raises:
+            ValueError: one of them is something else.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if optional and value is None:
+                continue
+            if (
+                not isinstance(value, int)
+                or isinstance(value, bool)
+                or value < minimum
+            ):
+                raise ValueError(
+                    f"{name} is {value!r}; expected an int of at least "
+                    f"{minimum}"
+                )
+
+    def _check_encoder(self):
+        """Checks what all encoders have: dropout, activation and heads.
+
+        Raises:
+            ValueError: one of them has an impossible value.
+        """
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; expected a probability "
+                    "of dropping in [0, 1)"
+                )
+        try:
+            get_activation(self.hidden_act)
+        except ValueError as error:
+            raise ValueError(f"hidden_act: {error}") from error
+
+    def _check_heads(self, name: str, advice: str = "change one of them"):
+        """Raises a ValueError unless the heads divide the hidden size.
+
+        Args:
+            name: the attribute with the number of heads.
+            advice: what to do.
+
+        Raises:
+            ValueError: `hidden_size` is no multiple of the attribute.
+        """
+        if self.hidden_size % getattr(self, name):
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) is no multiple of "
+                f"{name} ({getattr(self, name)}); {advice}"
+            )

@@ -1,0 +1,255 @@
+"""Configuration of ReadTwice: the two reads and the memory between them."""
+
+import dataclasses
+
+from etcmodel.layers.side_attention import POS_EMBED_MODES
+from etcmodel.models import json_config
+
+SECOND_READ_TYPES = (
+    "from_scratch",
+    "new_layers",
+    "cross_attend_once",
+    "new_layers_cross_attention",
+)
+SUMMARY_MODES = ("cls", "text_block", "entity")
+SUMMARY_POSTPROCESSING_TYPES = ("none", "linear", "pos", "transformer")
+
+# The paper's second read: one attention to the memory, without projections
+# (equation 1), and two more layers.
+_PAPER = dict(
+    use_sparse_memory_attention=True,
+    cross_attention_pos_emb_mode="simple_relative",
+    cross_attention_pos_emb_size=10,
+    second_read_type="cross_attend_once",
+    second_read_num_new_layers=2,
+    second_read_num_cross_attention_heads=0,
+    second_read_enable_default_side_input=True,
+    summary_mode="entity",
+)
+_DENSE = dict(_PAPER, use_sparse_memory_attention=False)
+_TINY = dict(
+    max_seq_length=64,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    second_read_num_new_layers=1,
+)
+_PRESETS = {
+    # The paper's headline model, ReadTwice (E).
+    "base": _PAPER,
+    # Its other memories: one for each segment, one for every 32 tokens.
+    "base_cls": dict(_DENSE, summary_mode="cls"),
+    "base_sts": dict(
+        _DENSE, summary_mode="text_block", text_block_extract_every_x=32
+    ),
+    # For experiments on a laptop, and for tests.
+    "tiny": _PAPER | _TINY,
+}
+
+
+@dataclasses.dataclass
+class ReadTwiceConfig(json_config.JsonConfig):
+    """Configuration of a `ReadTwiceModel`.
+
+    The names are those of the original code's JSON files, but for
+    `cross_attention_pos_emb_size`, `summary_padding_token_id` and
+    `grad_checkpointing_period`, which has no effect there. The presets are
+    "base" (the paper's model with memories of entity mentions), "base_cls" and
+    "base_sts" (its other memories), and "tiny" for experiments and tests. Their
+    `vocab_size` is RoBERTa's, 50,265.
+
+    Attributes:
+        vocab_size: number of token ids.
+        use_sparse_memory_attention: whether only tokens that memories are made
+            of attend to memories: those of entity mentions, the first of each
+            text block, or the first of the segment. Otherwise all do.
+        max_seq_length: number of positions in a segment.
+        max_num_blocks_per_document: number of positions of segments.
+        cross_attention_pos_emb_mode: how the positions of segments take part
+            in "cross_attend_once", see `SideAttention`; None for not at all.
+        cross_attention_pos_emb_size: number of those positions, or the largest
+            relative one; None for `max_num_blocks_per_document`.
+        embedding_size: width of the token table; None for `hidden_size`. If it
+            is another one, embeddings are projected (as in ALBERT).
+        hidden_size: width of everything.
+        num_hidden_layers: number of layers of the first read.
+        num_attention_heads: number of attention heads.
+        intermediate_size: inner size of the feed-forward parts.
+        hidden_act: 'relu', 'gelu' (the tanh form), 'tanh' or 'linear'.
+        share_kv_projections: whether the same projections make keys and values
+            of tokens and of memories, where both meet in one softmax.
+        hidden_dropout_prob: dropout on embeddings and outputs of each part.
+        attention_probs_dropout_prob: dropout on attention probabilities.
+        initializer_range: standard deviation of the truncated normal
+            initializers.
+        grad_checkpointing_period: see `TransformerWithSideInputLayers`.
+        second_read_type: what reads again. "from_scratch": the layers of the
+            first read, from the embeddings, with tokens and memories in one
+            softmax. "new_layers": more layers on top of the first read,
+            likewise. "cross_attend_once": one attention to the memories on top
+            of the first read, and more layers without any.
+            "new_layers_cross_attention": more layers, each with an attention to
+            the memories of its own.
+        second_read_num_new_layers: number of layers of the second read; needed
+            by all but "from_scratch".
+        second_read_num_cross_attention_heads: number of heads of the attention
+            to memories, 0 for one head without projections; needed by the two
+            types that have one.
+        second_read_enable_default_side_input: whether that attention has a
+            no-op memory.
+        summary_mode: what memories are made of. "cls": the first token of a
+            segment. "text_block": the first and the last of each
+            `text_block_extract_every_x` tokens. "entity": the first and the
+            last token of each entity mention.
+        summary_postprocessing_type: what happens to memories when they have
+            been gathered. "none"; "linear": a dense layer with tanh; "pos": the
+            position of the segment is added, and normalized; "transformer": and
+            layers in which memories attend to each other follow.
+        summary_postprocessing_num_layers: number of these layers.
+        cross_attention_top_k: to how many memories a token attends in
+            "cross_attend_once", those with the highest scores (ReadTwice paper,
+            Appendix C.4); None for all.
+        text_block_extract_every_x: number of tokens of a text block.
+        summary_padding_token_id: token id that fills segments up.
+    """
+
+    _PRESETS = _PRESETS
+    _PRESET_VOCAB_SIZE = 50265
+
+    vocab_size: int | None
+    use_sparse_memory_attention: bool = False
+    max_seq_length: int = 512
+    max_num_blocks_per_document: int = 256
+    cross_attention_pos_emb_mode: str | None = None
+    cross_attention_pos_emb_size: int | None = None
+    embedding_size: int | None = None
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    share_kv_projections: bool = False
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
+    grad_checkpointing_period: int = 0
+    second_read_type: str = "from_scratch"
+    second_read_num_new_layers: int | None = None
+    second_read_num_cross_attention_heads: int | None = None
+    second_read_enable_default_side_input: bool = False
+    summary_mode: str = "cls"
+    summary_postprocessing_type: str = "none"
+    summary_postprocessing_num_layers: int | None = None
+    cross_attention_top_k: int | None = None
+    text_block_extract_every_x: int | None = None
+    summary_padding_token_id: int = 0
+
+    @property
+    def attends_to_memories_apart(self) -> bool:
+        """Whether memories have an attention, and a softmax, of their own."""
+        return self.second_read_type in (
+            "cross_attend_once",
+            "new_layers_cross_attention",
+        )
+
+    def validate(self):
+        """Checks that a model can be made of this.
+
+        Raises:
+            ValueError: an attribute has a value that is impossible, or does
+                not go together with another one; the message names both.
+        """
+        self._check_ints(
+            1,
+            "vocab_size",
+            "max_seq_length",
+            "max_num_blocks_per_document",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        )
+        self._check_ints(
+            0, "grad_checkpointing_period", "summary_padding_token_id"
+        )
+        self._check_ints(
+            1,
+            "embedding_size",
+            "cross_attention_pos_emb_size",
+            "second_read_num_new_layers",
+            "summary_postprocessing_num_layers",
+            "cross_attention_top_k",
+            "text_block_extract_every_x",
+            optional=True,
+        )
+        self._check_ints(
+            0, "second_read_num_cross_attention_heads", optional=True
+        )
+        self._check_encoder()
+        self._check_heads("num_attention_heads")
+        self._check_choice("second_read_type", SECOND_READ_TYPES)
+        self._check_choice("summary_mode", SUMMARY_MODES)
+        self._check_choice(
+            "summary_postprocessing_type", SUMMARY_POSTPROCESSING_TYPES
+        )
+        self._check_choice("cross_attention_pos_emb_mode", POS_EMBED_MODES)
+        self._check_second_read()
+        if self.summary_postprocessing_type == "transformer":
+            self._check_given(
+                "summary_postprocessing_num_layers",
+                "summary_postprocessing_type",
+            )
+        if self.summary_mode == "text_block":
+            self._check_given("text_block_extract_every_x", "summary_mode")
+
+    def _check_second_read(self):
+        """Checks what the second read needs, and what it has no use for."""
+        if self.second_read_type != "from_scratch":
+            self._check_given("second_read_num_new_layers", "second_read_type")
+        if self.attends_to_memories_apart:
+            name = "second_read_num_cross_attention_heads"
+            self._check_given(name, "second_read_type")
+            if getattr(self, name):
+                self._check_heads(name)
+        elif self.second_read_enable_default_side_input:
+            raise ValueError(
+                "second_read_enable_default_side_input: second_read_type "
+                f"'{self.second_read_type}' has no no-op memory, as tokens and "
+                "memories share a softmax"
+            )
+        if self.second_read_type != "cross_attend_once":
+            for name in (
+                "cross_attention_top_k",
+                "cross_attention_pos_emb_mode",
+            ):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r}, which only "
+                        "second_read_type 'cross_attend_once' can have, not "
+                        f"'{self.second_read_type}'"
+                    )
+        if (
+            self.cross_attention_pos_emb_mode is not None
+            and self.summary_postprocessing_type in ("pos", "transformer")
+        ):
+            raise ValueError(
+                "cross_attention_pos_emb_mode is "
+                f"'{self.cross_attention_pos_emb_mode}', but "
+                "summary_postprocessing_type "
+                f"'{self.summary_postprocessing_type}' has positions of "
+                "segments, too; only one of them can have any"
+            )
+
+    def _check_choice(self, name, choices):
+        if getattr(self, name) not in choices:
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}; expected one of "
+                f"{', '.join(map(repr, choices))}"
+            )
+
+    def _check_given(self, name, because):
+        if getattr(self, name) is None:
+            raise ValueError(
+                f"{because} '{getattr(self, because)}' needs {name}"
+            )

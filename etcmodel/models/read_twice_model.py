@@ -1,0 +1,369 @@
+"""ReadTwice: reads segments, remembers, and reads again with the memory."""
+
+import copy
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import cross_replica
+from etcmodel import layers
+from etcmodel import tensor_utils
+from etcmodel.models import summaries
+from etcmodel.models.read_twice_config import ReadTwiceConfig
+
+
+class ReadTwiceOutput(NamedTuple):
+    """What `ReadTwiceModel` returns.
+
+    Attributes:
+        final_hidden_states: `<float>[batch, length, hidden_size]` after the
+            second read.
+        first_read: `<float>[batch, length, hidden_size]` after the first.
+        local_summary: memories of this replica's segments.
+        global_summary: memories of all replicas.
+        block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
+            a segment may attend to.
+    """
+
+    final_hidden_states: tf.Tensor
+    first_read: tf.Tensor
+    local_summary: summaries.Summary
+    global_summary: summaries.Summary
+    block_att_mask: tf.Tensor
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class ReadTwiceModel(tf.keras.layers.Layer):
+    """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
+
+    It reads the segments of a document each for itself, makes memories of all
+    of them, and reads once more, with the memories of the whole document. A
+    batch holds the segments of one or more documents, also over several
+    replicas of a `tf.distribute.Strategy`: memories are exchanged, so that only
+    the batch of all replicas matters and not what each of them has.
+
+    There is no head. `get_token_embedding_table` is for one that predicts
+    tokens.
+
+    Args:
+        config: sizes and variants; copied.
+        use_one_hot_embeddings: look tokens and positions up by products with
+            one-hot vectors, faster on TPUs for small tables.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `config.validate` objects.
+    """
+
+    def __init__(
+        self,
+        config: ReadTwiceConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str = "read_twice",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        config.validate()
+        config = copy.deepcopy(config)
+        self.config = config
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+
+        def make_lookup(vocab_size, name, **options):
+            return layers.EmbeddingLookup(
+                vocab_size=vocab_size,
+                initializer_range=config.initializer_range,
+                use_one_hot_lookup=use_one_hot_embeddings,
+                dtype=self.dtype_policy,
+                name=name,
+                **options,
+            )
+
+        self.token_emb_lookup = make_lookup(
+            config.vocab_size,
+            "token_emb_lookup",
+            embedding_size=config.embedding_size or config.hidden_size,
+            projection_size=config.hidden_size,
+        )
+        self.position_emb_lookup_long = make_lookup(
+            config.max_seq_length,
+            "position_emb_lookup_long",
+            embedding_size=config.hidden_size,
+        )
+        self.emb_layer_norm = tf.keras.layers.LayerNormalization(
+            epsilon=1e-12, dtype=self.dtype_policy, name="emb_layer_norm"
+        )
+        self.emb_dropout = layers.RecomputingDropout(
+            config.hidden_dropout_prob,
+            dtype=self.dtype_policy,
+            name="emb_dropout",
+        )
+        # Only the layers that read a second time attend to memories, too.
+        self.transformer_with_side_inputs = summaries.make_transformer(
+            config,
+            config.num_hidden_layers,
+            share_kv_projections=(
+                config.share_kv_projections
+                or config.second_read_type != "from_scratch"
+            ),
+            dtype=self.dtype_policy,
+        )
+        self.summary_extraction = summaries.SummaryExtraction(
+            config, use_one_hot_embeddings, dtype=self.dtype_policy
+        )
+        self.cross_attention_layer = None
+        if config.second_read_type == "cross_attend_once":
+            self.cross_attention_layer = self._make_cross_attention_layer()
+        self.second_transformer = self._make_second_transformer()
+
+    def _make_cross_attention_layer(self):
+        config = self.config
+        pos_embed_size = (
+            config.cross_attention_pos_emb_size
+            or config.max_num_blocks_per_document
+        )
+        return layers.ResidualBlock(
+            inner_layer=layers.SideAttention(
+                hidden_size=config.hidden_size,
+                num_heads=config.second_read_num_cross_attention_heads,
+                att_dropout_prob=config.attention_probs_dropout_prob,
+                enable_default_side_input=(
+                    config.second_read_enable_default_side_input
+                ),
+                initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                top_k_attention=config.cross_attention_top_k,
+                pos_embed_mode=config.cross_attention_pos_emb_mode,
+                pos_embed_size=pos_embed_size,
+                use_one_hot_embeddings=self.use_one_hot_embeddings,
+                dtype=self.dtype_policy,
+            ),
+            dropout_probability=config.hidden_dropout_prob,
+            dtype=self.dtype_policy,
+            name="cross_attention_layer",
+        )
+
+    def _make_second_transformer(self):
+        config = self.config
+        options = {}
+        if config.second_read_type == "from_scratch":
+            return None
+        if config.second_read_type == "cross_attend_once":
+            options["share_kv_projections"] = True
+        elif config.second_read_type == "new_layers":
+            options["share_kv_projections"] = config.share_kv_projections
+        else:
+            options["num_cross_attention_heads"] = (
+                config.second_read_num_cross_attention_heads
+            )
+            options["enable_default_side_input"] = (
+                config.second_read_enable_default_side_input
+            )
+        return summaries.make_transformer(
+            config,
+            config.second_read_num_new_layers,
+            dtype=self.dtype_policy,
+            name="transformer_layers_1",
+            **options,
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the configuration's."""
+        ids_shape = (None, None)
+        hidden_shape = (None, None, self.config.hidden_size)
+        self.token_emb_lookup.build(ids_shape)
+        self.position_emb_lookup_long.build(ids_shape)
+        for layer in (
+            self.emb_layer_norm,
+            self.transformer_with_side_inputs,
+            self.summary_extraction,
+            self.cross_attention_layer,
+            self.second_transformer,
+        ):
+            if layer is not None:
+                layer.build(hidden_shape)
+        super().build(input_shape)
+
+    def call(
+        self,
+        token_ids,
+        block_ids=None,
+        block_pos=None,
+        att_mask=None,
+        position_ids=None,
+        annotation_begins=None,
+        annotation_ends=None,
+        annotation_labels=None,
+        enable_side_inputs=True,
+        cross_block_attention_mode="doc",
+        training=None,
+    ):
+        """Reads a batch of segments twice.
+
+        Args:
+            token_ids: `<int>[batch, length]`, a segment in each row.
+            block_ids: `<int>[batch]` document of each segment, 0 for rows that
+                only fill the batch up. By default each segment is a document.
+            block_pos: `<int>[batch]` number of the segment in its document,
+                from 1; all 1 by default.
+            att_mask: `<int or bool>[batch, length, length]` or `[batch,
+                length]`, 1 where tokens may be attended to. By default these
+                are all but `config.summary_padding_token_id`.
+            position_ids: `<int>[batch, length]` positions in the segment; 0, 1,
+                2, ... by default.
+            annotation_begins: `<int>[batch, mentions]` first token of each
+                entity mention; needed for memories of mentions.
+            annotation_ends: `<int>[batch, mentions]` last token of each.
+            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
+                unknown one, 0 for padding.
+            enable_side_inputs: whether there is a second read. A bool.
+            cross_block_attention_mode: whose memories a segment sees, see
+                `get_cross_block_att`. "block" is the paper's single-segment
+                mode.
+            training: whether dropout is applied.
+
+        Returns:
+            A `ReadTwiceOutput`. Without a second read `final_hidden_states` is
+            `first_read`.
+
+        Raises:
+            ValueError: segments are longer than `config.max_seq_length`, or
+                annotations are missing.
+        """
+        batch, length = tensor_utils.get_shape_list(token_ids)
+        self._check_length(length)
+        if block_pos is None:
+            block_pos = tf.ones([batch], tf.int32)
+        if block_ids is None:
+            # [batch], other numbers on each replica
+            block_ids = cross_replica.replica_id() * batch + tf.range(
+                1, batch + 1
+            )
+        if att_mask is None:
+            # [batch, length]
+            att_mask = tf.not_equal(
+                token_ids, self.config.summary_padding_token_id
+            )
+        embedded = self._embed(token_ids, position_ids, training)
+        # [batch, length, hidden_size]
+        first_read = self.transformer_with_side_inputs(
+            embedded, att_mask=att_mask, training=training
+        )
+        extracted = self.summary_extraction(
+            first_read,
+            token_ids,
+            block_ids,
+            block_pos,
+            annotation_begins=annotation_begins,
+            annotation_ends=annotation_ends,
+            annotation_labels=annotation_labels,
+            cross_block_attention_mode=cross_block_attention_mode,
+            training=training,
+        )
+        final = first_read
+        if enable_side_inputs:
+            final = self._read_again(
+                embedded, first_read, extracted, att_mask, block_pos, training
+            )
+        return ReadTwiceOutput(
+            final_hidden_states=final,
+            first_read=first_read,
+            local_summary=extracted.local_summary,
+            global_summary=extracted.global_summary,
+            block_att_mask=extracted.block_att_mask,
+        )
+
+    def _check_length(self, length):
+        if isinstance(length, int) and length > self.config.max_seq_length:
+            raise ValueError(
+                f"{self.name}: segments of {length} tokens are longer than "
+                f"max_seq_length, {self.config.max_seq_length}. Cut them, or "
+                "change the configuration."
+            )
+
+    def _embed(self, token_ids, position_ids, training):
+        """Embedded tokens, `<float>[batch, length, hidden_size]`."""
+        if position_ids is None:
+            # [1, length]
+            length = tensor_utils.get_shape_list(token_ids)[1]
+            position_ids = tf.range(length)[tf.newaxis]
+        embedded = self.token_emb_lookup(token_ids)
+        embedded += self.position_emb_lookup_long(position_ids)
+        return self.emb_dropout(
+            self.emb_layer_norm(embedded), training=training
+        )
+
+    def _read_again(
+        self, embedded, first_read, extracted, att_mask, block_pos, training
+    ):
+        """The second read, `<float>[batch, length, hidden_size]`."""
+        memory = extracted.global_summary
+        # [batch, memories] or [batch, length, memories]
+        memory_mask = extracted.block_att_mask
+        token_mask = extracted.token_mask
+        if self.cross_attention_layer is not None:
+            # [batch, length or 1]
+            sees_any = tf.reduce_any(memory_mask, axis=1, keepdims=True)
+            if token_mask is not None:
+                sees_any = tf.logical_and(sees_any, token_mask)
+            attended = self.cross_attention_layer(
+                first_read,
+                side_input=memory.processed_states,
+                att_mask=memory_mask,
+                main_pos=tf.cast(block_pos, tf.int32),
+                side_pos=memory.block_pos,
+                att_value_mask=sees_any,
+                training=training,
+            )
+            return self.second_transformer(
+                attended, att_mask=att_mask, training=training
+            )
+        if token_mask is not None:
+            memory_mask = tf.logical_and(
+                token_mask[:, :, tf.newaxis], memory_mask[:, tf.newaxis]
+            )
+        transformer, main_input = self.second_transformer, first_read
+        if transformer is None:
+            transformer, main_input = (
+                self.transformer_with_side_inputs,
+                embedded,
+            )
+        return transformer(
+            main_input,
+            side_input=memory.processed_states,
+            att_mask=att_mask,
+            side_att_mask=memory_mask,
+            training=training,
+        )
+
+    def get_token_embedding_table(self):
+        """The token embeddings, for a head that predicts tokens.
+
+        Returns:
+            The variable, `<float32>[vocab_size, embedding_size]`.
+
+        Raises:
+            ValueError: the model is not built yet.
+        """
+        if not self.built:
+            raise ValueError(
+                f"{self.name}: the embedding table exists once the model is "
+                "built; call the model, or its `build`, first"
+            )
+        return self.token_emb_lookup.embedding_table
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes the layer from its config."""
+        config = dict(config)
+        config["config"] = ReadTwiceConfig.from_dict(config["config"])
+        return cls(**config)
