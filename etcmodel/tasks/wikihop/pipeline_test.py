@@ -139,7 +139,7 @@ class PipelineTest(tf.test.TestCase):
     def test_predictions_and_score(self):
         predictions = {}
         outputs = {"answer": np.array([b" poland"], dtype=object)}
-        self.pipeline.collect([_RECORD], outputs, predictions)
+        self.pipeline.collect([_RECORD], outputs, predictions, {})
         stream = io.StringIO()
         self.pipeline.write_predictions(predictions, stream)
         self.assertEqual({"a": " poland"}, json.loads(stream.getvalue()))
@@ -192,8 +192,10 @@ class PipelineTest(tf.test.TestCase):
             :12
         ]
         encoder = self.pipeline.record_encoder(path, config, vocab_file)
+        encoded = encoder.encode(records, "train")
+        examples = [x for stored, _ in encoded for x in stored]
         stored = etc_features.parse(
-            tf.constant([item for item, _ in encoder.encode(records, True)]),
+            tf.constant(examples),
             config.long_length,
             config.global_length,
         )
