@@ -15,10 +15,21 @@ if [ $# -eq 0 ]; then
   "$PYTHON" -m ruff check --quiet . || fail "ruff has complaints (see above)."
 fi
 
+# What has nothing to do with Keras is tested once.
+without_keras=()
+if [ $# -eq 0 ]; then
+  without_keras=(--ignore=benchmarks --ignore=etcmodel/feature_utils)
+  for name in records pages features features_real_pages labels examples \
+    decoding predictions metrics; do
+    without_keras+=("--ignore-glob=*/etcmodel/tasks/*/${name}_test.py")
+  done
+fi
+
 # Both at once: a run keeps about one core busy.
 log=$(mktemp)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -f "$log"' EXIT
-TF_USE_LEGACY_KERAS=1 "$PYTHON" -m pytest "$@" >"$log" 2>&1 &
+TF_USE_LEGACY_KERAS=1 "$PYTHON" -m pytest "${without_keras[@]}" "$@" \
+  >"$log" 2>&1 &
 keras_2=$!
 status=0
 echo "Tests under Keras 3 (those under Keras 2 run beside them)"
