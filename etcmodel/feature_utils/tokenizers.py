@@ -51,14 +51,17 @@ SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "paragraph": "<unused_42>",
 }
 
-# Those that a vocabulary need not have: what stands for HTML tags.
+# Those that a vocabulary need not have: what stands for HTML tags, and for
+# tokens that are to be predicted.
 WORDPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "html_open": "[unused102]",
     "html_close": "[unused103]",
+    "mask": "[MASK]",
 }
 SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "html_open": "<unused_35>",
     "html_close": "<unused_36>",
+    "mask": "<sep_1>",
 }
 
 # What a WordPiece vocabulary must have, in the order in which one that is
@@ -197,7 +200,7 @@ class _Tokenizer(tf.Module):
         vocab_size: number of ids.
         special_ids: ids of the tokens named "cls", "separator", "sentence",
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
-            vocabulary has them, "html_open" and "html_close".
+            vocabulary has them, "html_open", "html_close" and "mask".
         unknown_id: id of what the vocabulary cannot express.
         lower_case: whether case is lost.
     """
@@ -207,6 +210,8 @@ class _Tokenizer(tf.Module):
     special_ids: Mapping[str, int]
     unknown_id: int
     lower_case: bool
+    # What tokens that continue a word look like, as a regular expression.
+    _continuation: str
 
     def _tokenize_flat(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of <string>[n], as <int32>[n, (tokens)]."""
@@ -331,6 +336,29 @@ class _Tokenizer(tf.Module):
             )
         )
 
+    def is_continuation(
+        self, ids: tf.Tensor | tf.RaggedTensor
+    ) -> tf.Tensor | tf.RaggedTensor:
+        """Which tokens are not the first of a word; graph code.
+
+        Example: the pieces `una ##ffa ##ble no` of WordPiece give `0 1 1 0`,
+        `▁Un aff able ▁é` of SentencePiece the same.
+
+        Args:
+            ids: <int>[...], dense or ragged, each in 0 .. vocab_size - 1.
+
+        Returns:
+            <int32>[...] of the same shape, 1 for those.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            return ids.with_flat_values(self.is_continuation(ids.flat_values))
+        return tf.cast(
+            tf.strings.regex_full_match(
+                self.id_to_token(ids), self._continuation
+            ),
+            tf.int32,
+        )
+
     def id_to_token(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Texts of tokens; graph code.
 
@@ -347,6 +375,7 @@ class WordpieceTokenizer(_Tokenizer):
     """BERT's tokenizer (basic and WordPiece); see the module's docstring."""
 
     kind = "wordpiece"
+    _continuation = "##.+"
 
     def __init__(
         self,
@@ -437,6 +466,7 @@ class SentencepieceTokenizer(_Tokenizer):
 
     kind = "sentencepiece"
     lower_case = False
+    _continuation = "[^\u2581].*"
 
     def __init__(self, model_file: str | os.PathLike, name: str | None = None):
         """Reads the model.

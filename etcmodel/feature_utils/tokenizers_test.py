@@ -193,7 +193,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(tokenizer.vocab_size, len(VOCAB))
         self.assertEqual(
             {k: VOCAB[v] for k, v in tokenizer.special_ids.items()},
-            tokenizers.WORDPIECE_SPECIAL_TOKENS,
+            {**tokenizers.WORDPIECE_SPECIAL_TOKENS, "mask": "[MASK]"},
         )
         self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
 
@@ -325,7 +325,14 @@ class RealVocabularyTest(_TestCase):
                 "paragraph": 5,
                 "html_open": 107,
                 "html_close": 108,
+                "mask": 103,
             },
+        )
+        ids = tokenizer.tokenize(["unaffable, no un-affable"])
+        pieces = b"una ##ffa ##ble , no un - af ##fa ##ble".split()
+        self.assertAllEqual([pieces], tokenizer.id_to_token(ids))
+        self.assertAllEqual(
+            [[0, 1, 1, 0, 0, 0, 0, 0, 1, 1]], tokenizer.is_continuation(ids)
         )
         python = python_tokenizer.BertTokenizer(tokenizers.load_vocab(vocab))
         # The known difference: characters with a compatibility spelling.
@@ -365,6 +372,12 @@ class RealVocabularyTest(_TestCase):
     def test_sentencepiece(self):
         path = real_data_path("vocab/gpt2.model")
         tokenizer = tokenizers.make_tokenizer(path)
+        ids = tokenizer.tokenize(["unaffable no"])
+        pieces = ["▁unaff", "able", "▁no"]
+        self.assertAllEqual(
+            [[piece.encode() for piece in pieces]], tokenizer.id_to_token(ids)
+        )
+        self.assertAllEqual([[0, 1, 0]], tokenizer.is_continuation(ids))
         self.assertEqual(tokenizer.kind, "sentencepiece")
         self.assertEqual(
             tokenizer.special_ids,
@@ -378,6 +391,7 @@ class RealVocabularyTest(_TestCase):
                 "paragraph": 43,
                 "html_open": 36,
                 "html_close": 37,
+                "mask": 4,
             },
         )
         self.assertEqual(tokenizer.vocab_size, 50358)
