@@ -27,6 +27,7 @@ ALLOWED = {
         "attention_specs",
         "inner_jit",
         "own_gradients",
+        "cross_replica",
     },
     "checkpoints": {"checkpoints", "models", "layers", "tensor_utils"},
 }

@@ -15,6 +15,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.models import coreference_loss
 from etcmodel.models import read_twice_model_test as model_test
 
 _NAMES = ("loss", "outputs", "memories", "gradients")
@@ -48,6 +49,8 @@ def run(strategy, weights):
             **model_test.PAPER, **model_test.NO_DROPOUT
         )
         model.set_weights(weights)
+        coreference = coreference_loss.BatchCoreferenceResolutionLoss()
+        coreference.build((None, 8))
     number = strategy.num_replicas_in_sync
 
     def shard(context):
@@ -71,7 +74,16 @@ def run(strategy, weights):
             hidden = output.final_hidden_states
             # No symmetric function, as the outputs are normalized.
             loss = tf.reduce_sum(tf.sin(hidden) * hidden[..., ::-1])
-        variables = model.trainable_variables
+            local, everywhere = output.local_summary, output.global_summary
+            loss += tf.reduce_sum(
+                coreference(
+                    local.states,
+                    local.labels,
+                    everywhere.states,
+                    everywhere.labels,
+                )
+            )
+        variables = model.trainable_variables + coreference.trainable_variables
         gradients = [
             tf.convert_to_tensor(x) for x in tape.gradient(loss, variables)
         ]

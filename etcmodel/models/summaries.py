@@ -13,6 +13,7 @@ from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
+from etcmodel.feature_utils.entity_masking import mention_token_mask
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
 CROSS_BLOCK_ATTENTION_MODES = ("doc", "block", "batch", "other_blocks")
@@ -106,35 +107,6 @@ def get_cross_block_att(
     if cross_block_attention_mode == "other_blocks":
         same_block = tf.logical_not(same_block)
     return tf.logical_and(mask, same_block)
-
-
-def mention_token_mask(begins, ends, labels, length) -> tf.Tensor:
-    """Which tokens belong to a mention.
-
-    A segment of five tokens with mentions from 1 to 2 and from 4 to 4, and one
-    that is not there: `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`,
-    `labels=[[7, 8, 0]]` give `[[0, 1, 1, 0, 1]]` (False and True).
-
-    Args:
-        begins: `<int>[batch, mentions]` first token of each.
-        ends: `<int>[batch, mentions]` last token of each.
-        labels: `<int>[batch, mentions]`, 0 for one that is not there.
-        length: number of tokens of a segment.
-
-    Returns:
-        `<bool>[batch, length]`.
-    """
-    # [1, 1, length]
-    positions = tf.range(length, dtype=begins.dtype)[tf.newaxis, tf.newaxis]
-    # [batch, mentions, length]
-    inside = tf.logical_and(
-        tf.logical_and(
-            positions >= begins[..., tf.newaxis],
-            positions <= ends[..., tf.newaxis],
-        ),
-        tf.not_equal(labels, 0)[..., tf.newaxis],
-    )
-    return tf.reduce_any(inside, axis=1)
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")

@@ -109,20 +109,6 @@ class GetCrossBlockAttTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
-    def test_mention_token_mask(self):
-        self.assertAllEqual(
-            summaries.mention_token_mask(
-                tf.constant([[1, 4, 0], [0, 2, 0]]),
-                tf.constant([[2, 4, 0], [0, 9, 0]]),
-                tf.constant([[7, 8, 0], [0, 3, 1]]),
-                5,
-            ),
-            [
-                [False, True, True, False, True],
-                [True, False, True, True, True],
-            ],
-        )
-
     def test_first_tokens(self):
         call = make_call()
         output = make_layer()(**call)

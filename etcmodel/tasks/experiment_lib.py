@@ -25,6 +25,7 @@ from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
 from etcmodel.models import EtcConfig
+from etcmodel.models import json_config
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.errors import UserError
 
@@ -32,36 +33,78 @@ from etcmodel.tasks.errors import UserError
 # Keras calls the weights of a layer normalisation.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 
-# The attributes of `EncoderParams` that `EtcConfig` does not have.
-_NOT_ETC_CONFIG = (
-    "preset",
-    "config_file",
-    "use_one_hot_embeddings",
-    "use_one_hot_relative_embeddings",
-)
-
 
 @dataclasses.dataclass
-class EncoderParams(base_config.Config):
-    """The encoder: a preset or a configuration file, and what differs from it.
+class PresetParams(base_config.Config):
+    """A configuration of an encoder: a preset or a file, and what differs.
+
+    The attributes of a subclass are those of the configuration; None stands for
+    the value of the preset or file. `vocab_size` None is the size of the
+    vocabulary that the records were made with, unless a `config_file` is given.
 
     Attributes:
-        preset: name of an `EtcConfig` preset, such as `"base"`.
-        config_file: path of an `etc_config.json`; used instead of the preset.
+        preset: name of a preset, such as `"base"`.
+        config_file: path of a JSON file; used instead of the preset.
         use_one_hot_embeddings: look token embeddings up by matrix products
             (faster on TPU).
-        use_one_hot_relative_embeddings: the same for relative labels.
-
-    All other attributes are those of `EtcConfig`; None stands for the value of
-    the preset or file. `vocab_size` None is the size of the vocabulary that the
-    records were made with, unless a `config_file` is given.
+        vocab_size: number of token ids.
     """
 
     preset: str = "base"
     config_file: str = ""
     use_one_hot_embeddings: bool = False
-    use_one_hot_relative_embeddings: bool = False
     vocab_size: int | None = None
+
+    def to_config(
+        self, config_class, data_vocab_size: int | None = None
+    ) -> json_config.JsonConfig:
+        """The configuration that these parameters stand for.
+
+        Args:
+            config_class: its class.
+            data_vocab_size: size of the vocabulary that the records were made
+                with, if known.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: the preset or file does not exist, or the vocabulary of
+                the records does not fit into the encoder's.
+        """
+        try:
+            if self.config_file:
+                values = config_class.from_json_file(self.config_file).to_dict()
+            else:
+                values = config_class.from_preset(self.preset).to_dict()
+                if data_vocab_size is not None:
+                    values["vocab_size"] = data_vocab_size
+            for name, value in self.as_dict().items():
+                if name in values and value is not None:
+                    values[name] = value
+            config = config_class.from_dict(values)
+            config.validate()
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            raise UserError(f"task.model.encoder: {error}") from error
+        if data_vocab_size is not None and config.vocab_size < data_vocab_size:
+            raise UserError(
+                f"The records were made with a vocabulary of {data_vocab_size} "
+                f"tokens, but the encoder has {config.vocab_size}. Preprocess "
+                "with the vocabulary that belongs to the encoder."
+            )
+        return config
+
+
+@dataclasses.dataclass
+class EncoderParams(PresetParams):
+    """The encoder of ETC: values of an `EtcConfig`.
+
+    Attributes:
+        use_one_hot_relative_embeddings: look relative labels up by matrix
+            products.
+    """
+
+    use_one_hot_relative_embeddings: bool = False
     segment_vocab_size: int | None = None
     embedding_size: int | None = None
     hidden_size: int | None = None
@@ -87,40 +130,8 @@ class EncoderParams(base_config.Config):
     grad_checkpointing_period: int | None = None
 
     def to_etc_config(self, data_vocab_size: int | None = None) -> EtcConfig:
-        """The configuration that these parameters stand for.
-
-        Args:
-            data_vocab_size: size of the vocabulary that the records were made
-                with, if known.
-
-        Returns:
-            The configuration.
-
-        Raises:
-            UserError: the preset or file does not exist, or the vocabulary of
-                the records does not fit into the encoder's.
-        """
-        try:
-            if self.config_file:
-                values = EtcConfig.from_json_file(self.config_file).to_dict()
-            else:
-                values = EtcConfig.from_preset(self.preset).to_dict()
-                if data_vocab_size is not None:
-                    values["vocab_size"] = data_vocab_size
-            for name, value in self.as_dict().items():
-                if name not in _NOT_ETC_CONFIG and value is not None:
-                    values[name] = value
-            config = EtcConfig.from_dict(values)
-            config.validate()
-        except (ValueError, OSError, tf.errors.OpError) as error:
-            raise UserError(f"task.model.encoder: {error}") from error
-        if data_vocab_size is not None and config.vocab_size < data_vocab_size:
-            raise UserError(
-                f"The records were made with a vocabulary of {data_vocab_size} "
-                f"tokens, but the encoder has {config.vocab_size}. Preprocess "
-                "with the vocabulary that belongs to the encoder."
-            )
-        return config
+        """See `to_config`."""
+        return self.to_config(EtcConfig, data_vocab_size)
 
 
 def read_batches(
@@ -200,8 +211,7 @@ def fine_tuning_trainer(
 ) -> cfg.TrainerConfig:
     """The fine-tuning recipe of the paper: warm-up, then linear decay to 0.
 
-    Gradients are clipped to a global norm of 1. The checkpoint with the best
-    validation metric is kept in `best_ckpt`.
+    See `make_trainer`.
 
     Args:
         num_examples: number of training examples.
@@ -219,8 +229,48 @@ def fine_tuning_trainer(
     Raises:
         ValueError: unknown optimizer.
     """
-    steps_per_epoch = num_examples // batch_size
     train_steps = num_examples * epochs // batch_size
+    return make_trainer(
+        train_steps=train_steps,
+        warmup_steps=train_steps // 10,
+        learning_rate=learning_rate,
+        optimizer=optimizer,
+        weight_decay=weight_decay,
+        validation_interval=num_examples // batch_size,
+        best_metric=best_metric,
+    )
+
+
+def make_trainer(
+    train_steps: int,
+    warmup_steps: int,
+    learning_rate: float,
+    optimizer: str,
+    weight_decay: float,
+    validation_interval: int,
+    best_metric: str,
+) -> cfg.TrainerConfig:
+    """Warm-up, then linear decay to 0, with BERT's optimizers.
+
+    Gradients are clipped to a global norm of 1. The checkpoint with the best
+    validation metric is kept in `best_ckpt`.
+
+    Args:
+        train_steps: number of steps.
+        warmup_steps: how many of them are warm-up, which ends on the line of
+            the decay.
+        learning_rate: where the linear decay starts.
+        optimizer: `"adamw"` or `"lamb"`.
+        weight_decay: decay of all weights but biases and normalisation.
+        validation_interval: steps between evaluations.
+        best_metric: name of the validation metric, the higher the better.
+
+    Returns:
+        The trainer's configuration.
+
+    Raises:
+        ValueError: unknown optimizer.
+    """
     options = {
         "beta_1": 0.9,
         "beta_2": 0.999,
@@ -242,7 +292,7 @@ def fine_tuning_trainer(
         summary_interval=50,
         checkpoint_interval=1000,
         validation_steps=-1,
-        validation_interval=steps_per_epoch,
+        validation_interval=validation_interval,
         best_checkpoint_export_subdir="best_ckpt",
         best_checkpoint_eval_metric=best_metric,
         best_checkpoint_metric_comp="higher",
@@ -261,7 +311,7 @@ def fine_tuning_trainer(
                 "warmup": {
                     "type": "linear",
                     "linear": {
-                        "warmup_steps": train_steps // 10,
+                        "warmup_steps": warmup_steps,
                         "warmup_learning_rate": 0.0,
                     },
                 },

@@ -1,11 +1,13 @@
-"""Reads JSON records one by one, however long the file is.
+"""Reads records one by one, however long the file is.
 
-The records are the elements of one array, or stand one a line.
+They are the elements of one JSON array, or JSON objects one a line, or pieces
+of plain text with empty lines between them.
 """
 
 import codecs
 import gzip
 import io
+import itertools
 import json
 import re
 import zlib
@@ -238,7 +240,7 @@ def _take(parts: list[bytes]) -> bytes:
     return line
 
 
-def _lines(stream: _Prefixed) -> Iterator[bytes]:
+def _lines(stream: _Prefixed | _CleanUtf8) -> Iterator[bytes]:
     """Yields the lines of a stream with their line ends."""
     parts = []
     while chunk := stream.read(_CHUNK_BYTES):
@@ -349,3 +351,70 @@ def read_json_lines(
                     on_position(raw.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _damaged_gzip(path, count, error) from None
+
+
+def begins_with(path: str, opening: bytes) -> bool:
+    """Whether a character comes first in a file, apart from space.
+
+    Args:
+        path: a file, plain or gzipped.
+        opening: the character.
+
+    Returns:
+        Whether it does; False if there is nothing but space.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    raw, plain = _open(path)
+    with raw, plain:
+        try:
+            stream = _CleanUtf8(plain)
+            while chunk := stream.read(_CHUNK_BYTES):
+                if chunk.strip():
+                    return chunk.lstrip().startswith(opening)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged_gzip(path, 0, error) from None
+    return False
+
+
+def read_paragraphs(
+    path: str, on_position: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yields the pieces of a plain text that have empty lines between them.
+
+    Args:
+        path: a text file in UTF-8, plain or gzipped.
+        on_position: called after every piece with the number of bytes of the
+            file that were read so far; for progress bars.
+
+    Yields:
+        Pairs of the piece's index, from 0, and the piece, with line feeds
+        inside but none at its end. Bytes that are not UTF-8 are replaced by
+        `INVALID_UTF8_MARK`.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or is broken off. The
+            message names the file.
+    """
+    raw, plain = _open(path)
+    count = 0
+    lines = []
+    with raw, plain:
+        try:
+            stream = _CleanUtf8(plain)
+            for line in itertools.chain(_lines(stream), [b""]):
+                if not line.isspace() and line:
+                    lines.append(line)
+                elif lines:
+                    yield count, _take(lines).decode("utf-8").rstrip("\r\n")
+                    count += 1
+                    if on_position is not None:
+                        on_position(raw.tell())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged_gzip(path, count, error) from None
+    if not count:
+        raise UserError(
+            f"{path} is empty. Expected text with an empty line between "
+            "documents, or one JSON object a line; was the download cut off?"
+        )

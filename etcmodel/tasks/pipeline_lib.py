@@ -142,6 +142,7 @@ class BuilderEncoder(registry.RecordEncoder):
         self.config = builder.config
         self.vocab_size = int(builder.tokenizer.vocab_size)
         self.tokenizer_kind = builder.tokenizer.kind
+        self.special_ids = builder.tokenizer.special_ids
         self._specs = list(specs)
         self._build = tf.function(builder.build, input_signature=self._specs)
 

@@ -110,6 +110,24 @@ class Fields:
             raise self._wrong_type(key, "a string")
         return value
 
+    def string_or_null(self, key: str | int) -> str | None:
+        """An item that may be a string, null, or missing.
+
+        Args:
+            key: its name or position.
+
+        Returns:
+            The string, or None.
+
+        Raises:
+            RecordError: it is of another type.
+        """
+        if key not in self or self._value[key] is None:
+            return None
+        if not isinstance(self._value[key], str):
+            raise self._wrong_type(key, "a string or null")
+        return self._value[key]
+
     def integer(self, key: str | int) -> int:
         """An item that must be a whole number.
 

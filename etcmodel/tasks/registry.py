@@ -15,6 +15,7 @@ from typing import IO
 from typing import Any
 from typing import NamedTuple
 
+from etcmodel.tasks import example_packer
 from etcmodel.tasks.errors import BadRecords
 from etcmodel.tasks.errors import UserError
 
@@ -56,6 +57,15 @@ TASKS = {
             experiment_prefixes=("etc/nq",),
         ),
         TaskEntry(
+            name="read_twice_pretrain",
+            summary="pre-training of ReadTwice on documents with mentions",
+            pipeline=(
+                "etcmodel.tasks.read_twice_pretrain.pipeline:PretrainPipeline"
+            ),
+            experiment="etcmodel.tasks.read_twice_pretrain.experiment",
+            experiment_prefixes=("read_twice/pretrain",),
+        ),
+        TaskEntry(
             name="wikihop",
             summary="WikiHop (QAngaroo): choose among candidate answers",
             pipeline="etcmodel.tasks.wikihop.pipeline:WikiHopPipeline",
@@ -85,10 +95,13 @@ class RecordEncoder(abc.ABC):
     Attributes:
         vocab_size: number of token ids.
         tokenizer_kind: `"wordpiece"` or `"sentencepiece"`.
+        special_ids: ids of the tokens with a meaning, by their names (see
+            `tokenizers`).
     """
 
     vocab_size: int
     tokenizer_kind: str
+    special_ids: Mapping[str, int]
 
     @abc.abstractmethod
     def encode(self, records: Sequence[Any], split: str) -> list[EncodedRecord]:
@@ -106,9 +119,17 @@ class RecordEncoder(abc.ABC):
                 `RecordError`.
         """
 
+    def make_packer(self):
+        """What puts several examples into one; by default nothing does.
 
-class TaskPipeline(abc.ABC):
-    """What `preprocess`, `export`, `predict` and `inspect` need of a task."""
+        Returns:
+            An object with the methods of `example_packer.ExamplePacker`.
+        """
+        return example_packer.NoPacking()
+
+
+class RecordPipeline(abc.ABC):
+    """What `preprocess` needs of a task."""
 
     # Name of the task.
     name: str
@@ -134,6 +155,10 @@ class TaskPipeline(abc.ABC):
         self, path: str, config: Any, vocab_file: str
     ) -> RecordEncoder:
         """An encoder for the records of the file `path`."""
+
+
+class TaskPipeline(RecordPipeline):
+    """What `export`, `predict` and `inspect` need, too, of a task."""
 
     @abc.abstractmethod
     def build_serving_module(
@@ -211,7 +236,7 @@ def task_entry(name: str) -> TaskEntry:
     return TASKS[name]
 
 
-def get_pipeline(name: str) -> TaskPipeline:
+def get_pipeline(name: str) -> RecordPipeline:
     """Imports and makes the pipeline of a task.
 
     Args:
@@ -225,6 +250,28 @@ def get_pipeline(name: str) -> TaskPipeline:
     """
     module, _, attribute = task_entry(name).pipeline.partition(":")
     return getattr(importlib.import_module(module), attribute)()
+
+
+def get_task_pipeline(name: str) -> TaskPipeline:
+    """Imports and makes the pipeline of a task that has answers.
+
+    Args:
+        name: as in `--task`.
+
+    Returns:
+        The pipeline.
+
+    Raises:
+        UserError: there is no such task, or it is pre-training.
+    """
+    pipeline = get_pipeline(name)
+    if not isinstance(pipeline, TaskPipeline):
+        raise UserError(
+            f"{name} is pre-training: it has no answers to export, predict or "
+            "show. Train a task that begins with its checkpoint, with "
+            "--params_override=task.init_checkpoint=DIR."
+        )
+    return pipeline
 
 
 def task_of_experiment(experiment: str) -> TaskEntry:

@@ -131,7 +131,7 @@ def run(flag_values: flags.FlagValues) -> None:
             f"The checkpoint {checkpoint} does not fit the model that "
             f"{model_dir} and the flags describe: {reason}"
         ) from error
-    pipeline = registry.get_pipeline(entry.name)
+    pipeline = registry.get_task_pipeline(entry.name)
     features = dict(
         records.get("features", {}),
         long_length=task.long_length,

@@ -133,7 +133,7 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.models import EtcConfig
     from etcmodel.tasks.attention_picture import draw_attention_picture
 
-    pipeline = registry.get_pipeline(flag_values.task)
+    pipeline = registry.get_task_pipeline(flag_values.task)
     preprocess.check_split(pipeline, flag_values.split)
     record = _find_record(pipeline, flag_values)
     config = pipeline.feature_config(preprocess.feature_values(flag_values))

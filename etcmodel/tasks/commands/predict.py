@@ -105,7 +105,7 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks import export_lib
     from etcmodel.tasks.progress import file_progress
 
-    pipeline = registry.get_pipeline(metadata["task"])
+    pipeline = registry.get_task_pipeline(metadata["task"])
     answer = model.signatures[export_lib.SERVING_DEFAULT]
     path = flag_values.input
     bad_records = BadRecords(flag_values.skip_bad_records)

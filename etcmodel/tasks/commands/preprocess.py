@@ -54,6 +54,22 @@ FEATURE_FLAGS = {
         "How many sentences a record may have; more are cut.",
         "wikihop 200",
     ),
+    "block_length": (
+        int,
+        "Tokens of a segment.",
+        "read_twice_pretrain 512",
+    ),
+    "num_blocks_per_example": (
+        int,
+        "Segments that are stored together, of one or more documents; longer "
+        "documents are divided.",
+        "read_twice_pretrain 128",
+    ),
+    "max_num_annotations": (
+        int,
+        "How many mentions a segment may have; more are left out.",
+        "read_twice_pretrain 32",
+    ),
     "stride": (
         int,
         "How many tokens one window of a page begins after the other.",
@@ -288,14 +304,18 @@ def run(flag_values: flags.FlagValues) -> None:
             records = pipeline.read_records(
                 path, split, bad_records, progress.at
             )
+            packer = encoder.make_packer()
             for encoded in encode_all(encoder, records, split, bad_records):
                 for record in encoded:
                     for example in record.examples:
-                        writer.write(example)
+                        for packed in packer.add(example):
+                            writer.write(packed)
                     totals.update(record.counts)
                     written += bool(record.examples)
                     left_out += not record.examples
                 progress.done(len(encoded))
+            for packed in packer.flush():
+                writer.write(packed)
         if not writer.count:
             raise UserError(
                 f"{path}: no usable record was found. {bad_records.summary()}"
@@ -327,6 +347,7 @@ def run(flag_values: flags.FlagValues) -> None:
                     flag_values.vocab_file
                 ),
                 "vocab_size": encoder.vocab_size,
+                "special_ids": dict(encoder.special_ids),
                 "num_examples": writer.count,
             },
         )

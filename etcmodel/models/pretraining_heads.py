@@ -1,0 +1,241 @@
+"""The masked language model, which encoders learn from before any task.
+
+ReadTwice has it on the output of the second read (ReadTwice paper, section
+2.2).
+"""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.activations import get_activation
+from etcmodel.layers import normalization
+
+
+def gather_positions(sequence, positions) -> tf.Tensor:
+    """The vectors at some positions of each row.
+
+    Args:
+        sequence: `<float>[batch, length, size]`.
+        positions: `<int>[batch, n]`, from 0 to `length - 1`.
+
+    Returns:
+        `<float>[batch, n, size]`.
+
+    Raises:
+        ValueError: an argument has another rank.
+    """
+    tensor_utils.assert_rank(sequence, 3, "sequence")
+    tensor_utils.assert_rank(positions, 2, "positions")
+    return tf.gather(sequence, positions, batch_dims=1)
+
+
+def target_positions(
+    is_target, most: int | tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The positions of each row where something is to be predicted.
+
+    The targets `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `most=2` give
+    `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`.
+
+    Args:
+        is_target: `<bool or int>[batch, length]`.
+        most: how many positions of a row there are room for. An int makes the
+            size of the outputs static. It may be more than `length`.
+
+    Returns:
+        positions: `<int32>[batch, most]`, the first `most` targets in order,
+            then 0.
+        weights: `<float32>[batch, most]`, 1 for a target, 0 for what fills up.
+
+    Raises:
+        ValueError: `is_target` has another rank.
+    """
+    tensor_utils.assert_rank(is_target, 2, "is_target")
+    is_target = tf.cast(is_target, tf.bool)
+    length = tensor_utils.get_shape_list(is_target)[1]
+    # [length]: length, ..., 2, 1
+    priorities = tf.range(length, 0, -1, dtype=tf.int32)
+    # [batch, length]
+    priorities = tf.where(is_target, priorities[tf.newaxis], 0)
+    # [batch, max(length, most)]
+    priorities = tf.pad(priorities, [[0, 0], [0, tf.maximum(most - length, 0)]])
+    # [batch, most]
+    priorities = tf.math.top_k(priorities, most).values
+    is_real = priorities > 0
+    positions = tf.where(is_real, length - priorities, 0)
+    return positions, tf.cast(is_real, tf.float32)
+
+
+def masked_lm_losses(logits, label_ids) -> tf.Tensor:
+    """The loss of each predicted token.
+
+    `losses.weighted_mean` makes one loss of them, and `losses.is_correct` tells
+    which predictions are right; both take the same shapes.
+
+    Args:
+        logits: `<float>[batch, n, vocab_size]`.
+        label_ids: `<int>[batch, n]` the tokens, from 0 to `vocab_size - 1` also
+            where they do not count.
+
+    Returns:
+        `<float32>[batch, n]`, `-log softmax(logits)[label_id]` in nats.
+    """
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.cast(label_ids, tf.int32), logits=tf.cast(logits, tf.float32)
+    )
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class LanguageModelHead(tf.keras.layers.Layer):
+    """Predicts tokens with the embedding table of the encoder.
+
+    `norm(activation(x W + b)) table^T + output_bias`, the head of BERT's masked
+    language model, with which ReadTwice is pre-trained (ReadTwice paper,
+    section 2.2).
+
+    The table belongs to the encoder, which so learns from both of its uses.
+    Call encoder and head in one layer or model of your own: a functional model
+    cannot be saved with a variable as the argument of a layer, or no longer
+    shares it when it is loaded.
+
+    Example:
+        encoder = ReadTwiceModel(config)
+        head = LanguageModelHead(config.vocab_size, config.hidden_size)
+        states = encoder(**batch).final_hidden_states
+        positions, weights = target_positions(is_masked, most=80)
+        logits = head(
+            gather_positions(states, positions),
+            encoder.get_token_embedding_table(),
+        )
+
+    Args:
+        vocab_size: number of token ids.
+        embedding_size: width of the embedding table.
+        activation: its name, as in `get_activation`.
+        initializer_range: standard deviation of the kernel's truncated normal
+            initializer.
+        layer_norm_epsilon: added to the variance.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: a size is below 1, or there is no such activation.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        activation: str | None = "gelu",
+        initializer_range: float = 0.02,
+        layer_norm_epsilon: float = 1e-3,
+        name: str = "language_model_head",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if min(vocab_size, embedding_size) < 1:
+            raise ValueError(
+                f"{name}: vocab_size ({vocab_size}) and embedding_size "
+                f"({embedding_size}) must be at least 1"
+            )
+        self.vocab_size = vocab_size
+        self.embedding_size = embedding_size
+        self.activation = activation
+        self.initializer_range = initializer_range
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.dense = tf.keras.layers.Dense(
+            embedding_size,
+            activation=get_activation(activation),
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.layer_norm = normalization.LayerNormalization(
+            epsilon=layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="layer_norm",
+        )
+        self.output_bias = None
+
+    def build(self, input_shape):
+        """Makes the weights.
+
+        Args:
+            input_shape: shape of `hidden_states`.
+
+        Raises:
+            ValueError: the last axis has no static size.
+        """
+        size = static_size(self.name, "hidden_states", input_shape)
+        if not self.dense.built:
+            self.dense.build((None, size))
+        if not self.layer_norm.built:
+            self.layer_norm.build((None, self.embedding_size))
+        self.output_bias = self.add_weight(
+            name="output_bias",
+            shape=(self.vocab_size,),
+            initializer="zeros",
+            trainable=True,
+            # It is added in float32.
+            autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(self, hidden_states, embedding_table):
+        """Calculates the logits.
+
+        Args:
+            hidden_states: `<float>[..., hidden_size]`. Few positions, such as
+                those of `gather_positions`, take little memory.
+            embedding_table: `<float>[vocab_size, embedding_size]`, a tensor or
+                a variable.
+
+        Returns:
+            `<float32>[..., vocab_size]` in every precision policy.
+
+        Raises:
+            ValueError: the table has another shape.
+        """
+        table = tf.cast(
+            tf.convert_to_tensor(embedding_table), self.compute_dtype
+        )
+        shape = [self.vocab_size, self.embedding_size]
+        if not table.shape.is_compatible_with(shape):
+            raise ValueError(
+                f"{self.name}: the embedding table has the shape {table.shape},"
+                f" but [vocab_size, embedding_size] is {shape}"
+            )
+        # [..., embedding_size]
+        x = self.layer_norm(self.dense(hidden_states))
+        leading = tensor_utils.get_shape_list(x)[:-1]
+        # [rows, embedding_size]
+        rows = tf.reshape(x, [-1, self.embedding_size])
+        # [rows, vocab_size]
+        logits = tf.cast(tf.matmul(rows, table, transpose_b=True), tf.float32)
+        logits += tf.cast(tf.convert_to_tensor(self.output_bias), tf.float32)
+        # [..., vocab_size]
+        return tf.reshape(logits, leading + [self.vocab_size])
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "embedding_size": self.embedding_size,
+            "activation": self.activation,
+            "initializer_range": self.initializer_range,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+
+
+def static_size(layer_name, argument, shape):
+    """The size of the last axis; ValueError if it is not known."""
+    size = None if shape is None else shape[-1]
+    if size is None:
+        raise ValueError(
+            f"{layer_name}: {argument} needs a static size of its last axis, "
+            f"but has the shape {shape}; set it with tf.ensure_shape"
+        )
+    return int(size)

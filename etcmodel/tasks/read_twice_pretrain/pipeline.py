@@ -1,0 +1,260 @@
+"""What `preprocess` needs of ReadTwice's pre-training."""
+
+import dataclasses
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils import mention_finder
+from etcmodel.feature_utils import segments
+from etcmodel.tasks import example_packer
+from etcmodel.tasks import pipeline_lib
+from etcmodel.tasks import registry
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.read_twice_pretrain import records as records_lib
+from etcmodel.tasks.read_twice_pretrain.records import Document
+
+# What is stored, by the number of values of a segment.
+BLOCK_FEATURES = ("block_ids", "block_pos")
+TOKEN_FEATURES = ("token_ids", "is_continuation")
+ANNOTATION_FEATURES = (
+    "annotation_begins",
+    "annotation_ends",
+    "annotation_labels",
+)
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+_INTS = tf.TensorSpec([None], tf.int32)
+_BOOLS = tf.TensorSpec([None], tf.bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainFeatureConfig(segments.SegmentConfig):
+    """Sizes of what is stored.
+
+    Attributes:
+        num_blocks_per_example: segments of an example.
+    """
+
+    num_blocks_per_example: int = 128
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_blocks_per_example < 1:
+            raise ValueError(
+                f"num_blocks_per_example is {self.num_blocks_per_example}, "
+                "expected at least 1."
+            )
+
+
+class PretrainFeatureBuilder(segments.SegmentBuilder):
+    """Turns documents into segments; finds mentions where none are given."""
+
+    def __init__(self, config: PretrainFeatureConfig, tokenizer, name=None):
+        """See the base class.
+
+        Raises:
+            ValueError: the vocabulary has no token for what is masked.
+        """
+        super().__init__(config, tokenizer, name=name)
+        if "mask" not in tokenizer.special_ids:
+            raise ValueError(
+                "it has no token for what is masked: [MASK] in a WordPiece "
+                "vocabulary, <sep_1> in a SentencePiece model."
+            )
+
+    def build_all(self, texts, finds, begins, ends, names, numbers):
+        """Builds the segments of a batch of documents; graph code.
+
+        Args:
+            texts: `<string>[documents]`.
+            finds: `<bool>[documents]`, whether mentions are to be found.
+            begins: `<int32>[mentions]` first byte of each given mention, of
+                all documents one after the other.
+            ends: `<int32>[mentions]` the byte behind the last.
+            names: `<string>[mentions]` its entity, empty if unknown.
+            numbers: `<int32>[documents]` how many mentions each has.
+
+        Returns:
+            `segments.Segments`.
+        """
+
+        def rows(values):
+            """`<any>[documents, (mentions)]`."""
+            return tf.RaggedTensor.from_row_lengths(
+                values, tf.cast(numbers, tf.int64), validate=False
+            )
+
+        given = segments.Mentions(
+            rows(begins), rows(ends), rows(segments.entity_labels(names))
+        )
+        # Nothing is found in an empty text.
+        found = mention_finder.find_mentions(tf.where(finds, texts, ""))
+        mentions = segments.Mentions(
+            *(
+                tf.concat([x, y], axis=1)
+                for x, y in zip(given, found, strict=True)
+            )
+        )
+        return self.build(texts, mentions)
+
+
+class PretrainEncoder(registry.RecordEncoder):
+    """Turns documents into serialized segments."""
+
+    def __init__(
+        self, path: str, config: PretrainFeatureConfig, vocab_file: str
+    ):
+        """Creates the encoder.
+
+        Args:
+            path: the file that the documents come from; for messages.
+            config: sizes.
+            vocab_file: a WordPiece vocabulary or a SentencePiece model.
+
+        Raises:
+            UserError: the vocabulary cannot be used.
+        """
+        self._path = path
+        self.config = config
+        builder = pipeline_lib.make_builder(
+            PretrainFeatureBuilder, config, vocab_file
+        )
+        self.vocab_size = int(builder.tokenizer.vocab_size)
+        self.tokenizer_kind = builder.tokenizer.kind
+        self.special_ids = builder.tokenizer.special_ids
+        self._build = tf.function(
+            builder.build_all,
+            input_signature=[_STRINGS, _BOOLS, _INTS, _INTS, _STRINGS, _INTS],
+        )
+
+    def build(self, documents: Sequence[Document]) -> segments.Segments:
+        """Builds the segments of a batch of documents.
+
+        Args:
+            documents: the documents.
+
+        Returns:
+            The segments, as arrays.
+        """
+        mentions = [_byte_spans(document) for document in documents]
+        begins, ends, names = (
+            [mention[i] for row in mentions for mention in row]
+            for i in range(3)
+        )
+        output = self._build(
+            pipeline_lib.string_vector([x.text for x in documents]),
+            np.array([x.mentions is None for x in documents]),
+            np.array(begins, np.int32),
+            np.array(ends, np.int32),
+            pipeline_lib.string_vector(names),
+            np.array([len(row) for row in mentions], np.int32),
+        )
+        return segments.Segments(*(x.numpy() for x in output))
+
+    def encode(self, records, split):
+        """See `registry.RecordEncoder`."""
+        del split  # Both are stored alike.
+        built = self.build(records)
+        encoded = []
+        for index, document in enumerate(records):
+            chosen = segments.Segments(
+                *(x[built.documents == index] for x in built)
+            )
+            encoded.append(self._encode(document, chosen))
+        return encoded
+
+    def _encode(self, document, chosen) -> registry.EncodedRecord:
+        """Serializes the segments of one document."""
+        size = self.config.num_blocks_per_example
+        number = len(chosen.documents)
+        examples = []
+        for part, start in enumerate(range(0, number, size)):
+            rows = slice(start, min(start + size, number))
+            count = rows.stop - rows.start
+            # Documents are told apart by a number; also in a batch of several
+            # examples.
+            name = f"{self._path}\n{document.id}\n{part}".encode()
+            values = {
+                "block_ids": [zlib.crc32(name) % (2**31 - 1) + 1] * count,
+                "block_pos": range(1, count + 1),
+            }
+            for field in TOKEN_FEATURES + ANNOTATION_FEATURES:
+                values[field] = getattr(chosen, field)[rows].reshape(-1)
+            examples.append(_serialize(values))
+        labels = chosen.annotation_labels
+        return registry.EncodedRecord(
+            examples,
+            {
+                "tokens": int(np.count_nonzero(chosen.token_ids)) - number,
+                "segments": number,
+                "mentions": int(np.count_nonzero(labels)),
+                "mentions_of_unknown_entities": int(
+                    np.count_nonzero(labels == segments.UNKNOWN_ENTITY)
+                ),
+                "mentions_cut": int(chosen.mentions_cut.sum()),
+                "documents_divided": int(len(examples) > 1),
+            },
+        )
+
+    def make_packer(self):
+        """Puts several documents into each example."""
+        return example_packer.ExamplePacker(self.config.num_blocks_per_example)
+
+
+def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
+    """The given mentions of a document by bytes: begin, end and entity.
+
+    "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
+    """
+    mentions = document.mentions or ()
+    if document.text.isascii():
+        return [(x.start, x.end, x.entity) for x in mentions]
+    # [characters + 1]
+    places = np.cumsum(
+        [0, *(len(pipeline_lib.to_bytes(x)) for x in document.text)]
+    )
+    return [
+        (int(places[x.start]), int(places[x.end]), x.entity) for x in mentions
+    ]
+
+
+def _serialize(values) -> bytes:
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=x))
+                for name, x in values.items()
+            }
+        )
+    ).SerializeToString(deterministic=True)
+
+
+class PretrainPipeline(registry.RecordPipeline):
+    """What `preprocess` needs of ReadTwice's pre-training."""
+
+    name = "read_twice_pretrain"
+    splits = records_lib.SPLITS
+
+    def read_records(self, path, split, bad_records, on_position=None):
+        """See `records.read_records`."""
+        return records_lib.read_records(path, split, bad_records, on_position)
+
+    def feature_config(self, values) -> PretrainFeatureConfig:
+        """The sizes; those of the paper by default.
+
+        Raises:
+            UserError: there is no such size, or it is impossible.
+        """
+        try:
+            return pipeline_lib.make_config(
+                self.name, PretrainFeatureConfig(), values
+            )
+        except ValueError as error:
+            raise UserError(f"--{error}") from error
+
+    def record_encoder(self, path, config, vocab_file) -> PretrainEncoder:
+        """An encoder for the documents of the file `path`."""
+        return PretrainEncoder(path, config, vocab_file)
