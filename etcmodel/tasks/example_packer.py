@@ -83,15 +83,3 @@ class ExamplePacker:
             each = len(values) // used
             values.extend([0] * (each * (self._num_blocks - used)))
         return packed.SerializeToString(deterministic=True)
-
-
-class NoPacking:
-    """What stands for a packer where every example is stored as it is."""
-
-    def add(self, serialized: bytes) -> list[bytes]:
-        """The example."""
-        return [serialized]
-
-    def flush(self) -> list[bytes]:
-        """Nothing."""
-        return []

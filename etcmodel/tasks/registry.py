@@ -15,7 +15,6 @@ from typing import IO
 from typing import Any
 from typing import NamedTuple
 
-from etcmodel.tasks import example_packer
 from etcmodel.tasks.errors import BadRecords
 from etcmodel.tasks.errors import UserError
 
@@ -89,6 +88,25 @@ class EncodedRecord(NamedTuple):
     counts: Mapping[str, int]
 
 
+class NoPacking:
+    """Stores every example as it is."""
+
+    def add(self, serialized: bytes) -> list[bytes]:
+        """Takes an example.
+
+        Args:
+            serialized: a serialized `tf.train.Example`.
+
+        Returns:
+            What can be written now.
+        """
+        return [serialized]
+
+    def flush(self) -> list[bytes]:
+        """What is left at the end."""
+        return []
+
+
 class RecordEncoder(abc.ABC):
     """Turns the records of a task into serialized features.
 
@@ -123,9 +141,9 @@ class RecordEncoder(abc.ABC):
         """What puts several examples into one; by default nothing does.
 
         Returns:
-            An object with the methods of `example_packer.ExamplePacker`.
+            An object with the methods of `NoPacking`.
         """
-        return example_packer.NoPacking()
+        return NoPacking()
 
 
 class RecordPipeline(abc.ABC):

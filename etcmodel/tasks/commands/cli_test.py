@@ -71,7 +71,7 @@ class CliTest(tf.test.TestCase, parameterized.TestCase):
                 "--output_dir=y",
                 "--vocab_file=z",
             ],
-            "no such task. Choose one of: hotpotqa, nq, wikihop",
+            "no such task. Choose one of: hotpotqa, nq, read_twice_pretrain, ",
         ),
     )
     def test_mistakes_are_explained(self, arguments, message):

@@ -1,0 +1,101 @@
+"""Tests of `cross_replica`.
+
+This file runs itself for two replicas: TensorFlow must be set up for them
+before it starts.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel import cross_replica
+
+
+class CrossReplicaTest(tf.test.TestCase):
+    def test_one_replica(self):
+        x = tf.constant([[1.0, 2.0]])
+        self.assertEqual(1, cross_replica.num_replicas())
+        self.assertEqual(0, cross_replica.replica_id())
+        self.assertIs(x, cross_replica.all_gather(x))
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = cross_replica.all_sum(x)
+        self.assertAllEqual(x, total)
+        self.assertIsNone(tape.gradient(total, x))
+
+    def test_where_a_model_is_built(self):
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            self.assertEqual(1, cross_replica.num_replicas())
+
+    def test_two_replicas(self):
+        path = os.path.join(self.get_temp_dir(), "results.npz")
+        process = subprocess.run(
+            [sys.executable, __file__, "two_replicas", path],
+            env=dict(
+                os.environ,
+                CUDA_VISIBLE_DEVICES="",
+                PYTHONPATH=os.pathsep.join(sys.path),
+            ),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(0, process.returncode, process.stderr[-4000:])
+        with np.load(path) as results:
+            # Replica r has [[r, r + 10]]; both get both rows, in order.
+            for replica in range(2):
+                self.assertAllEqual(
+                    [[0, 10], [1, 11]], results["gathered"][replica]
+                )
+            self.assertAllEqual([0, 1], results["ids"])
+            self.assertAllEqual([2, 2], results["numbers"])
+            self.assertAllEqual([[[1, 21]]] * 2, results["sums"])
+            # The loss of replica r is (r + 1) times the sum of
+            # [[1, 2], [3, 4]] times the rows. A row has the gradients of both.
+            self.assertAllEqual([[[3, 6]], [[9, 12]]], results["gradients"])
+
+
+def _run_on_two_replicas(path):
+    """Writes what each of two replicas gets."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    @tf.function
+    def step():
+        replica = cross_replica.replica_id()
+        # [1, 2]
+        x = tf.cast([[replica, replica + 10]], tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            # [2, 2]
+            gathered = cross_replica.all_gather(x)
+            assert gathered.shape == [2, 2]
+            loss = tf.reduce_sum(gathered * [[1.0, 2.0], [3.0, 4.0]])
+            loss *= tf.cast(replica + 1, tf.float32)
+        return {
+            "gathered": gathered,
+            "ids": replica,
+            "numbers": tf.constant(cross_replica.num_replicas()),
+            "sums": cross_replica.all_sum(x),
+            "gradients": tape.gradient(loss, x),
+        }
+
+    results = {
+        name: np.stack(strategy.experimental_local_results(value))
+        for name, value in strategy.run(step).items()
+    }
+    np.savez(path, **results)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["two_replicas"]:
+        _run_on_two_replicas(sys.argv[2])
+    else:
+        tf.test.main()

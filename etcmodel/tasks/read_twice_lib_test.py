@@ -1,0 +1,100 @@
+import unittest
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.experiment_lib_test import KERAS_2
+
+if KERAS_2:
+    from official.core import config_definitions as cfg
+
+    from etcmodel.tasks import read_twice_lib
+    from etcmodel.tasks.errors import UserError
+
+_BLOCKS = 4
+
+
+@unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
+class ReadTwiceParamsTest(tf.test.TestCase):
+    def test_preset_with_changes(self):
+        params = read_twice_lib.ReadTwiceParams(
+            preset="base", hidden_dropout_prob=0.0, cross_attention_top_k=100
+        )
+        config = params.to_read_twice_config(123)
+        self.assertEqual(123, config.vocab_size)
+        self.assertEqual(0.0, config.hidden_dropout_prob)
+        self.assertEqual(100, config.cross_attention_top_k)
+        self.assertEqual("entity", config.summary_mode)
+
+    def test_mistakes(self):
+        params = read_twice_lib.ReadTwiceParams(summary_mode="words")
+        with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
+            params.to_read_twice_config()
+
+
+@unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
+class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
+    """Example i, from 1 to 5, has the segments 10 i to 10 i + 3."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.get_temp_dir()
+        with tfrecords.ShardedWriter(self.path, "x", 1) as writer:
+            for i in range(1, 6):
+                writer.write(b"%d" % i)
+
+    def _parse(self, serialized):
+        first = 10 * tf.strings.to_number(serialized, tf.int32)
+        # [blocks]
+        rows = first + tf.range(_BLOCKS)
+        return {"rows": rows}, {"weight": tf.ones_like(rows)}
+
+    def _read(self, size, context=None, **kwargs):
+        params = cfg.DataConfig(
+            input_path=self.path, global_batch_size=size, **kwargs
+        )
+        dataset = read_twice_lib.read_blocks(
+            params, self._parse, _BLOCKS, context
+        )
+        self.assertEqual(
+            [size // (context.num_replicas_in_sync if context else 1)],
+            dataset.element_spec[0]["rows"].shape,
+        )
+        return dataset
+
+    @parameterized.parameters((4, 1), (8, 1), (8, 2), (4, 4), (16, 8))
+    def test_evaluation(self, size, replicas):
+        """All segments once, and examples whole in what replicas get."""
+        context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
+        batches = list(self._read(size, context, is_training=False))
+        self.assertEqual(0, len(batches) % replicas)
+        rows = np.concatenate([x["rows"] for x, _ in batches])
+        weights = np.concatenate([y["weight"] for _, y in batches])
+        self.assertAllEqual(rows > 0, weights > 0)
+        self.assertAllEqual(
+            rows[rows > 0],
+            [10 * i + j for i in range(1, 6) for j in range(_BLOCKS)],
+        )
+
+    def test_training(self):
+        dataset = self._read(8, is_training=True, shuffle_buffer_size=5)
+        seen = set()
+        for features, _ in dataset.take(12).as_numpy_iterator():
+            rows = features["rows"].reshape(2, _BLOCKS)
+            self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)
+            seen.update(rows[:, 0].tolist())
+        self.assertEqual({10, 20, 30, 40, 50}, seen)
+
+    @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
+    def test_sizes_that_do_not_fit(self, size, replicas, hosts):
+        context = tf.distribute.InputContext(
+            num_input_pipelines=hosts, num_replicas_in_sync=replicas
+        )
+        with self.assertRaisesRegex(UserError, f"global_batch_size is {size}"):
+            self._read(size, context)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,98 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import coreference_loss_test
+from etcmodel.models import pretraining_heads_test
+from etcmodel.models import read_twice_model_test as model_test
+from etcmodel.tasks.read_twice_pretrain import model as model_lib
+
+
+def make_model(seed=0, **kwargs):
+    """A small model with weights of all sizes at random."""
+    options = {
+        name: kwargs.pop(name)
+        for name in ("use_coreference", "cross_block_attention_mode")
+        if name in kwargs
+    }
+    config = model_test.make_config(**(model_test.PAPER | kwargs))
+    model = model_lib.PretrainModel(config, **options)
+    rng = np.random.default_rng(seed)
+    model.set_weights(
+        [w + 0.4 * rng.normal(size=w.shape) for w in model.get_weights()]
+    )
+    return model
+
+
+def make_inputs():
+    batch = model_test.make_batch()
+    rng = np.random.default_rng(2)
+    positions = rng.integers(0, model_test.LENGTH, size=[5, 2])
+    return batch | {"masked_positions": tf.constant(positions, tf.int32)}
+
+
+class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("doc", "block")
+    def test_equals_the_reference(self, mode):
+        model = make_model(cross_block_attention_mode=mode)
+        inputs = make_inputs()
+        outputs = model(inputs)
+        hidden = model_test.reference(model.encoder, inputs, mode)
+        positions = inputs["masked_positions"].numpy()
+        self.assertAllClose(
+            outputs["logits"],
+            pretraining_heads_test.head_reference(
+                model.head,
+                hidden[np.arange(5)[:, None], positions],
+                np.array(model.encoder.get_token_embedding_table()),
+            ),
+            1e-3,
+            1e-3,
+        )
+        features = {k: v for k, v in inputs.items() if k != "masked_positions"}
+        memory = model.encoder(**features).local_summary
+        labels = inputs["annotation_labels"].numpy().reshape(-1)
+        self.assertAllClose(
+            outputs["coreference_losses"],
+            coreference_loss_test.coreference_reference(
+                model.coreference, memory.states, labels, memory.states, labels
+            ),
+            1e-3,
+            1e-3,
+        )
+        # Unknown entities and padding have none.
+        self.assertAllEqual(outputs["is_coreferent"], labels > 1)
+
+    def test_without_coreference(self):
+        model = make_model(use_coreference=False, summary_mode="cls")
+        self.assertEqual(["logits"], list(model(make_inputs())))
+
+    def test_gradients_reach_all_weights(self):
+        model = make_model()
+        with tf.GradientTape() as tape:
+            outputs = model(make_inputs(), training=True)
+            loss = tf.reduce_sum(tf.sin(outputs["logits"]))
+            loss += tf.reduce_sum(outputs["coreference_losses"])
+        variables = model.trainable_variables
+        for gradient, variable in zip(
+            tape.gradient(loss, variables), variables, strict=True
+        ):
+            self.assertIsNotNone(gradient, variable.name)
+
+    def test_weights_are_saved_and_restored(self):
+        model, other = make_model(0), make_model(1)
+        path = os.path.join(self.get_temp_dir(), "model.weights.h5")
+        model.save_weights(path)
+        other.load_weights(path)
+        inputs = make_inputs()
+        self.assertAllClose(model(inputs), other(inputs))
+
+    def test_no_mentions_to_compare(self):
+        with self.assertRaisesRegex(ValueError, "summary_mode is 'cls'"):
+            make_model(summary_mode="cls")
+
+
+if __name__ == "__main__":
+    tf.test.main()
