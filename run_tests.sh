@@ -20,12 +20,15 @@ without_keras=()
 if [ $# -eq 0 ]; then
   without_keras=(--ignore=benchmarks --ignore=etcmodel/feature_utils)
   for name in records pages features features_real_pages labels examples \
-    decoding predictions metrics; do
+    decoding predictions metrics pipeline preprocess inspect_record \
+    bad_input; do
     without_keras+=("--ignore-glob=*/etcmodel/tasks/*/${name}_test.py")
   done
 fi
 
-# Both at once: a run keeps about one core busy.
+# Both at once: a run keeps about one core busy, and most of what it does is
+# too small for several threads.
+export TF_NUM_INTRAOP_THREADS=1
 log=$(mktemp)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -f "$log"' EXIT
 TF_USE_LEGACY_KERAS=1 "$PYTHON" -m pytest "${without_keras[@]}" "$@" \

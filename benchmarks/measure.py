@@ -44,9 +44,6 @@ _NO_POOL = {
 }
 
 
-_UNTIMED_ROUNDS = 2
-
-
 class Quartiles(NamedTuple):
     """The middle of some numbers, and the range that half of them are in."""
 
@@ -75,15 +72,18 @@ def warm_up(step: Step) -> float:
 
 
 def time_interleaved(
-    steps: Mapping[Hashable, Step], repeats: int, seed: int = 0
+    steps: Mapping[Hashable, Step],
+    repeats: int,
+    seed: int = 0,
+    untimed: int = 2,
 ) -> dict[Hashable, list[float]]:
     """Runs steps in turns.
 
     Args:
         steps: what is timed, warmed up already.
         repeats: number of rounds; each runs all steps once, in random order.
-            Untimed ones come before them.
         seed: of the orders.
+        untimed: number of rounds before those.
 
     Returns:
         The milliseconds of each step, a number a round.
@@ -96,7 +96,7 @@ def time_interleaved(
     gc.collect()
     gc.disable()
     try:
-        for _ in range(_UNTIMED_ROUNDS + repeats):
+        for _ in range(untimed + repeats):
             generator.shuffle(order)
             for name in order:
                 start = time.perf_counter()
@@ -105,9 +105,7 @@ def time_interleaved(
                 milliseconds[name].append(1e3 * seconds)
     finally:
         gc.enable()
-    return {
-        name: times[_UNTIMED_ROUNDS:] for name, times in milliseconds.items()
-    }
+    return {name: times[untimed:] for name, times in milliseconds.items()}
 
 
 def _run(step: Step) -> None:

@@ -18,9 +18,9 @@ from etcmodel.demo import demo
 class StructureTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*corpus.QUESTION_KINDS)
     def test_data(self, kind):
-        data, vocab_size = structure.make_data(kind, 400, 20, seed=3)
+        data, vocab_size = structure.make_data(kind, 200, 20, seed=3)
         self.assertGreater(vocab_size, 100)
-        for split, number in (("train", 400), ("heldout", 20)):
+        for split, number in (("train", 200), ("heldout", 20)):
             features, labels = data[split]
             records = corpus.make_records(number, kind, split, seed=3)
             self.assertAllEqual(

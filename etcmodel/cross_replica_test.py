@@ -1,17 +1,11 @@
-"""Tests of `cross_replica`.
-
-This file runs itself for two replicas: TensorFlow must be set up for them
-before it starts.
-"""
-
 import os
-import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
 
 from etcmodel import cross_replica
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import two_device_strategy
 
 
 class CrossReplicaTest(tf.test.TestCase):
@@ -32,19 +26,7 @@ class CrossReplicaTest(tf.test.TestCase):
 
     def test_two_replicas(self):
         path = os.path.join(self.get_temp_dir(), "results.npz")
-        process = subprocess.run(
-            [sys.executable, __file__, "two_replicas", path],
-            env=dict(
-                os.environ,
-                CUDA_VISIBLE_DEVICES="",
-                PYTHONPATH=os.pathsep.join(sys.path),
-            ),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(0, process.returncode, process.stderr[-4000:])
+        call_in_fresh_process(_run_on_two_replicas, path)
         with np.load(path) as results:
             # Replica r has [[r, r + 10]]; both get both rows, in order.
             for replica in range(2):
@@ -61,11 +43,7 @@ class CrossReplicaTest(tf.test.TestCase):
 
 def _run_on_two_replicas(path):
     """Writes what each of two replicas gets."""
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = two_device_strategy()
 
     @tf.function
     def step():
@@ -95,7 +73,4 @@ def _run_on_two_replicas(path):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["two_replicas"]:
-        _run_on_two_replicas(sys.argv[2])
-    else:
-        tf.test.main()
+    tf.test.main()

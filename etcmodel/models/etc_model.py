@@ -1,17 +1,16 @@
 """The ETC encoder: embeddings and global-local transformer layers."""
 
-import copy
-
 import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.models import config as config_lib
+from etcmodel.models import encoder_layer
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class EtcModel(tf.keras.layers.Layer):
+class EtcModel(encoder_layer.EncoderLayer):
     """The encoder of the ETC paper (Ainslie et al., 2020).
 
     It reads a long input, the text, and a global input of auxiliary tokens,
@@ -31,6 +30,8 @@ class EtcModel(tf.keras.layers.Layer):
         ValueError: `config.validate` objects.
     """
 
+    config_class = config_lib.EtcConfig
+
     def __init__(
         self,
         config: config_lib.EtcConfig,
@@ -40,10 +41,7 @@ class EtcModel(tf.keras.layers.Layer):
         name: str = "etc_document_bert",
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
-        config.validate()
-        config = copy.deepcopy(config)
-        self.config = config
+        super().__init__(config, name=name, **kwargs)
         self.is_training = is_training
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.use_one_hot_relative_embeddings = use_one_hot_relative_embeddings
@@ -295,37 +293,13 @@ class EtcModel(tf.keras.layers.Layer):
             embeddings, training=training
         )
 
-    def get_token_embedding_table(self):
-        """The token embeddings, for a head that predicts tokens.
-
-        Returns:
-            The variable, `<float32>[vocab_size, embedding_size]`.
-
-        Raises:
-            ValueError: the model is not built yet.
-        """
-        if not self.built:
-            raise ValueError(
-                f"{self.name}: the embedding table exists once the model is "
-                "built; call the model, or its `build`, first"
-            )
-        return self.token_emb_lookup.embedding_table
-
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "is_training": self.is_training,
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
             "use_one_hot_relative_embeddings": (
                 self.use_one_hot_relative_embeddings
             ),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes the layer from its config."""
-        config = dict(config)
-        config["config"] = config_lib.EtcConfig.from_dict(config["config"])
-        return cls(**config)

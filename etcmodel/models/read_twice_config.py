@@ -145,14 +145,6 @@ class ReadTwiceConfig(json_config.JsonConfig):
     text_block_extract_every_x: int | None = None
     summary_padding_token_id: int = 0
 
-    @property
-    def attends_to_memories_apart(self) -> bool:
-        """Whether memories have an attention, and a softmax, of their own."""
-        return self.second_read_type in (
-            "cross_attend_once",
-            "new_layers_cross_attention",
-        )
-
     def validate(self):
         """Checks that a model can be made of this.
 
@@ -207,7 +199,11 @@ class ReadTwiceConfig(json_config.JsonConfig):
         """Checks what the second read needs, and what it has no use for."""
         if self.second_read_type != "from_scratch":
             self._check_given("second_read_num_new_layers", "second_read_type")
-        if self.attends_to_memories_apart:
+        # Memories have an attention, and a softmax, of their own.
+        if self.second_read_type in (
+            "cross_attend_once",
+            "new_layers_cross_attention",
+        ):
             name = "second_read_num_cross_attention_heads"
             self._check_given(name, "second_read_type")
             if getattr(self, name):

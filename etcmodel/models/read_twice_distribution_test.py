@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from etcmodel.models import coreference_loss
 from etcmodel.models import read_twice_model_test as model_test
+from etcmodel.testing import two_device_strategy
 
 _NAMES = ("loss", "outputs", "memories", "gradients")
 
@@ -107,11 +108,7 @@ def run(strategy, weights):
 def _main(kind, weights_path, output_path):
     """Runs with one of the strategies and writes what it gave."""
     if kind == "mirrored":
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * 2,
-        )
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        strategy = two_device_strategy()
     else:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with np.load(weights_path) as weights:

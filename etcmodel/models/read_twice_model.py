@@ -1,6 +1,5 @@
 """ReadTwice: reads segments, remembers, and reads again with the memory."""
 
-import copy
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -8,6 +7,7 @@ import tensorflow as tf
 from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
+from etcmodel.models import encoder_layer
 from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -33,7 +33,7 @@ class ReadTwiceOutput(NamedTuple):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ReadTwiceModel(tf.keras.layers.Layer):
+class ReadTwiceModel(encoder_layer.EncoderLayer):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
     It reads the segments of a document each for itself, makes memories of all
@@ -56,6 +56,8 @@ class ReadTwiceModel(tf.keras.layers.Layer):
         ValueError: `config.validate` objects.
     """
 
+    config_class = ReadTwiceConfig
+
     def __init__(
         self,
         config: ReadTwiceConfig,
@@ -63,10 +65,7 @@ class ReadTwiceModel(tf.keras.layers.Layer):
         name: str = "read_twice",
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
-        config.validate()
-        config = copy.deepcopy(config)
-        self.config = config
+        super().__init__(config, name=name, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
 
         def make_lookup(vocab_size, name, **options):
@@ -337,33 +336,9 @@ class ReadTwiceModel(tf.keras.layers.Layer):
             training=training,
         )
 
-    def get_token_embedding_table(self):
-        """The token embeddings, for a head that predicts tokens.
-
-        Returns:
-            The variable, `<float32>[vocab_size, embedding_size]`.
-
-        Raises:
-            ValueError: the model is not built yet.
-        """
-        if not self.built:
-            raise ValueError(
-                f"{self.name}: the embedding table exists once the model is "
-                "built; call the model, or its `build`, first"
-            )
-        return self.token_emb_lookup.embedding_table
-
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes the layer from its config."""
-        config = dict(config)
-        config["config"] = ReadTwiceConfig.from_dict(config["config"])
-        return cls(**config)

@@ -14,6 +14,7 @@ from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.feature_utils.entity_masking import mention_token_mask
+from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
 CROSS_BLOCK_ATTENTION_MODES = ("doc", "block", "batch", "other_blocks")
@@ -110,7 +111,7 @@ def get_cross_block_att(
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SummaryExtraction(tf.keras.layers.Layer):
+class SummaryExtraction(encoder_layer.ConfiguredLayer):
     """Makes memories and gathers those of all replicas.
 
     ReadTwice paper, section 2.1, "ExtractMemories and Gather".
@@ -126,6 +127,8 @@ class SummaryExtraction(tf.keras.layers.Layer):
         ValueError: `config.validate` objects.
     """
 
+    config_class = ReadTwiceConfig
+
     def __init__(
         self,
         config: ReadTwiceConfig,
@@ -133,9 +136,7 @@ class SummaryExtraction(tf.keras.layers.Layer):
         name: str = "summary_extraction",
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
-        config.validate()
-        self.config = config
+        super().__init__(config, name=name, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.entity_pool_linear = None
         self.cls_pool = None
@@ -417,16 +418,8 @@ class SummaryExtraction(tf.keras.layers.Layer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes the layer from its config."""
-        config = dict(config)
-        config["config"] = ReadTwiceConfig.from_dict(config["config"])
-        return cls(**config)
 
 
 def make_transformer(

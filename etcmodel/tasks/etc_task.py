@@ -87,21 +87,11 @@ class EtcTask(base_task.Task):
         """
         super().__init__(params, logging_dir=logging_dir, name=name)
         if metadata is None:
-            metadata = self._find_metadata()
+            metadata = experiment_lib.find_metadata(params)
         self.metadata = metadata
         known = (metadata or {}).get("features", {})
         self.long_length = self._length("long_length", known)
         self.global_length = self._length("global_length", known)
-
-    def _find_metadata(self) -> dict | None:
-        files = []
-        for data in (
-            self.task_config.train_data,
-            self.task_config.validation_data,
-        ):
-            if data.input_path:
-                files.extend(tfrecords.find_files(data.input_path))
-        return tfrecords.read_metadata(files)
 
     def _length(self, name: str, known: dict) -> int:
         length = getattr(self.task_config.model, name)

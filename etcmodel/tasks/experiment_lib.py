@@ -134,6 +134,22 @@ class EncoderParams(PresetParams):
         return self.to_config(EtcConfig, data_vocab_size)
 
 
+def find_metadata(params: cfg.TaskConfig) -> dict | None:
+    """What `preprocess` noted about the data of a task.
+
+    Args:
+        params: with `train_data` and `validation_data`.
+
+    Returns:
+        See `tfrecords.read_metadata`.
+    """
+    files = []
+    for data in (params.train_data, params.validation_data):
+        if data.input_path:
+            files.extend(tfrecords.find_files(data.input_path))
+    return tfrecords.read_metadata(files)
+
+
 def read_batches(
     params: cfg.DataConfig,
     parse: Callable[[tf.Tensor], object],

@@ -1,7 +1,5 @@
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -13,6 +11,8 @@ from absl.testing import parameterized
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 from etcmodel.tasks.task_testing import write_small_records
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import two_device_strategy
 
 if KERAS_2:
     from official.core import exp_factory
@@ -90,13 +90,8 @@ def train_on_two_devices(records, directory):
         records: directory with 9 small records.
         directory: where to write checkpoints.
     """
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    assert strategy.num_replicas_in_sync == 2
-    params = small_experiment(records, steps=40)
+    strategy = two_device_strategy()
+    params = small_experiment(records, steps=100)
     with strategy.scope():
         task = experiment.HotpotQATask(params.task)
     collected = []
@@ -308,22 +303,9 @@ class HotpotQATaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIsNotNone(tf.train.latest_checkpoint(best))
 
     def test_trains_on_two_devices(self):
-        program = (
-            "from etcmodel.tasks.hotpotqa import experiment_test\n"
-            "experiment_test.train_on_two_devices("
-            f"{self.records!r}, {self.get_temp_dir()!r})\n"
+        call_in_fresh_process(
+            train_on_two_devices, self.records, self.get_temp_dir()
         )
-        environment = dict(
-            os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(0, done.returncode, done.stderr[-3000:])
 
     def test_steps_compile(self):
         """The whole of training and of evaluation, as a TPU needs it."""

@@ -110,11 +110,7 @@ class PretrainTask(base_task.Task):
         """
         super().__init__(params, logging_dir=logging_dir, name=name)
         if metadata is None:
-            files = []
-            for data in (params.train_data, params.validation_data):
-                if data.input_path:
-                    files.extend(tfrecords.find_files(data.input_path))
-            metadata = tfrecords.read_metadata(files)
+            metadata = experiment_lib.find_metadata(params)
         if not metadata:
             raise UserError(
                 f"There is no {tfrecords.METADATA_FILE} beside the records, so "

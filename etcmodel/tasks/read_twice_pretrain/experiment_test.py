@@ -10,9 +10,12 @@ from absl.testing import parameterized
 
 from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import two_device_strategy
 
 if KERAS_2:
     from official.core import exp_factory
+    from official.core import train_lib
 
     from etcmodel.tasks.errors import UserError
     from etcmodel.tasks.read_twice_pretrain import experiment
@@ -54,6 +57,71 @@ def make_documents(number, seed):
     return documents
 
 
+def small_experiment(root, name="read_twice/pretrain"):
+    """An experiment with a tiny model on the small records."""
+    params = exp_factory.get_exp_config(name)
+    for data, split in (("train_data", "train"), ("validation_data", "dev")):
+        getattr(params.task, data).override(
+            {
+                "input_path": os.path.join(root, split),
+                "global_batch_size": 2 * _BLOCKS,
+            }
+        )
+    params.task.max_predictions_per_block = _LENGTH
+    params.task.model.preset = "tiny"
+    return params
+
+
+def train_on_two_devices(root, directory):
+    """Trains on two logical devices; to be called in a fresh process.
+
+    Args:
+        root: directory with the small records.
+        directory: where to write checkpoints.
+    """
+    strategy = two_device_strategy()
+    params = small_experiment(root)
+    # Half an example for each replica, so that documents are on both.
+    params.task.validation_data.global_batch_size = _BLOCKS
+    params.task.train_data.global_batch_size = _BLOCKS
+    params.trainer.override(
+        {
+            "train_steps": 20,
+            "steps_per_loop": 20,
+            "summary_interval": 20,
+            "checkpoint_interval": 20,
+            "validation_interval": 20,
+        }
+    )
+    with strategy.scope():
+        task = experiment.PretrainTask(params.task)
+    runner = train_lib.OrbitExperimentRunner(
+        strategy, task, "train_and_eval", params, directory
+    )
+    with strategy.scope():
+        runner.controller.train(steps=20)
+        logs = runner.controller.evaluate(steps=-1)
+    for variable in runner.trainer.model.trainable_variables:
+        first, second = (value.numpy() for value in variable.values)
+        np.testing.assert_array_equal(first, second)
+    # One device reads the same from the same weights.
+    model = task.build_model()
+    tf.train.Checkpoint(model=model).read(
+        runner.checkpoint_manager.latest_checkpoint
+    ).expect_partial()
+    metrics = task.build_metrics(training=False)
+    losses = []
+    for batch in task.build_inputs(params.task.validation_data):
+        losses.append(task.validation_step(batch, model, metrics)["loss"])
+    for metric in metrics:
+        np.testing.assert_allclose(
+            float(logs[metric.name]), float(metric.result()), rtol=1e-4
+        )
+    np.testing.assert_allclose(
+        float(logs["validation_loss"]), np.mean(losses), rtol=1e-4
+    )
+
+
 @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
 class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
@@ -87,23 +155,13 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def _path(cls, *names):
         return os.path.join(cls.root, *names)
 
-    def _params(self, name="read_twice/pretrain", **task):
-        params = exp_factory.get_exp_config(name)
-        for data, split in (
-            ("train_data", "train"),
-            ("validation_data", "dev"),
-        ):
-            getattr(params.task, data).override(
-                {
-                    "input_path": self._path(split),
-                    "global_batch_size": 2 * _BLOCKS,
-                }
-            )
-        params.task.override(
-            {"max_predictions_per_block": _LENGTH, **task}, is_strict=False
+    def _params(self):
+        return small_experiment(self.root)
+
+    def test_two_devices(self):
+        call_in_fresh_process(
+            train_on_two_devices, self.root, self.get_temp_dir()
         )
-        params.task.model.preset = "tiny"
-        return params
 
     def test_memories_tell_masked_entities(self):
         """As in Table 4: with memories, and in single-segment mode."""
@@ -209,9 +267,9 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(counts, [_SEGMENTS] * 80)
 
     def test_loss_by_hand(self):
-        task = experiment.PretrainTask(
-            self._params(coreference_weight=0.5).task
-        )
+        params = self._params()
+        params.task.coreference_weight = 0.5
+        task = experiment.PretrainTask(params.task)
         logits = np.array([[[2.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]])
         labels = {
             "label_ids": tf.constant([[0, 0], [1, 1]]),

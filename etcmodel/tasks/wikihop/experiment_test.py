@@ -1,7 +1,5 @@
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -12,6 +10,8 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 from etcmodel.tasks.task_testing import write_small_records
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import two_device_strategy
 
 if KERAS_2:
     from official.core import exp_factory
@@ -64,12 +64,7 @@ def train_on_two_devices(records, directory):
         records: directory with 9 small records.
         directory: where to write checkpoints.
     """
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    assert strategy.num_replicas_in_sync == 2
+    strategy = two_device_strategy()
     params = small_experiment(records, optimizer="lamb")
     # LAMB's steps are relative to the norm of the weights.
     decay = params.trainer.optimizer_config.learning_rate.polynomial
@@ -215,22 +210,9 @@ class WikiHopTaskTest(tf.test.TestCase):
         self.assertIn("info.json", os.listdir(best))
 
     def test_trains_with_lamb_on_two_devices(self):
-        program = (
-            "from etcmodel.tasks.wikihop import experiment_test\n"
-            "experiment_test.train_on_two_devices("
-            f"{self.records!r}, {self.get_temp_dir()!r})\n"
+        call_in_fresh_process(
+            train_on_two_devices, self.records, self.get_temp_dir()
         )
-        environment = dict(
-            os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(0, done.returncode, done.stderr[-3000:])
 
     def test_label_smoothing_and_padding(self):
         params = small_experiment(self.records)

@@ -1,0 +1,80 @@
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from benchmarks import read_twice
+from etcmodel import models
+
+_OVERRIDES = {"hidden_size": 8, "max_seq_length": 16, "vocab_size": 50}
+
+
+class ReadTwiceTest(tf.test.TestCase):
+    def test_batch(self):
+        config = models.ReadTwiceConfig.from_preset("tiny", **_OVERRIDES)
+        batch = read_twice.make_batch(config, 3, 5)
+        self.assertEqual([3, 16], batch["token_ids"].shape)
+        self.assertAllInRange(batch["token_ids"], 1, 49)
+        self.assertAllEqual([1, 1, 1], batch["block_ids"])
+        self.assertAllEqual([1, 2, 3], batch["block_pos"])
+        sizes = batch["annotation_ends"] - batch["annotation_begins"]
+        self.assertAllInRange(sizes, 0, 2)
+        self.assertAllInRange(batch["annotation_ends"], 1, 15)
+        self.assertAllGreaterEqual(batch["annotation_labels"], 2)
+
+    def test_steps(self):
+        """The first read is a part of the whole, and both can be trained."""
+        config = models.ReadTwiceConfig.from_preset("tiny", **_OVERRIDES)
+        model = models.ReadTwiceModel(config)
+        model.build(None)
+
+        def step(pass_name, reads_twice):
+            return read_twice.make_step(
+                "tiny", _OVERRIDES, 2, 3, pass_name, reads_twice, model
+            )
+
+        output = model(**read_twice.make_batch(config, 2, 3))
+        self.assertAllClose(output.first_read, step("forward", False)())
+        self.assertAllClose(output.final_hidden_states, step("forward", True)())
+        for reads_twice in (False, True):
+            value = step("training", reads_twice)()
+            self.assertTrue(np.isfinite(value))
+            self.assertNotEqual(0.0, float(value))
+
+    def test_program(self):
+        flag_values = flags.FlagValues()
+        read_twice.define_flags(flag_values)
+        output = os.path.join(self.get_temp_dir(), "lines.jsonl")
+        flag_values(
+            [
+                "read_twice",
+                "--preset=tiny",
+                f"--overrides={json.dumps(_OVERRIDES)}",
+                "--segments=1,2",
+                "--mentions=3",
+                "--repeats=1",
+                "--pass=training",
+                "--nomemory",
+                f"--output={output}",
+            ]
+        )
+        read_twice.run(flag_values)
+        with open(output, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        self.assertEqual([16, 32], [line["tokens"] for line in lines])
+        for line in lines:
+            self.assertEqual(1, line["grad_checkpointing_period"])
+            (both,), (first,) = (
+                line["milliseconds"],
+                line["first_read_milliseconds"],
+            )
+            self.assertAllClose(
+                both / line["tokens"] * 1e3, line["us_per_token"]
+            )
+            self.assertAllClose(both / first - 1, line["overhead"])
+
+
+if __name__ == "__main__":
+    tf.test.main()
