@@ -1,11 +1,7 @@
 """What all tests share under pytest."""
 
-import gc
 import os
 
-# Graphs are millions of objects that stay: looking through them takes longer
-# and longer.
-gc.set_threshold(200_000, 20, 100)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
