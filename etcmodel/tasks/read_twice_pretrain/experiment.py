@@ -20,6 +20,7 @@ from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
+from official.modeling.hyperparams import base_config
 
 from etcmodel import cross_replica
 from etcmodel.feature_utils import entity_masking
@@ -35,14 +36,18 @@ _EPSILON = 1e-5
 
 
 @dataclasses.dataclass
-class PretrainModelParams(read_twice_lib.ReadTwiceParams):
+class PretrainModelParams(base_config.Config):
     """The encoder, and how much of documents it sees.
 
     Attributes:
+        encoder: the encoder.
         cross_block_attention_mode: whose memories a segment sees: "doc" for
             those of its document, "block" for its own alone.
     """
 
+    encoder: read_twice_lib.ReadTwiceParams = dataclasses.field(
+        default_factory=read_twice_lib.ReadTwiceParams
+    )
     cross_block_attention_mode: str = "doc"
 
 
@@ -135,19 +140,21 @@ class PretrainTask(base_task.Task):
                 records.
         """
         params = self.task_config.model
-        config = params.to_read_twice_config(self.metadata["vocab_size"])
+        config = params.encoder.to_read_twice_config(
+            self.metadata["vocab_size"]
+        )
         length = self._sizes.block_length
         if length > config.max_seq_length:
             raise UserError(
                 f"The records have segments of {length} tokens, but "
-                f"task.model.max_seq_length is {config.max_seq_length}."
+                f"task.model.encoder.max_seq_length is {config.max_seq_length}."
             )
         try:
             model = model_lib.PretrainModel(
                 config,
                 use_coreference=self.task_config.coreference_weight > 0,
                 cross_block_attention_mode=params.cross_block_attention_mode,
-                use_one_hot_embeddings=params.use_one_hot_embeddings,
+                use_one_hot_embeddings=params.encoder.use_one_hot_embeddings,
             )
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
@@ -342,7 +349,7 @@ def pretrain_experiment(
         The configuration; the paths of the data are still to be given.
     """
     task = PretrainTaskConfig(coreference_weight=coreference_weight)
-    task.model.preset = preset
+    task.model.encoder.preset = preset
     task.model.cross_block_attention_mode = cross_block_attention_mode
     return cfg.ExperimentConfig(
         task=task,

@@ -68,7 +68,7 @@ def small_experiment(root, name="read_twice/pretrain"):
             }
         )
     params.task.max_predictions_per_block = _LENGTH
-    params.task.model.preset = "tiny"
+    params.task.model.encoder.preset = "tiny"
     return params
 
 
@@ -174,9 +174,9 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 "task.validation_data.input_path": self._path("dev"),
                 "task.train_data.global_batch_size": 2 * _BLOCKS,
                 "task.validation_data.global_batch_size": 2 * _BLOCKS,
-                "task.model.preset": "tiny",
-                "task.model.hidden_dropout_prob": 0.0,
-                "task.model.attention_probs_dropout_prob": 0.0,
+                "task.model.encoder.preset": "tiny",
+                "task.model.encoder.hidden_dropout_prob": 0.0,
+                "task.model.encoder.attention_probs_dropout_prob": 0.0,
                 "task.max_predictions_per_block": _LENGTH,
                 "trainer.train_steps": steps,
                 "trainer.steps_per_loop": steps,
@@ -312,7 +312,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(512, params.task.train_data.global_batch_size)
         self.assertEqual(0.25, params.task.mlm_entity_fraction_to_mask)
         self.assertEqual(0.15, params.task.mlm_fraction_to_mask)
-        config = params.task.model.to_read_twice_config()
+        config = params.task.model.encoder.to_read_twice_config()
         self.assertEqual("entity", config.summary_mode)
 
     @parameterized.parameters(
@@ -323,7 +323,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_ablations(self, name, summary_mode, mode, coreference_weight):
         params = exp_factory.get_exp_config(name)
-        config = params.task.model.to_read_twice_config(99)
+        config = params.task.model.encoder.to_read_twice_config(99)
         self.assertEqual(summary_mode, config.summary_mode)
         self.assertEqual(99, config.vocab_size)
         self.assertEqual(mode, params.task.model.cross_block_attention_mode)
@@ -335,11 +335,11 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params.task.train_data.global_batch_size = _BLOCKS + 1
         with self.assertRaisesRegex(UserError, "multiple of 24"):
             task.build_inputs(params.task.train_data)
-        params.task.model.max_seq_length = 5
+        params.task.model.encoder.max_seq_length = 5
         with self.assertRaisesRegex(UserError, "segments of 6 tokens"):
             task.build_model()
-        params.task.model.max_seq_length = 6
-        params.task.model.summary_mode = "cls"
+        params.task.model.encoder.max_seq_length = 6
+        params.task.model.encoder.summary_mode = "cls"
         with self.assertRaisesRegex(UserError, "needs memories of entity"):
             task.build_model()
         with self.assertRaisesRegex(UserError, "no features.json"):
