@@ -16,8 +16,9 @@ from etcmodel import tensor_utils
 
 MENTION_MASK_MODES = ("whole_mention", "whole_entity", "whole_entity_batch")
 
-# Labels of mentions: 0 for one that is not there, 1 for an unknown entity.
-_UNKNOWN_ENTITY = 1
+# Label of a mention of an unknown entity. 0 is that of one that is not there,
+# and entities that are known have higher ones.
+UNKNOWN_ENTITY = 1
 # For all kinds of devices, so that a seed gives the same masks on each.
 _RANDOM_ALGORITHM = "philox"
 
@@ -447,7 +448,7 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     # [batch, mentions]
     is_known = tf.logical_and(
         tf.logical_and(
-            tf.not_equal(labels, 0), tf.not_equal(labels, _UNKNOWN_ENTITY)
+            tf.not_equal(labels, 0), tf.not_equal(labels, UNKNOWN_ENTITY)
         ),
         tf.not_equal(documents, 0)[:, tf.newaxis],
     )

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Labels of mentions: entities that are known have higher ones.
-PADDING_ENTITY = 0
-UNKNOWN_ENTITY = 1
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+
 _NUM_ENTITIES = 2**31 - 3
 
 

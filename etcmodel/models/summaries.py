@@ -235,7 +235,8 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
             # [batch, 1, hidden_size] and [batch, 1]
             states = hidden_states[:, :1]
             labels = block_ids[:, tf.newaxis]
-            token_mask = self._every(1, hidden_states)
+            length = tensor_utils.get_shape_list(hidden_states)[1]
+            token_mask = self._every(length, hidden_states)
         elif self.config.summary_mode == "text_block":
             states, labels = self._extract_text_blocks(hidden_states, token_ids)
             token_mask = self._every(
@@ -286,18 +287,10 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         )
 
     def _every(self, number, hidden_states):
-        """The first token of each text block, or of the segment.
-
-        Returns:
-            `<bool>[batch, length]`.
-        """
+        """The first of every `number` tokens, `<bool>[batch, length]`."""
         batch, length, _ = tensor_utils.get_shape_list(hidden_states)
         # [length]
-        positions = tf.range(length)
-        if self.config.summary_mode == "cls":
-            mask = tf.equal(positions, 0)
-        else:
-            mask = tf.equal(positions % number, 0)
+        mask = tf.equal(tf.range(length) % number, 0)
         return tf.tile(mask[tf.newaxis], [batch, 1])
 
     def _extract_text_blocks(self, hidden_states, token_ids):

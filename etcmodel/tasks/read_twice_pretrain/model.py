@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss
@@ -99,5 +100,7 @@ class PretrainModel(tf.keras.Model):
             outputs["coreference_losses"] = self.coreference(
                 local.states, local.labels, everywhere.states, everywhere.labels
             )
-            outputs["is_coreferent"] = tf.cast(local.labels > 1, tf.float32)
+            outputs["is_coreferent"] = tf.cast(
+                local.labels > UNKNOWN_ENTITY, tf.float32
+            )
         return outputs

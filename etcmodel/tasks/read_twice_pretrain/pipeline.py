@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.tasks import example_packer
 from etcmodel.tasks import pipeline_lib
 from etcmodel.tasks import registry
@@ -192,7 +193,7 @@ class PretrainEncoder(registry.RecordEncoder):
                 "segments": number,
                 "mentions": int(np.count_nonzero(labels)),
                 "mentions_of_unknown_entities": int(
-                    np.count_nonzero(labels == segments.UNKNOWN_ENTITY)
+                    np.count_nonzero(labels == UNKNOWN_ENTITY)
                 ),
                 "mentions_cut": int(chosen.mentions_cut.sum()),
                 "documents_divided": int(len(examples) > 1),
