@@ -1,5 +1,7 @@
 """Attention of a sequence to a side sequence, such as a memory."""
 
+import functools
+
 import tensorflow as tf
 
 from etcmodel import tensor_utils
@@ -10,6 +12,7 @@ from etcmodel.layers import embedding
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import streaming_tools
+from etcmodel.layers import token_selection
 from etcmodel.layers.fused_side_attention import as_mask
 from etcmodel.layers.fused_side_attention import attention_scores
 from etcmodel.layers.fused_side_attention import check_columns
@@ -55,9 +58,9 @@ class SideAttention(tf.keras.layers.Layer):
     which is its bias; `att_value_mask` makes it zeros.
 
     Scores are `heads * batch * main * side` numbers. If few tokens attend at
-    all, gather them, `[batch, few, hidden_size]`, and scatter what comes back.
-    If tokens of a segment see the same memories, as they do if that depends on
-    the document alone, a mask of `[batch, side]` does.
+    all, `att_value_mask` and `skip_masked_tokens` make `main` smaller. If
+    tokens of a segment see the same memories, as they do if that depends on the
+    document alone, a mask of `[batch, side]` does.
 
     The projections are attributes: `query_projection`, `key_projection`,
     `value_projection` and `output_projection`, None without any heads.
@@ -78,6 +81,8 @@ class SideAttention(tf.keras.layers.Layer):
         pos_embed_size: how many positions there are, or to each side.
         use_one_hot_embeddings: look positions up by products with one-hot
             vectors rather than by gathers. Same numbers.
+        skip_masked_tokens: calculate nothing for tokens that `att_value_mask`
+            masks, see `token_selection.apply_to_chosen`. Same numbers.
         name: name of the layer.
         **kwargs: passed to `tf.keras.layers.Layer`.
 
@@ -98,6 +103,7 @@ class SideAttention(tf.keras.layers.Layer):
         pos_embed_mode: str | None = None,
         pos_embed_size: int | None = None,
         use_one_hot_embeddings: bool | None = None,
+        skip_masked_tokens: bool = False,
         name: str = "side_attention",
         **kwargs,
     ):
@@ -111,6 +117,7 @@ class SideAttention(tf.keras.layers.Layer):
         self.pos_embed_mode = pos_embed_mode
         self.pos_embed_size = pos_embed_size
         self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.skip_masked_tokens = skip_masked_tokens
         self._check_arguments()
         # Heads and the size of each, also where there are no projections.
         self._effective_heads = max(num_heads, 1)
@@ -272,23 +279,69 @@ class SideAttention(tf.keras.layers.Layer):
         side_input = tf.cast(side_input, main_input.dtype)
         if self.pos_embed_mode is not None:
             main_pos, side_pos = self._check_positions(main_pos, side_pos)
-        # [batch, main, heads, size] and [..., side, heads, size]
-        queries = self._project(self.query_projection, main_input)
+        # [..., side, heads, size]
         keys = self._project(self.key_projection, side_input)
-        values = heads_first(self._project(self.value_projection, side_input))
         if self.pos_embed_mode == "absolute_add_ln":
-            norm = self.block_position_emb_layer_norm
-            queries = norm(queries + self._embed(main_pos[:, tf.newaxis]))
-            keys = norm(keys + self._embed(side_pos))
+            keys = self.block_position_emb_layer_norm(
+                keys + self._embed(side_pos)
+            )
+        # [heads, ..., side, size]
+        keys = heads_first(keys)
+        values = heads_first(self._project(self.value_projection, side_input))
+        mask = as_mask(att_mask, "att_mask")
+        attend = functools.partial(
+            self._attend,
+            main_pos=main_pos,
+            side_pos=side_pos,
+            training=training,
+        )
+        if not self.skip_masked_tokens or att_value_mask is None:
+            output = attend(main_input, mask, keys, values)
+            if att_value_mask is None:
+                return output
+            # [batch, main, 1]
+            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
+            return tf.where(keep, output, tf.zeros([], output.dtype))
+        if mask is None or mask.shape[1] == 1:
+            return token_selection.apply_to_chosen(
+                lambda tokens, *others: attend(tokens, mask, *others),
+                [main_input],
+                att_value_mask,
+                [keys, values],
+            )
+        return token_selection.apply_to_chosen(
+            attend, [main_input, mask], att_value_mask, [keys, values]
+        )
 
+    def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
+        """Attends.
+
+        Args:
+            tokens: `<float>[batch, main, hidden_size]`.
+            mask: `<bool>[batch, main or 1, side]` or None.
+            keys: `<float>[heads, side, size]` or
+                `<float>[heads, batch, side, size]`, with what positions add.
+            values: likewise.
+            main_pos: see `call`.
+            side_pos: see `call`.
+            training: see `call`.
+
+        Returns:
+            `<float>[batch, main, hidden_size]`.
+        """
+        # [batch, main, heads, size]
+        queries = self._project(self.query_projection, tokens)
+        if self.pos_embed_mode == "absolute_add_ln":
+            queries = self.block_position_emb_layer_norm(
+                queries + self._embed(main_pos[:, tf.newaxis])
+            )
         # [heads, batch, main, size]
         queries = scale_queries(heads_first(queries))
         # [heads, batch, main, side]
-        scores = attention_scores(queries, heads_first(keys))
+        scores = attention_scores(queries, keys)
         position_scores = self._position_scores(queries, main_pos, side_pos)
         if position_scores is not None:
             scores += position_scores
-        mask = as_mask(att_mask, "att_mask")
         check_columns(mask, scores)
         default_scores = None
         if self.default_side_input is not None:
@@ -314,10 +367,6 @@ class SideAttention(tf.keras.layers.Layer):
         output = merge_heads(output)
         if self.output_projection is not None:
             output = self.output_projection(output)
-        if att_value_mask is not None:
-            # [batch, main, 1]
-            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-            output = tf.where(keep, output, tf.zeros([], output.dtype))
         return output
 
     def _check_positions(self, main_pos, side_pos):
@@ -466,6 +515,7 @@ class SideAttention(tf.keras.layers.Layer):
             "pos_embed_mode",
             "pos_embed_size",
             "use_one_hot_embeddings",
+            "skip_masked_tokens",
         )
         return {
             **super().get_config(),

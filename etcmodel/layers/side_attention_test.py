@@ -528,6 +528,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             pos_embed_mode="absolute_add_ln",
             pos_embed_size=4,
             use_one_hot_embeddings=True,
+            skip_masked_tokens=True,
             name="given",
         )
         layer = side_attention.SideAttention(

@@ -11,61 +11,6 @@ from etcmodel.activations import get_activation
 from etcmodel.layers import normalization
 
 
-def gather_positions(sequence, positions) -> tf.Tensor:
-    """The vectors at some positions of each row.
-
-    Args:
-        sequence: `<float>[batch, length, size]`.
-        positions: `<int>[batch, n]`, from 0 to `length - 1`.
-
-    Returns:
-        `<float>[batch, n, size]`.
-
-    Raises:
-        ValueError: an argument has another rank.
-    """
-    tensor_utils.assert_rank(sequence, 3, "sequence")
-    tensor_utils.assert_rank(positions, 2, "positions")
-    return tf.gather(sequence, positions, batch_dims=1)
-
-
-def target_positions(
-    is_target, most: int | tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The positions of each row where something is to be predicted.
-
-    The targets `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `most=2` give
-    `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`.
-
-    Args:
-        is_target: `<bool or int>[batch, length]`.
-        most: how many positions of a row there are room for. An int makes the
-            size of the outputs static. It may be more than `length`.
-
-    Returns:
-        positions: `<int32>[batch, most]`, the first `most` targets in order,
-            then 0.
-        weights: `<float32>[batch, most]`, 1 for a target, 0 for what fills up.
-
-    Raises:
-        ValueError: `is_target` has another rank.
-    """
-    tensor_utils.assert_rank(is_target, 2, "is_target")
-    is_target = tf.cast(is_target, tf.bool)
-    length = tensor_utils.get_shape_list(is_target)[1]
-    # [length]: length, ..., 2, 1
-    priorities = tf.range(length, 0, -1, dtype=tf.int32)
-    # [batch, length]
-    priorities = tf.where(is_target, priorities[tf.newaxis], 0)
-    # [batch, max(length, most)]
-    priorities = tf.pad(priorities, [[0, 0], [0, tf.maximum(most - length, 0)]])
-    # [batch, most]
-    priorities = tf.math.top_k(priorities, most).values
-    is_real = priorities > 0
-    positions = tf.where(is_real, length - priorities, 0)
-    return positions, tf.cast(is_real, tf.float32)
-
-
 def masked_lm_losses(logits, label_ids) -> tf.Tensor:
     """The loss of each predicted token.
 
@@ -102,7 +47,7 @@ class LanguageModelHead(tf.keras.layers.Layer):
         encoder = ReadTwiceModel(config)
         head = LanguageModelHead(config.vocab_size, config.hidden_size)
         states = encoder(**batch).final_hidden_states
-        positions, weights = target_positions(is_masked, most=80)
+        positions, weights = true_positions(is_masked, most=80)
         logits = head(
             gather_positions(states, positions),
             encoder.get_token_embedding_table(),

@@ -6,6 +6,7 @@ from absl.testing import parameterized
 
 from etcmodel.layers import EmbeddingLookup
 from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.layers import token_selection
 from etcmodel.models import coreference_loss
 from etcmodel.models import coreference_loss_test
 from etcmodel.models import losses
@@ -48,98 +49,6 @@ def make_head(activation="gelu", seed=0, **kwargs):
     head.build((None, None, HIDDEN))
     shared.randomize(head, seed)
     return head
-
-
-class PositionsTest(tf.test.TestCase, parameterized.TestCase):
-    def test_gather_positions(self):
-        sequence = np.random.default_rng(0).normal(size=[2, 5, 3])
-        positions = np.array([[4, 0, 4, 1], [2, 2, 3, 0]])
-        gathered = pretraining_heads.gather_positions(sequence, positions)
-        self.assertAllEqual(
-            gathered, np.stack([sequence[i][positions[i]] for i in (0, 1)])
-        )
-
-    def test_gradient_of_gather_positions(self):
-        sequence = tf.zeros([1, 3, 1])
-        with tf.GradientTape() as tape:
-            tape.watch(sequence)
-            gathered = pretraining_heads.gather_positions(
-                sequence, tf.constant([[2, 0, 2]])
-            )
-            loss = tf.reduce_sum(gathered * [[[1.0], [10.0], [100.0]]])
-        gradient = tf.convert_to_tensor(tape.gradient(loss, sequence))
-        self.assertAllEqual(gradient, [[[10.0], [0.0], [101.0]]])
-
-    @parameterized.parameters(
-        (2, [[1, 3], [3, 0], [0, 0], [0, 1]], [[1, 1], [1, 0], [0, 0], [1, 1]]),
-        (
-            3,
-            [[1, 3, 4], [3, 0, 0], [0, 0, 0], [0, 1, 2]],
-            [[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]],
-        ),
-        # More than there are.
-        (
-            7,
-            [
-                [1, 3, 4, 0, 0, 0, 0],
-                [3, 0, 0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0, 0, 0],
-                [0, 1, 2, 3, 4, 0, 0],
-            ],
-            [
-                [1, 1, 1, 0, 0, 0, 0],
-                [1, 0, 0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0, 0, 0],
-                [1, 1, 1, 1, 1, 0, 0],
-            ],
-        ),
-        (0, [[]] * 4, [[]] * 4),
-    )
-    def test_target_positions(self, most, positions, weights):
-        is_target = np.array(
-            [[0, 1, 0, 1, 1], [0, 0, 0, 1, 0], [0] * 5, [1] * 5]
-        )
-        for given in (is_target == 1, is_target):
-            for number in (most, tf.constant(most)):
-                actual = pretraining_heads.target_positions(given, number)
-                self.assertAllEqual(actual[0], np.array(positions))
-                self.assertAllEqual(actual[1], np.array(weights))
-                self.assertEqual(
-                    [tf.int32, tf.float32], [x.dtype for x in actual]
-                )
-
-    @parameterized.parameters(False, True)
-    def test_any_length(self, jit_compile):
-        @tf.function(
-            input_signature=[tf.TensorSpec([None, None], tf.bool)],
-            jit_compile=jit_compile,
-        )
-        def run(is_target):
-            result = pretraining_heads.target_positions(is_target, 3)
-            for x in result:
-                self.assertEqual([None, 3], x.shape.as_list())
-            return result
-
-        rng = np.random.default_rng(0)
-        for length in (2, 3, 50):
-            is_target = rng.integers(0, 2, size=[6, length]).astype(bool)
-            positions, weights = run(is_target)
-            for i, row in enumerate(is_target):
-                (expected,) = np.nonzero(row)
-                number = min(len(expected), 3)
-                self.assertAllEqual(
-                    positions[i],
-                    np.pad(expected[:number], [0, 3 - number]),
-                )
-                self.assertAllEqual(weights[i], np.arange(3) < number)
-
-    def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "'is_target' has rank 1"):
-            pretraining_heads.target_positions([True], 2)
-        with self.assertRaisesRegex(ValueError, "'sequence' has rank 2"):
-            pretraining_heads.gather_positions(tf.zeros([2, 3]), [[1]])
-        with self.assertRaisesRegex(ValueError, "'positions' has rank 1"):
-            pretraining_heads.gather_positions(tf.zeros([2, 3, 4]), [1, 1])
 
 
 class MaskedLmLossesTest(tf.test.TestCase):
@@ -269,13 +178,11 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
             jit_compile=True,
         )
         def run(states, is_target):
-            positions, weights = pretraining_heads.target_positions(
-                is_target, 2
-            )
+            positions, weights = token_selection.true_positions(is_target, 2)
             with tf.GradientTape() as tape:
                 tape.watch(states)
                 logits = head(
-                    pretraining_heads.gather_positions(states, positions),
+                    token_selection.gather_positions(states, positions),
                     tf.constant(self.table, tf.float32),
                 )
                 values = pretraining_heads.masked_lm_losses(logits, positions)
@@ -368,9 +275,9 @@ class Pretraining(tf.keras.layers.Layer):
 
     def call(self, is_target, **features):
         output = self.encoder(**features)
-        positions, _ = pretraining_heads.target_positions(is_target, self.most)
+        positions, _ = token_selection.true_positions(is_target, self.most)
         logits = self.head(
-            pretraining_heads.gather_positions(
+            token_selection.gather_positions(
                 output.final_hidden_states, positions
             ),
             self.encoder.get_token_embedding_table(),

@@ -24,6 +24,7 @@ from official.modeling.hyperparams import base_config
 
 from etcmodel import cross_replica
 from etcmodel.feature_utils import entity_masking
+from etcmodel.layers import token_selection
 from etcmodel.models import pretraining_heads
 from etcmodel.models.losses import is_correct
 from etcmodel.tasks import read_twice_lib
@@ -241,7 +242,7 @@ class PretrainTask(base_task.Task):
             block_ids=features["block_ids"],
         )
         # [blocks, predictions]
-        positions, weights = pretraining_heads.target_positions(
+        positions, weights = token_selection.true_positions(
             masked.is_target, self._max_predictions
         )
         is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.layers import token_selection
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss
@@ -89,7 +90,7 @@ class PretrainModel(tf.keras.Model):
         )
         outputs = {
             "logits": self.head(
-                pretraining_heads.gather_positions(
+                token_selection.gather_positions(
                     output.final_hidden_states, positions
                 ),
                 self.encoder.get_token_embedding_table(),
