@@ -1,12 +1,16 @@
 """Helpers shared by the tests of the tasks."""
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +18,154 @@ import tensorflow as tf
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import export_lib
 from etcmodel.tasks.commands import cli
+
+
+def run_cli(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and error output of a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+class EndToEndTestCase(tf.test.TestCase):
+    """From the official file to a SavedModel: real records, learned by heart.
+
+    Attributes:
+        root: directory of everything.
+        input: the data file.
+        records: directory of the TFRecords.
+        model_dir: directory of the run.
+        saved_model: directory of the SavedModel.
+    """
+
+    @classmethod
+    def setUpClass(cls):
+        """Makes a directory."""
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.records = cls.path("records")
+        cls.model_dir = cls.path("run")
+        cls.saved_model = cls.path("saved_model")
+
+    @classmethod
+    def path(cls, *names: str) -> str:
+        """A path in the directory."""
+        return os.path.join(cls.root, *names)
+
+    @staticmethod
+    def run_command(*arguments: str) -> str:
+        """What a command prints; it must succeed."""
+        code, out, err = run_cli(*arguments)
+        if code:
+            raise AssertionError(err)
+        return out
+
+    @classmethod
+    def make_saved_model(
+        cls,
+        task: str,
+        features: Sequence[str],
+        overrides: Mapping[str, object],
+        vocab_file: str,
+        learning_rate: float,
+        steps: int,
+        mode: str = "train",
+    ) -> str:
+        """Preprocesses `input`, trains and exports.
+
+        The model is large enough to learn a few records by heart.
+
+        Args:
+            task: its name.
+            features: flags of `preprocess` that are the task's own.
+            overrides: parameters of the experiment.
+            vocab_file: the vocabulary.
+            learning_rate: the highest one.
+            steps: how many steps to train.
+            mode: of `train`.
+
+        Returns:
+            What `train` prints.
+        """
+        cls.run_command(
+            "preprocess",
+            f"--task={task}",
+            f"--input={cls.input}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={cls.records}",
+            "--num_shards=2",
+            *features,
+        )
+        encoder = "task.model.encoder"
+        schedule = "trainer.optimizer_config.learning_rate.polynomial"
+        overrides = {
+            "task.train_data.input_path": cls.records,
+            "task.validation_data.input_path": cls.records,
+            f"{encoder}.preset": "tiny",
+            f"{encoder}.hidden_size": 64,
+            f"{encoder}.num_attention_heads": 4,
+            f"{encoder}.hidden_dropout_prob": 0.0,
+            f"{encoder}.attention_probs_dropout_prob": 0.0,
+            "trainer.train_steps": steps,
+            "trainer.steps_per_loop": steps // 2,
+            "trainer.summary_interval": steps // 2,
+            "trainer.checkpoint_interval": steps // 2,
+            "trainer.validation_interval": steps,
+            f"{schedule}.initial_learning_rate": learning_rate,
+            **overrides,
+        }
+        overrides = ",".join(f"{key}={x}" for key, x in overrides.items())
+        output = cls.run_command(
+            "train",
+            f"--experiment=etc/{task}",
+            f"--mode={mode}",
+            f"--model_dir={cls.model_dir}",
+            f"--params_override={overrides}",
+        )
+        cls.run_command(
+            "export",
+            f"--model_dir={cls.model_dir}",
+            f"--output_dir={cls.saved_model}",
+        )
+        return output
+
+    def evaluate(self) -> dict:
+        """The metrics of the last checkpoint."""
+        output = self.path("metrics.json")
+        self.run_command(
+            "evaluate", f"--model_dir={self.model_dir}", f"--output={output}"
+        )
+        with open(output, encoding="utf-8") as stream:
+            return json.load(stream)
+
+    def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
+        """What the SavedModel makes of a data file.
+
+        Args:
+            path: the data file.
+            *arguments: further flags of `predict`.
+
+        Returns:
+            What the command prints, and what it writes.
+        """
+        output = self.path("predictions.json")
+        printed = self.run_command(
+            "predict",
+            f"--saved_model={self.saved_model}",
+            f"--input={path}",
+            f"--output={output}",
+            *arguments,
+        )
+        with open(output, encoding="utf-8") as stream:
+            return printed, json.load(stream)
+
+    def read_stats(self) -> dict:
+        """What `preprocess` counted."""
+        path = os.path.join(self.records, "stats.json")
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
 
 
 def write_test_vocab(directory: str, words: str) -> str:

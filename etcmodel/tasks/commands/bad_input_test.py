@@ -13,8 +13,8 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.nq.records_test import original_record
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_test_vocab
 
 _REMOVE = object()

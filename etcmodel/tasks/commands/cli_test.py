@@ -1,5 +1,3 @@
-import contextlib
-import io
 import os
 import pathlib
 import subprocess
@@ -13,17 +11,10 @@ from absl.testing import parameterized
 import etcmodel
 from etcmodel.tasks.commands import cli
 from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.task_testing import run_cli
 
 # The directory that holds the package.
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-
-
-def run_cli(*arguments):
-    """Exit code, output and error output of a command in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(list(arguments))
-    return code, out.getvalue(), err.getvalue()
 
 
 class CliTest(tf.test.TestCase, parameterized.TestCase):

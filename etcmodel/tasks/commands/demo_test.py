@@ -4,8 +4,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.demo import demo as demo_lib
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.task_testing import run_cli
 
 
 class DemoCommandTest(tf.test.TestCase, parameterized.TestCase):

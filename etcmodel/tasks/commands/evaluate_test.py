@@ -5,9 +5,9 @@ from unittest import mock
 import tensorflow as tf
 
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.commands.training_test import write_run
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import run_cli
 
 _PARAMS = {
     "task": {

@@ -6,10 +6,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.tasks.commands import export
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.commands.training_test import write_run
 from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_test_vocab
 
 _SMALL = {"task": {"model": {"encoder": {"preset": "tiny"}}}}

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from etcmodel.tasks import attention_picture
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import inspect_record
-from etcmodel.tasks.commands.cli_test import run_cli
+from etcmodel.tasks.task_testing import run_cli
 
 
 class InspectTest(tf.test.TestCase, parameterized.TestCase):

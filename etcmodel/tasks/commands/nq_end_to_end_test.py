@@ -1,41 +1,19 @@
 import gzip
 import json
-import os
 import shutil
-import tempfile
 import unittest
 
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.tasks.commands.cli_test import run_cli
+from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands.predict import load_saved_model
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 from etcmodel.testing import real_data_path
 
-# A model that is large enough to learn three pages by heart.
-_OVERRIDES = {
-    "task.train_data.global_batch_size": 5,
-    "task.validation_data.global_batch_size": 4,
-    "task.model.encoder.preset": "tiny",
-    "task.model.encoder.hidden_size": 64,
-    "task.model.encoder.num_attention_heads": 4,
-    "task.model.encoder.hidden_dropout_prob": 0.0,
-    "task.model.encoder.attention_probs_dropout_prob": 0.0,
-    "trainer.train_steps": 120,
-    "trainer.steps_per_loop": 60,
-    "trainer.summary_interval": 60,
-    "trainer.checkpoint_interval": 120,
-    "trainer.validation_interval": 120,
-    (
-        "trainer.optimizer_config.learning_rate.polynomial."
-        "initial_learning_rate"
-    ): 0.004,
-}
-
 
 @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
-class Keras2NQEndToEndTest(tf.test.TestCase):
+class Keras2NQEndToEndTest(task_testing.EndToEndTestCase):
     """From the official file to answers: 3 real pages, learned by heart.
 
     The long answer of one page has 1,424 words: only one window of 2,048 tokens
@@ -46,10 +24,7 @@ class Keras2NQEndToEndTest(tf.test.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         parts = [real_data_path(f"nq/nq-train-0{i}.jsonl.gz") for i in range(2)]
-        vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
-        cls.root = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.root)
-        cls.input = cls._path("pages.jsonl.gz")
+        cls.input = cls.path("pages.jsonl.gz")
         # Gzipped files one after the other are one.
         with open(cls.input, "wb") as stream:
             for part in parts:
@@ -71,50 +46,17 @@ class Keras2NQEndToEndTest(tf.test.TestCase):
                     *annotation["short_answers"],
                 )
             ]
-        cls.records = cls._path("records")
-        cls.model_dir = cls._path("run")
-        cls.saved_model = cls._path("saved_model")
-        cls._run(
-            "preprocess",
-            "--task=nq",
-            f"--input={cls.input}",
-            f"--vocab_file={vocab_file}",
-            f"--output_dir={cls.records}",
-            "--long_length=2048",
-            "--global_length=128",
-            "--stride=1800",
-            "--num_shards=2",
+        cls.make_saved_model(
+            "nq",
+            ["--long_length=2048", "--global_length=128", "--stride=1800"],
+            {
+                "task.train_data.global_batch_size": 5,
+                "task.validation_data.global_batch_size": 4,
+            },
+            real_data_path("vocab/bert_uncased_vocab.txt"),
+            learning_rate=0.004,
+            steps=120,
         )
-        paths = {
-            f"task.{data}.input_path": cls.records
-            for data in ("train_data", "validation_data")
-        }
-        overrides = ",".join(
-            f"{key}={value}" for key, value in {**paths, **_OVERRIDES}.items()
-        )
-        cls._run(
-            "train",
-            "--experiment=etc/nq",
-            "--mode=train",
-            f"--model_dir={cls.model_dir}",
-            f"--params_override={overrides}",
-        )
-        cls._run(
-            "export",
-            f"--model_dir={cls.model_dir}",
-            f"--output_dir={cls.saved_model}",
-        )
-
-    @classmethod
-    def _path(cls, *names):
-        return os.path.join(cls.root, *names)
-
-    @staticmethod
-    def _run(*arguments):
-        code, out, err = run_cli(*arguments)
-        if code:
-            raise AssertionError(err)
-        return out
 
     def test_the_pages_are_those_described(self):
         (nothing,) = [
@@ -123,10 +65,7 @@ class Keras2NQEndToEndTest(tf.test.TestCase):
         self.assertEqual(5985355041383167183, nothing)
         lengths = [spans[0][1] - spans[0][0] for spans in self.answers.values()]
         self.assertEqual([0, 156, 1424], sorted(lengths))
-        with open(
-            os.path.join(self.records, "stats.json"), encoding="utf-8"
-        ) as stream:
-            stats = json.load(stream)
+        stats = self.read_stats()
         expected = {
             "records_read": 3,
             "records_written": 3,
@@ -145,12 +84,7 @@ class Keras2NQEndToEndTest(tf.test.TestCase):
         self.assertEqual(expected, {key: stats[key] for key in expected})
 
     def test_evaluates(self):
-        output = self._path("metrics.json")
-        self._run(
-            "evaluate", f"--model_dir={self.model_dir}", f"--output={output}"
-        )
-        with open(output, encoding="utf-8") as stream:
-            metrics = json.load(stream)
+        metrics = self.evaluate()
         for kind in ("long", "short"):
             for name in ("f1", "precision", "recall"):
                 self.assertEqual(1.0, metrics[f"{kind}_best_threshold_{name}"])
@@ -158,22 +92,14 @@ class Keras2NQEndToEndTest(tf.test.TestCase):
         self.assertEqual(120, metrics["step"])
 
     def test_predicts_all_from_raw_pages(self):
-        output = self._path("predictions.json")
-        out = self._run(
-            "predict",
-            f"--saved_model={self.saved_model}",
-            f"--input={self.input}",
-            f"--output={output}",
-            "--batch_size=2",
-        )
+        out, predictions = self.predict(self.input, "--batch_size=2")
         for name in ("long", "short", "average"):
             self.assertIn(f"{name}-best-threshold-f1: 1.0000 (3", out)
-        with open(output, encoding="utf-8") as stream:
-            predictions = json.load(stream)["predictions"]
+        entries = predictions["predictions"]
         self.assertEqual(
-            list(self.pages), [entry["example_id"] for entry in predictions]
+            list(self.pages), [entry["example_id"] for entry in entries]
         )
-        for entry in predictions:
+        for entry in entries:
             long, *short = self.answers[entry["example_id"]]
             self.assertEqual("NONE", entry["yes_no_answer"])
             for score in ("long_answer_score", "short_answers_score"):

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import predict
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.task_testing import run_cli
 
 
 class PredictTest(tf.test.TestCase):

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.commands.cli_test import run_cli
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_small_wikihop
 
 _KINDS = (

@@ -5,8 +5,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import run_cli
 
 _OVERRIDES = (
     "task.train_data.input_path=TRAIN,"

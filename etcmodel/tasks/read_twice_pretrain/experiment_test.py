@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.testing import call_in_fresh_process
 from etcmodel.testing import two_device_strategy
 

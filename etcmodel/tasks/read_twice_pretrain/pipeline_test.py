@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.tasks import registry
-from etcmodel.tasks.commands.cli_test import run_cli
 from etcmodel.tasks.errors import BadRecords
 from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.read_twice_pretrain.records import Document
 from etcmodel.tasks.read_twice_pretrain.records import Mention
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.tfrecords import find_files
 from etcmodel.testing import real_data_path
 

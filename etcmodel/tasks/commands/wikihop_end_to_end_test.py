@@ -1,40 +1,19 @@
 import json
 import os
-import shutil
-import tempfile
 import unittest
 
 import tensorflow as tf
 
 from etcmodel.tasks import export_lib
-from etcmodel.tasks.commands.cli_test import run_cli
+from etcmodel.tasks import task_testing
 from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import run_without_package
 from etcmodel.testing import real_data_path
 
-# A model that is large enough to learn 22 records by heart.
-_OVERRIDES = {
-    "task.train_data.global_batch_size": 11,
-    "task.validation_data.global_batch_size": 8,
-    "task.model.encoder.preset": "tiny",
-    "task.model.encoder.hidden_size": 64,
-    "task.model.encoder.num_attention_heads": 4,
-    "task.model.encoder.hidden_dropout_prob": 0.0,
-    "task.model.encoder.attention_probs_dropout_prob": 0.0,
-    "trainer.train_steps": 120,
-    "trainer.steps_per_loop": 60,
-    "trainer.summary_interval": 60,
-    "trainer.checkpoint_interval": 60,
-    "trainer.validation_interval": 120,
-    (
-        "trainer.optimizer_config.learning_rate.polynomial."
-        "initial_learning_rate"
-    ): 0.002,
-}
-
 
 @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
-class Keras2EndToEndTest(tf.test.TestCase):
+class Keras2EndToEndTest(task_testing.EndToEndTestCase):
     """From the official file to answers: 22 real records, learned by heart."""
 
     @classmethod
@@ -42,51 +21,18 @@ class Keras2EndToEndTest(tf.test.TestCase):
         super().setUpClass()
         cls.input = real_data_path("wikihop/train_22.json")
         cls.vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
-        cls.root = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.root)
-        cls.records = cls._path("records")
-        cls.model_dir = cls._path("run")
-        cls.saved_model = cls._path("saved_model")
-        cls._run(
-            "preprocess",
-            "--task=wikihop",
-            f"--input={cls.input}",
-            f"--vocab_file={cls.vocab_file}",
-            f"--output_dir={cls.records}",
-            "--long_length=256",
-            "--global_length=96",
-            "--num_shards=2",
+        cls.train_output = cls.make_saved_model(
+            "wikihop",
+            ["--long_length=256", "--global_length=96"],
+            {
+                "task.train_data.global_batch_size": 11,
+                "task.validation_data.global_batch_size": 8,
+            },
+            cls.vocab_file,
+            learning_rate=0.002,
+            steps=120,
+            mode="train_and_eval",
         )
-        paths = {
-            f"task.{data}.input_path": cls.records
-            for data in ("train_data", "validation_data")
-        }
-        overrides = ",".join(
-            f"{key}={value}" for key, value in {**paths, **_OVERRIDES}.items()
-        )
-        cls.train_output = cls._run(
-            "train",
-            "--experiment=etc/wikihop",
-            "--mode=train_and_eval",
-            f"--model_dir={cls.model_dir}",
-            f"--params_override={overrides}",
-        )
-        cls._run(
-            "export",
-            f"--model_dir={cls.model_dir}",
-            f"--output_dir={cls.saved_model}",
-        )
-
-    @classmethod
-    def _path(cls, *names):
-        return os.path.join(cls.root, *names)
-
-    @staticmethod
-    def _run(*arguments):
-        code, out, err = run_cli(*arguments)
-        if code:
-            raise AssertionError(err)
-        return out
 
     def test_train_leaves_logs_and_configuration(self):
         self.assertContainsSubset(
@@ -105,29 +51,16 @@ class Keras2EndToEndTest(tf.test.TestCase):
         self.assertIn("tensorboard --logdir", self.train_output)
 
     def test_evaluates(self):
-        output = self._path("metrics.json")
-        self._run(
-            "evaluate", f"--model_dir={self.model_dir}", f"--output={output}"
-        )
-        with open(output, encoding="utf-8") as stream:
-            metrics = json.load(stream)
+        metrics = self.evaluate()
         self.assertEqual(1.0, metrics["accuracy"])
         self.assertEqual(120, metrics["step"])
 
     def test_predicts_all_from_raw_text(self):
-        output = self._path("predictions.json")
-        out = self._run(
-            "predict",
-            f"--saved_model={self.saved_model}",
-            f"--input={self.input}",
-            f"--output={output}",
-            "--batch_size=4",
-        )
+        out, predictions = self.predict(self.input, "--batch_size=4")
         self.assertIn("accuracy: 1.0000 (22 records", out)
         with open(self.input, encoding="utf-8") as stream:
             expected = {r["id"]: r["answer"] for r in json.load(stream)}
-        with open(output, encoding="utf-8") as stream:
-            self.assertEqual(expected, json.load(stream))
+        self.assertEqual(expected, predictions)
 
     def test_answers_without_this_package(self):
         with open(self.input, encoding="utf-8") as stream:
@@ -142,7 +75,7 @@ class Keras2EndToEndTest(tf.test.TestCase):
         self.assertEqual([record["answer"]], result["session"]["answer"])
 
     def test_predict_mistakes(self):
-        output = self._path("nothing.json")
+        output = self.path("nothing.json")
         for saved_model, path, message in (
             (self.model_dir, self.input, "not a SavedModel"),
             (self.saved_model, "/no/such/file", "no such file"),
@@ -163,20 +96,13 @@ class Keras2EndToEndTest(tf.test.TestCase):
             records = json.load(stream)[:3]
         records[1]["candidates"] = []
         del records[2]["answer"]
-        path, output = self._path("bad.json"), self._path("some.json")
+        path = self.path("bad.json")
         with open(path, "w", encoding="utf-8") as stream:
             json.dump(records, stream)
-        out = self._run(
-            "predict",
-            f"--saved_model={self.saved_model}",
-            f"--input={path}",
-            f"--output={output}",
-            "--skip_bad_records",
-        )
+        out, predictions = self.predict(path, "--skip_bad_records")
         self.assertIn("Skipped 1 bad records", out)
         self.assertIn("accuracy: 1.0000 (1 records", out)
-        with open(output, encoding="utf-8") as stream:
-            self.assertLen(json.load(stream), 2)
+        self.assertLen(predictions, 2)
 
     def test_export_mistakes(self):
         for model_dir, more, message in (
@@ -186,7 +112,7 @@ class Keras2EndToEndTest(tf.test.TestCase):
             code, _, err = run_cli(
                 "export",
                 f"--model_dir={model_dir}",
-                f"--output_dir={self._path('other')}",
+                f"--output_dir={self.path('other')}",
                 *more,
             )
             self.assertEqual(1, code)
@@ -196,8 +122,8 @@ class Keras2EndToEndTest(tf.test.TestCase):
         self.assertEqual(256, metadata["features"]["long_length"])
 
     def test_inspects(self):
-        output = self._path("picture.png")
-        out = self._run(
+        output = self.path("picture.png")
+        out = self.run_command(
             "inspect",
             "--task=wikihop",
             f"--input={self.input}",
