@@ -49,8 +49,13 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     if replicas == 1:
         return tensor
     rows = tensor_utils.get_shape_list(tensor)[0]
+    dtype = tensor.dtype
+    if dtype == tf.bfloat16:
+        # Between processes there is no gathering of it.
+        tensor = tf.cast(tensor, tf.float32)
     # [replicas * rows, ...]
     gathered = tf.distribute.get_replica_context().all_gather(tensor, axis=0)
+    gathered = tf.cast(gathered, dtype)
     if isinstance(rows, int):
         gathered = tf.ensure_shape(
             gathered, [replicas * rows, *tensor.shape[1:]]

@@ -1,10 +1,10 @@
 r"""Finds entity mentions in plain text without a tagger; graph code.
 
-A mention is a row of capitalized words: "Jan Novak", "Bank of England", "H.
-americanus" as "H". It is a rough stand-in for a named entity recognizer: names
-in lower case are missed, and what begins a sentence is taken for a name unless
-it is one of the words that often do. Mentions with the same words, whatever
-their case, are of the same entity.
+A mention is a row of capitalized words: "Jan Novak", "Bank of England", "Jan's"
+as "Jan", "H. americanus" as "H". It is a rough stand-in for a named entity
+recognizer: names in lower case are missed, and what begins a sentence is taken
+for a name unless it is one of the words that often do. Mentions with the same
+words, whatever their case, are of the same entity.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ import tensorflow_text as tf_text
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.tokenizers import sanitize
 
-_WORD = r"\p{Lu}[\p{L}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{N}]*)*"
+_WORD = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{M}\p{N}]*)*"
 # What may stand between two capitalized words of one name.
 _BETWEEN = r"[ \t]+(?:(?:of|de|von|van|du|la|le)[ \t]+)?"
 _SPAN = rf"{_WORD}(?:{_BETWEEN}{_WORD})*"
@@ -68,10 +68,16 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
         + tf.strings.length(names)
         - tf.strings.length(stripped)
     )
-    ends = ends.with_values(tf.cast(ends.values, tf.int32))
+    # "Jan's" is Jan.
+    whole = tf.strings.regex_replace(stripped, r"['’][sS]$", "")
+    ends = ends.with_values(
+        tf.cast(ends.values, tf.int32)
+        - tf.strings.length(stripped)
+        + tf.strings.length(whole)
+    )
     labels = segments.entity_labels(
         tf.strings.regex_replace(
-            tf.strings.lower(stripped, encoding="utf-8"), r"[ \t]+", " "
+            tf.strings.lower(whole, encoding="utf-8"), r"[ \t]+", " "
         )
     )
     is_name = pieces.with_values(is_name)

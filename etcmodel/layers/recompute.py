@@ -125,7 +125,9 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
     return g
 
 
-def switch_case(index, functions: Sequence[Callable], args) -> tf.Tensor:
+def switch_case(
+    index, functions: Sequence[Callable], args, is_random: bool = True
+) -> tf.Tensor:
     """Calls one of some functions, which keep nothing for the backward pass.
 
     What `tf.switch_case` keeps of one function, it keeps room for whichever is
@@ -137,6 +139,8 @@ def switch_case(index, functions: Sequence[Callable], args) -> tf.Tensor:
         functions: functions of tensors, with a float tensor each of the same
             shape and dtype. Layers called inside must be built.
         args: list of tensors, the arguments of all functions.
+        is_random: whether there is dropout inside. Without it no seed is
+            drawn, and dropout would be the same each time.
 
     Returns:
         What the function returns. Gradients flow to all float tensors among
@@ -144,7 +148,7 @@ def switch_case(index, functions: Sequence[Callable], args) -> tf.Tensor:
         tensors that they capture.
     """
     floats = [i for i, x in enumerate(args) if _is_float_tensor(x)]
-    seed = _make_seed(None)
+    seed = _make_seed(None if is_random else 0)
     parent = get_recompute_context()
     if parent is not None:
         parent.children.append(RecomputeContext(False, seed))

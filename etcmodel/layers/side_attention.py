@@ -1,7 +1,5 @@
 """Attention of a sequence to a side sequence, such as a memory."""
 
-import functools
-
 import tensorflow as tf
 
 from etcmodel import tensor_utils
@@ -75,8 +73,8 @@ class SideAttention(tf.keras.layers.Layer):
         initializer: initializer of the kernels and of the default side input;
             None for Keras's default.
         top_k_attention: to how many side vectors a token attends in each head,
-            those with the highest scores, the default side input among them.
-            None for all.
+            those with the highest scores, the default side input among them;
+            to more if several have the least of these scores. None for all.
         pos_embed_mode: how positions take part, see above.
         pos_embed_size: how many positions there are, or to each side.
         use_one_hot_embeddings: look positions up by products with one-hot
@@ -289,29 +287,39 @@ class SideAttention(tf.keras.layers.Layer):
         keys = heads_first(keys)
         values = heads_first(self._project(self.value_projection, side_input))
         mask = as_mask(att_mask, "att_mask")
-        attend = functools.partial(
-            self._attend,
-            main_pos=main_pos,
-            side_pos=side_pos,
-            training=training,
-        )
-        if not self.skip_masked_tokens or att_value_mask is None:
-            output = attend(main_input, mask, keys, values)
-            if att_value_mask is None:
-                return output
-            # [batch, main, 1]
-            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-            return tf.where(keep, output, tf.zeros([], output.dtype))
-        if mask is None or mask.shape[1] == 1:
-            return token_selection.apply_to_chosen(
-                lambda tokens, *others: attend(tokens, mask, *others),
-                [main_input],
-                att_value_mask,
-                [keys, values],
+        tensors, others = [main_input], [keys, values]
+        if mask is not None and mask.shape[1] != 1:
+            # Each token has its own.
+            tensors.append(mask)
+
+        def attend(tokens, *rest):
+            *token_mask, keys, values = rest
+            return self._attend(
+                tokens,
+                token_mask[0] if token_mask else mask,
+                keys,
+                values,
+                main_pos,
+                side_pos,
+                training,
             )
-        return token_selection.apply_to_chosen(
-            attend, [main_input, mask], att_value_mask, [keys, values]
-        )
+
+        if att_value_mask is None:
+            return attend(*tensors, *others)
+        if self.skip_masked_tokens:
+            has_dropout = self.att_dropout_prob > 0
+            return token_selection.apply_to_chosen(
+                attend,
+                tensors,
+                att_value_mask,
+                others,
+                is_random=has_dropout
+                and (tf.is_tensor(training) or bool(training)),
+            )
+        # [batch, main, 1]
+        keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
+        output = attend(*tensors, *others)
+        return tf.where(keep, output, tf.zeros([], output.dtype))
 
     def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
         """Attends.
@@ -354,15 +362,10 @@ class SideAttention(tf.keras.layers.Layer):
             # [heads, batch, main, 1]
             default_scores = attention_scores(queries, default_key)
 
+        # [heads, batch, main, side]
+        probs = self._probabilities(scores, mask, default_scores)
         # [heads, batch, main, size]
-        if self.top_k_attention is None:
-            output = self._attend_to_all(
-                scores, mask, default_scores, values, training
-            )
-        else:
-            output = self._attend_to_best(
-                scores, mask, default_scores, values, training
-            )
+        output = weighted_sum(self._drop(probs, training), values)
         # [batch, main, hidden_size]
         output = merge_heads(output)
         if self.output_projection is not None:
@@ -447,57 +450,42 @@ class SideAttention(tf.keras.layers.Layer):
         columns = attention_scores(queries, heads_first(table))
         return choose_columns(columns, ids, self.use_one_hot_embeddings)
 
-    def _attend_to_all(self, scores, mask, default_scores, values, training):
-        """`<float>[heads, batch, main, size]`; see `_attend_to_best`."""
-        pieces, masks = [scores], [mask]
-        if default_scores is not None:
-            pieces.append(default_scores)
-            masks.append(None)
-        # What goes to the default side input goes to a value of zeros.
-        probs = attention_core.joint_softmax(pieces, masks)[0]
-        return weighted_sum(self._drop(probs, training), values)
-
-    def _attend_to_best(self, scores, mask, default_scores, values, training):
-        """Attends to the highest scores of each token alone.
+    def _probabilities(self, scores, mask, default_scores):
+        """How much each token attends to each side vector.
 
         Args:
             scores: `<float>[heads, batch, main, side]`.
             mask: `<bool>[batch, main or 1, side]` or None.
             default_scores: `<float>[heads, batch, main, 1]` or None.
-            values: `<float>[heads, side, size]` or
-                `<float>[heads, batch, side, size]`.
-            training: whether dropout is applied.
 
         Returns:
-            `<float>[heads, batch, main, size]`.
+            `<float>[heads, batch, main, side]`. What is missing to a sum of 1
+            goes to the default side input.
         """
-        lowest = scores.dtype.min
-        if mask is not None:
-            scores = tf.where(mask, scores, lowest)
+        pieces, masks = [scores], [mask]
         if default_scores is not None:
-            # [heads, batch, main, side + 1]
-            scores = tf.concat([scores, default_scores], axis=-1)
-            # [heads, ..., side + 1, size]
-            values = tf.pad(
-                values, [[0, 0]] * (values.shape.rank - 2) + [[0, 1], [0, 0]]
-            )
-        candidates = tensor_utils.get_shape_list(scores)[-1]
-        if isinstance(candidates, int):
-            k = min(self.top_k_attention, candidates)
-        else:
-            k = tf.minimum(self.top_k_attention, candidates)
+            pieces.append(default_scores)
+            masks.append(None)
+        if self.top_k_attention is not None:
+            least = self._kth_best(pieces, mask)
+            masks = [x >= least for x in pieces]
+            if mask is not None:
+                masks[0] = tf.logical_and(masks[0], mask)
+        return attention_core.joint_softmax(pieces, masks)[0]
+
+    def _kth_best(self, pieces, mask):
+        """The least score that is attended to, `<float>[..., main, 1]`."""
+        scores = pieces[0]
+        if mask is not None:
+            scores = tf.where(mask, scores, scores.dtype.min)
+        # [heads, batch, main, side (+ 1)]
+        scores = tf.concat([scores, *pieces[1:]], axis=-1)
+        number = tensor_utils.get_shape_list(scores)[-1]
+        smaller = min if isinstance(number, int) else tf.minimum
+        k = smaller(self.top_k_attention, number)
         # [heads, batch, main, k]
-        scores, indices = tf.math.top_k(scores, k, sorted=False)
-        (probs,) = attention_core.joint_softmax([scores], [scores > lowest])
-        probs = tf.cast(self._drop(probs, training), values.dtype)
-        # [heads, batch, main, k, size]
-        best = tf.gather(
-            values,
-            indices,
-            axis=values.shape.rank - 2,
-            batch_dims=values.shape.rank - 2,
-        )
-        return tf.einsum("hbmk,hbmks->hbms", probs, best)
+        best = tf.math.top_k(tf.stop_gradient(scores), k).values
+        return tf.reduce_min(best, axis=-1, keepdims=True)
 
     def _drop(self, probs, training):
         if not self.att_dropout_prob:

@@ -63,7 +63,11 @@ def true_positions(mask, most: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def apply_to_chosen(
-    function: Callable[..., tf.Tensor], tensors, mask, others=()
+    function: Callable[..., tf.Tensor],
+    tensors,
+    mask,
+    others=(),
+    is_random: bool = True,
 ) -> tf.Tensor:
     """Applies a function of tokens to some of them; the others get zeros.
 
@@ -85,6 +89,7 @@ def apply_to_chosen(
         tensors: list of `<...>[batch, length, ...]`.
         mask: `<bool or int>[batch, length]`, true for the chosen ones.
         others: further arguments of `function`.
+        is_random: whether `function` drops anything.
 
     Returns:
         `<float>[batch, length, size]`.
@@ -125,4 +130,5 @@ def apply_to_chosen(
         sum(tf.cast(most > size, tf.int32) for size in sizes),
         [*branches, apply_to_all],
         [*tensors, *others],
+        is_random,
     )

@@ -15,6 +15,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import cross_replica
 from etcmodel.models import coreference_loss
 from etcmodel.models import read_twice_model_test as model_test
 from etcmodel.testing import two_device_strategy
@@ -111,6 +112,13 @@ def _main(kind, weights_path, output_path):
         strategy = two_device_strategy()
     else:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    # Half precision is gathered, too.
+    for dtype in (tf.float16, tf.bfloat16):
+        gathered = strategy.run(
+            lambda dtype=dtype: cross_replica.all_gather(tf.ones([3, 2], dtype))
+        )
+        for x in strategy.experimental_local_results(gathered):
+            assert (x.dtype, x.shape) == (dtype, [6, 2])
     with np.load(weights_path) as weights:
         results = run(strategy, list(weights.values()))
     gradients = results.pop("gradients")
@@ -123,18 +131,18 @@ def _main(kind, weights_path, output_path):
 
 def _start(kind, weights_path, output_path, **environment):
     path = os.pathsep.join(sys.path)
-    return subprocess.Popen(
-        [sys.executable, __file__, kind, weights_path, output_path],
-        env=dict(
-            os.environ,
-            CUDA_VISIBLE_DEVICES="",
-            PYTHONPATH=path,
-            **environment,
-        ),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with open(f"{output_path}.log", "w", encoding="utf-8") as log:
+        return subprocess.Popen(
+            [sys.executable, __file__, kind, weights_path, output_path],
+            env=dict(
+                os.environ,
+                CUDA_VISIBLE_DEVICES="",
+                PYTHONPATH=path,
+                **environment,
+            ),
+            stdout=log,
+            stderr=log,
+        )
 
 
 def _free_ports(number):
@@ -177,12 +185,15 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
                     }
                 ),
             )
+        for process in processes.values():
+            self.addCleanup(process.kill)
         expected = run(tf.distribute.get_strategy(), weights)
         # Document 1 learns from all of its segments, wherever they are.
         self.assertEqual((8, model_test.LENGTH, 8), expected["outputs"].shape)
         for name, process in processes.items():
-            _, error = process.communicate(timeout=300)
-            self.assertEqual(0, process.returncode, error[-4000:])
+            process.wait(timeout=300)
+            with open(f"{output_path(name)}.log", encoding="utf-8") as log:
+                self.assertEqual(0, process.returncode, log.read()[-4000:])
             with np.load(output_path(name)) as actual:
                 for key in ("loss", "outputs", "memories"):
                     self.assertAllClose(

@@ -85,8 +85,34 @@ def make_batch(seed=1):
     return {name: tf.constant(x, tf.int32) for name, x in batch.items()}
 
 
+def processed_reference(model, memory, labels, document, position, mode):
+    """What `summary_postprocessing_type` makes of memories."""
+    kind = model.config.summary_postprocessing_type
+    extraction = model.summary_extraction
+    if kind == "linear":
+        return np.tanh(fused_test.dense(extraction.cls_pool, memory))
+    if kind == "none":
+        return memory
+    lookup = extraction.block_position_emb_lookup
+    memory = side_test.normalize(
+        extraction.summary_emb_layer_norm,
+        memory + np.array(lookup.embedding_table)[position],
+    )
+    if kind == "pos":
+        return memory
+    sees = (document[:, None] == document) & (document != 0) & (labels != 0)
+    if mode == "block":
+        sees &= position[:, None] == position
+    return transformer_test.reference(
+        extraction.transformer_with_side_inputs,
+        memory[None],
+        [None],
+        sees[None],
+    )[0]
+
+
 def reference(model, batch, mode="doc"):
-    """The output from the model's weights, in float64, mentions or firsts."""
+    """The output from the model's weights, in float64."""
     batch = {name: np.array(x) for name, x in batch.items()}
     config, ids = model.config, batch["token_ids"]
     x = np.array(model.token_emb_lookup.embedding_table, np.float64)[ids]
@@ -104,21 +130,29 @@ def reference(model, batch, mode="doc"):
         owners = np.arange(LENGTH) == 0
         owners = np.repeat(owners[None], len(ids), axis=0)
     else:
-        labels = batch["annotation_labels"].reshape(-1)
-        per_segment = batch["annotation_labels"].shape[1]
-        memory, owners = [], np.zeros_like(ids, bool)
-        for i, (begins, ends, present) in enumerate(
-            zip(
-                batch["annotation_begins"],
-                batch["annotation_ends"],
-                batch["annotation_labels"],
-                strict=True,
+        spans = np.stack(
+            [batch[f"annotation_{x}"] for x in ("begins", "ends", "labels")],
+            axis=-1,
+        )
+        if config.summary_mode == "text_block":
+            every = config.text_block_extract_every_x
+            blocks = [
+                (begin, min(begin + every, LENGTH) - 1)
+                for begin in range(0, LENGTH, every)
+            ]
+            spans = np.array(
+                [[(b, e, row[b] and row[e]) for b, e in blocks] for row in ids]
             )
-        ):
-            for begin, end, label in zip(begins, ends, present, strict=True):
-                memory.append(np.concatenate(first[i][[begin, end]]))
-                if label:
-                    owners[i, begin : end + 1] = True
+            spans[..., 2] = spans[..., 2] > 0
+        labels, per_segment = spans[..., 2].reshape(-1), spans.shape[1]
+        memory, owners = [], np.zeros_like(ids, bool)
+        for i, j in np.ndindex(spans.shape[:2]):
+            begin, end, label = spans[i, j]
+            memory.append(np.concatenate(first[i][[begin, end]]))
+            if label:
+                owners[i, begin : end + 1] = True
+        if config.summary_mode == "text_block":
+            owners = np.repeat([np.arange(LENGTH) % every == 0], len(ids), 0)
         memory = fused_test.dense(
             model.summary_extraction.entity_pool_linear, np.stack(memory)
         )
@@ -130,6 +164,9 @@ def reference(model, batch, mode="doc"):
     sees = (batch["block_ids"][:, None] == document) & (labels != 0)
     if mode == "block":
         sees &= batch["block_pos"][:, None] == position
+    memory = processed_reference(
+        model, memory, labels, document, position, mode
+    )
     # [batch, length, memories]
     side_mask = tokens[:, :, None] & sees[:, None]
     if model.cross_attention_layer is None:
@@ -168,6 +205,54 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_equals_the_reference(self, name, memory, mode):
         model = make_model(**(SECOND_READS[name] | memory))
+        batch = make_batch()
+        output = model(**batch, cross_block_attention_mode=mode)
+        self.assertAllClose(
+            output.final_hidden_states,
+            reference(model, batch, mode),
+            2e-4,
+            2e-4,
+        )
+
+    @parameterized.product(top_k=[1, 2, 100], mode=["doc", "block"])
+    def test_best_memories_equal_the_reference(self, top_k, mode):
+        model = make_model(
+            **PAPER, cross_attention_top_k=top_k, dtype="float64"
+        )
+        batch = make_batch()
+        output = model(**batch, cross_block_attention_mode=mode)
+        self.assertAllClose(
+            output.final_hidden_states, reference(model, batch, mode)
+        )
+        fused_test.check_gradients(
+            self,
+            model,
+            [],
+            lambda: (
+                model(
+                    **batch, cross_block_attention_mode=mode
+                ).final_hidden_states
+            ),
+            lambda: reference(model, batch, mode),
+        )
+
+    @parameterized.product(
+        kind=["none", "linear", "pos", "transformer"],
+        memory=[
+            dict(summary_mode="cls"),
+            dict(summary_mode="entity"),
+            dict(summary_mode="text_block", text_block_extract_every_x=4),
+        ],
+        mode=["doc", "block"],
+    )
+    def test_processed_memories_equal_the_reference(self, kind, memory, mode):
+        model = make_model(
+            **CROSS,
+            **memory,
+            use_sparse_memory_attention=True,
+            summary_postprocessing_type=kind,
+            summary_postprocessing_num_layers=1,
+        )
         batch = make_batch()
         output = model(**batch, cross_block_attention_mode=mode)
         self.assertAllClose(

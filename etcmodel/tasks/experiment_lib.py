@@ -268,8 +268,8 @@ def make_trainer(
 ) -> cfg.TrainerConfig:
     """Warm-up, then linear decay to 0, with BERT's optimizers.
 
-    Gradients are clipped to a global norm of 1. The checkpoint with the best
-    validation metric is kept in `best_ckpt`.
+    The gradients of the whole batch are clipped to a global norm of 1. The
+    checkpoint with the best validation metric is kept in `best_ckpt`.
 
     Args:
         train_steps: number of steps.
@@ -293,12 +293,12 @@ def make_trainer(
         "epsilon": 1e-6,
         "weight_decay_rate": weight_decay,
         "exclude_from_weight_decay": NO_WEIGHT_DECAY,
+        "global_clipnorm": 1.0,
     }
     if optimizer == "adamw":
-        options["gradient_clip_norm"] = 1.0
-    elif optimizer == "lamb":
-        options["global_clipnorm"] = 1.0
-    else:
+        # Its own clipping is that of each replica's gradients.
+        options["gradient_clip_norm"] = 0.0
+    elif optimizer != "lamb":
         raise ValueError(
             f"optimizer is {optimizer!r}, expected 'adamw' or 'lamb'."
         )

@@ -151,10 +151,9 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         config = optimizer.get_config()
         self.assertAllClose(0.1, config["weight_decay_rate"])
         self.assertAllClose(1e-6, config["epsilon"])
+        self.assertEqual(1.0, optimizer.global_clipnorm)
         if name == "adamw":
-            self.assertEqual(1.0, optimizer.gradient_clip_norm)
-        else:
-            self.assertEqual(1.0, optimizer.global_clipnorm)
+            self.assertEqual(0.0, optimizer.gradient_clip_norm)
         for variable, decayed in (
             ("layer/kernel:0", True),
             ("embedding_table:0", True),

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 import ijson
 
@@ -353,15 +354,15 @@ def read_json_lines(
             raise _damaged_gzip(path, count, error) from None
 
 
-def begins_with(path: str, opening: bytes) -> bool:
-    """Whether a character comes first in a file, apart from space.
+def begins_with(path: str, *opening: bytes) -> bool:
+    """Whether some characters come first in a file, apart from space.
 
     Args:
         path: a file, plain or gzipped.
-        opening: the character.
+        *opening: the characters, one each.
 
     Returns:
-        Whether it does; False if there is nothing but space.
+        Whether they do; False if there is nothing but space.
 
     Raises:
         UserError: the file cannot be read.
@@ -372,10 +373,19 @@ def begins_with(path: str, opening: bytes) -> bool:
             stream = _CleanUtf8(plain)
             while chunk := stream.read(_CHUNK_BYTES):
                 if chunk.strip():
-                    return chunk.lstrip().startswith(opening)
+                    return _begins_with(chunk, opening)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _damaged_gzip(path, 0, error) from None
     return False
+
+
+def _begins_with(text: bytes, opening: Sequence[bytes]) -> bool:
+    for character in opening:
+        text = text.lstrip()
+        if not text.startswith(character):
+            return False
+        text = text[len(character) :]
+    return True
 
 
 def read_paragraphs(

@@ -66,7 +66,9 @@ def read_blocks(
 
     `global_batch_size` counts segments. A batch of all replicas of a host holds
     whole examples, so that the segments of a document are always together; a
-    replica's part of it can begin in the middle of one.
+    replica's part of it can begin in the middle of one. Documents of different
+    examples have different `block_ids`, also if the same example is there
+    twice, as it can be in training.
 
     In evaluation no segment is dropped and none counts twice: the last batch is
     filled up with examples of zeros.
@@ -74,8 +76,9 @@ def read_blocks(
     Args:
         params: files (see `tfrecords.find_files`), batch size, shuffling of
             examples.
-        parse: graph function from a serialized example, `<string>[]`, to
-            nested tensors `[num_blocks_per_example, ...]`.
+        parse: graph function from a serialized example, `<string>[]`, to a
+            tuple of nested tensors `[num_blocks_per_example, ...]`, the first
+            of them a dict with `block_ids`.
         num_blocks_per_example: segments of an example.
         input_context: which part of the input belongs to this host.
 
@@ -87,8 +90,9 @@ def read_blocks(
             together with the size of examples or the number of replicas.
     """
     files = tfrecords.find_files(params.input_path)
-    hosts = replicas = 1
+    host, hosts, replicas = 0, 1, 1
     if input_context is not None:
+        host = input_context.input_pipeline_id
         hosts = input_context.num_input_pipelines
         replicas = input_context.num_replicas_in_sync
     size = params.global_batch_size
@@ -101,6 +105,14 @@ def read_blocks(
     # Examples of a host in a batch of all replicas.
     number = size // hosts // num_blocks_per_example
 
+    def number_documents_of_batch(features, *others):
+        block_ids = number_documents(
+            features["block_ids"],
+            # [number]
+            number * host + tf.range(number),
+        )
+        return {**features, "block_ids": block_ids}, *others
+
     def batch(dataset, input_context):
         del input_context  # Known already.
         dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
@@ -110,6 +122,7 @@ def read_blocks(
             )
             dataset = dataset.concatenate(nothing.repeat(number - 1))
         dataset = dataset.batch(number, drop_remainder=True)
+        dataset = dataset.map(number_documents_of_batch)
         # One by one, to be dealt out to the replicas of this host.
         dataset = dataset.unbatch().unbatch()
         return dataset.batch(size // replicas, drop_remainder=True)
@@ -123,3 +136,25 @@ def read_blocks(
         transform_and_batch_fn=batch,
     )
     return reader.read(input_context)
+
+
+def number_documents(block_ids, example_numbers) -> tf.Tensor:
+    """Numbers the documents of some examples, each with another number.
+
+    The documents `[[7, 7, 8], [7, 9, 0]]` of the examples 0 and 5 become
+    `[[1, 1, 3], [16, 17, 0]]`.
+
+    Args:
+        block_ids: `<int32>[examples, blocks]` document of each segment, 0 for
+            padding.
+        example_numbers: `<int32>[examples]`, from 0, no two of them alike.
+
+    Returns:
+        `<int32>[examples, blocks]`, 0 for padding.
+    """
+    # [examples, blocks, blocks]
+    is_same = tf.equal(block_ids[:, :, tf.newaxis], block_ids[:, tf.newaxis])
+    # [examples, blocks]: the first segment of the document
+    first = tf.argmax(is_same, axis=2, output_type=tf.int32)
+    first += block_ids.shape[1] * example_numbers[:, tf.newaxis]
+    return tf.where(tf.equal(block_ids, 0), 0, first + 1)

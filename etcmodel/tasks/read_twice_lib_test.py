@@ -49,7 +49,9 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         first = 10 * tf.strings.to_number(serialized, tf.int32)
         # [blocks]
         rows = first + tf.range(_BLOCKS)
-        return {"rows": rows}, {"weight": tf.ones_like(rows)}
+        # One document, another one, one segment of padding.
+        features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
+        return features, {"weight": tf.ones_like(rows)}
 
     def _read(self, size, context=None, **kwargs):
         params = cfg.DataConfig(
@@ -82,10 +84,29 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         dataset = self._read(8, is_training=True, shuffle_buffer_size=5)
         seen = set()
         for features, _ in dataset.take(12).as_numpy_iterator():
+            # Though the documents of all examples have the same numbers.
+            self.assertAllEqual([1, 2, 2, 0, 5, 6, 6, 0], features["block_ids"])
             rows = features["rows"].reshape(2, _BLOCKS)
             self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)
             seen.update(rows[:, 0].tolist())
         self.assertEqual({10, 20, 30, 40, 50}, seen)
+
+    def test_documents_of_hosts_have_different_numbers(self):
+        numbers = []
+        for host in (0, 1):
+            context = tf.distribute.InputContext(2, host, 2)
+            dataset = self._read(16, context, is_training=True)
+            features, _ = next(iter(dataset))
+            numbers.append(features["block_ids"])
+        self.assertAllEqual(
+            [[1, 2, 2, 0, 5, 6, 6, 0], [9, 10, 10, 0, 13, 14, 14, 0]], numbers
+        )
+
+    def test_number_documents(self):
+        numbers = read_twice_lib.number_documents(
+            tf.constant([[7, 7, 8], [7, 9, 0]]), tf.constant([0, 5])
+        )
+        self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)
 
     @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
     def test_sizes_that_do_not_fit(self, size, replicas, hosts):

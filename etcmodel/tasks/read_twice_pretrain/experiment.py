@@ -93,6 +93,21 @@ class PretrainTaskConfig(cfg.TaskConfig):
     coreference_weight: float = 1.0
 
 
+def _check_ranges(config: PretrainTaskConfig):
+    """Raises a UserError if a number is out of its range."""
+    for name in ("mlm_fraction_to_mask", "mlm_entity_fraction_to_mask"):
+        value = getattr(config, name)
+        if not 0 <= value <= 1:
+            raise UserError(
+                f"task.{name} is {value}, but must be a fraction: from 0 to 1."
+            )
+    if config.coreference_weight < 0:
+        raise UserError(
+            f"task.coreference_weight is {config.coreference_weight}, but must "
+            "be at least 0."
+        )
+
+
 @task_factory.register_task_cls(PretrainTaskConfig)
 class PretrainTask(base_task.Task):
     """Predicts masked tokens, and tells which memories are of one entity.
@@ -112,8 +127,10 @@ class PretrainTask(base_task.Task):
                 beside the records by default.
 
         Raises:
-            UserError: nothing was noted about the records.
+            UserError: nothing was noted about the records, they are those of
+                another task, or a number is out of its range.
         """
+        _check_ranges(params)
         super().__init__(params, logging_dir=logging_dir, name=name)
         if metadata is None:
             metadata = experiment_lib.find_metadata(params)
@@ -122,6 +139,12 @@ class PretrainTask(base_task.Task):
                 f"There is no {tfrecords.METADATA_FILE} beside the records, so "
                 "the sizes of their segments are not known. Keep it where "
                 "`preprocess` wrote it."
+            )
+        own, other = pipeline.PretrainPipeline.name, metadata["task"]
+        if own != other:
+            raise UserError(
+                f"The records are those of the task {other!r}, not of {own!r}. "
+                f"Preprocess the text with --task={own}."
             )
         self.metadata = metadata
         self._sizes = pipeline.PretrainFeatureConfig(**metadata["features"])

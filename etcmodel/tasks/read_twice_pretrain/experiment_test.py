@@ -241,6 +241,16 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             if weight:
                 self.assertEqual("e" if entity else "w", name[0])
 
+    def test_the_same_document_twice_is_two_documents(self):
+        """Examples are repeated; one copy does not tell what another hides."""
+        params = self._params()
+        params.task.train_data.global_batch_size = 40 * _BLOCKS
+        task = experiment.PretrainTask(params.task)
+        features, _ = next(iter(task.build_inputs(params.task.train_data)))
+        pairs = np.stack([features["block_ids"], features["block_pos"]], axis=1)
+        pairs = pairs[pairs[:, 0] > 0]
+        self.assertLen(np.unique(pairs, axis=0), len(pairs))
+
     def test_evaluation_sees_all_once_and_alike(self):
         params = self._params()
         params.task.validation_data.global_batch_size = 4 * _BLOCKS
@@ -253,7 +263,13 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(len(first), 1)
         ids, masked = [], []
         for batches in (first, second):
-            ids.append(np.concatenate([x["block_ids"] for x, _ in batches]))
+            # Documents are numbered in each batch.
+            numbers = [x["block_ids"].numpy() for x, _ in batches]
+            ids.append(
+                np.concatenate(
+                    [x + 10_000 * i * (x > 0) for i, x in enumerate(numbers)]
+                )
+            )
             masked.append(
                 sorted(
                     tuple(row)
@@ -342,6 +358,20 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params.task.model.encoder.summary_mode = "cls"
         with self.assertRaisesRegex(UserError, "needs memories of entity"):
             task.build_model()
+        params.task.model.encoder.summary_mode = "entity"
+        params.task.model.cross_block_attention_mode = "docs"
+        with self.assertRaisesRegex(UserError, "'docs'; expected one of doc"):
+            task.build_model()
+        for name, value, message in (
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
+            ("mlm_entity_fraction_to_mask", -0.1, "must be a fraction"),
+            ("coreference_weight", -1.0, "must be at least 0"),
+        ):
+            with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
+                experiment.PretrainTask(params.task.replace(**{name: value}))
+        metadata = dict(task.metadata, task="wikihop")
+        with self.assertRaisesRegex(UserError, "task 'wikihop', not of"):
+            experiment.PretrainTask(params.task, metadata=metadata)
         with self.assertRaisesRegex(UserError, "no features.json"):
             experiment.PretrainTask(experiment.PretrainTaskConfig())
 

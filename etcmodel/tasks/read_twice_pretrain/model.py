@@ -8,6 +8,7 @@ from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss
 from etcmodel.models import pretraining_heads
+from etcmodel.models.summaries import CROSS_BLOCK_ATTENTION_MODES
 
 
 class PretrainModel(tf.keras.Model):
@@ -30,8 +31,8 @@ class PretrainModel(tf.keras.Model):
         name: name of the model.
 
     Raises:
-        ValueError: the configuration is impossible, or has no memories of
-            entity mentions though there is to be a coreference loss.
+        ValueError: the configuration or the mode is impossible, or there are no
+            memories of entity mentions but is to be a coreference loss.
     """
 
     def __init__(
@@ -47,6 +48,12 @@ class PretrainModel(tf.keras.Model):
             raise ValueError(
                 "the coreference loss needs memories of entity mentions, but "
                 f"summary_mode is '{config.summary_mode}'; switch it off"
+            )
+        if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
+            raise ValueError(
+                "unknown cross_block_attention_mode "
+                f"{cross_block_attention_mode!r}; expected one of "
+                f"{', '.join(CROSS_BLOCK_ATTENTION_MODES)}"
             )
         self.cross_block_attention_mode = cross_block_attention_mode
         self.encoder = ReadTwiceModel(config, use_one_hot_embeddings)

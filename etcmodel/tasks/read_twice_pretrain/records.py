@@ -150,7 +150,10 @@ def read_records(
         raise ValueError(f"split is {split!r}, expected one of {SPLITS}.")
     bad_records = bad_records or BadRecords()
     seen: set[str] = set()
-    is_json = json_stream.begins_with(path, b"{")
+    # An array of objects is refused as JSON lines that it is meant to be.
+    is_json = json_stream.begins_with(path, b"{") or json_stream.begins_with(
+        path, b"[", b"{"
+    )
     if is_json:
         values = json_stream.read_json_lines(path, on_position)
     else:

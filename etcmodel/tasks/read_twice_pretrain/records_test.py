@@ -120,6 +120,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (b"", "is empty"),
         (b" \n \n", "is empty"),
+        (b' [\n {"text": "x"}]', "holds a JSON array"),
         (b'{"text": "x"}\n{"text": "y', "line 2.*ends too early"),
         (gzip.compress(b"one\n\ntwo" * 999)[:-9], "cut off or damaged"),
         (gzip.compress(b'{"text": "x"}\n' * 999)[:-9], "cut off or damaged"),
