@@ -15,10 +15,14 @@ if [ $# -eq 0 ]; then
   "$PYTHON" -m ruff check --quiet . || fail "ruff has complaints (see above)."
 fi
 
-# What has nothing to do with Keras is tested once.
+# What has nothing to do with Keras is tested once. The layers are tested under
+# Keras 2 when the tests under Keras 3 are through, which take less time.
 without_keras=()
+later=()
 if [ $# -eq 0 ]; then
+  later=(etcmodel/layers)
   without_keras=(--ignore=benchmarks --ignore=etcmodel/feature_utils)
+  without_keras+=(--ignore="${later[0]}")
   for name in records pages features features_real_pages labels examples \
     decoding predictions metrics pipeline preprocess inspect_record \
     bad_input; do
@@ -38,6 +42,10 @@ status=0
 echo "Tests under Keras 3 (those under Keras 2 run beside them)"
 TF_USE_LEGACY_KERAS=0 "$PYTHON" -m pytest "$@" || status=$?
 keras_2_status=0
+if [ ${#later[@]} -gt 0 ]; then
+  echo "Tests of ${later[*]} under Keras 2"
+  TF_USE_LEGACY_KERAS=1 "$PYTHON" -m pytest "${later[@]}" || keras_2_status=$?
+fi
 wait "$keras_2" || keras_2_status=$?
 echo "Tests under Keras 2"
 cat "$log"
