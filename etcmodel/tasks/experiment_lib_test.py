@@ -154,6 +154,15 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1.0, optimizer.global_clipnorm)
         if name == "adamw":
             self.assertEqual(0.0, optimizer.gradient_clip_norm)
+        # Gradients of a norm of 130 are clipped to 1; the mean of them takes a
+        # tenth.
+        variables = [tf.Variable([1.0, 1.0]), tf.Variable([1.0])]
+        gradients = [tf.constant([30.0, 40.0]), tf.constant([120.0])]
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        for variable, gradient in zip(variables, gradients, strict=True):
+            self.assertAllClose(
+                0.1 * gradient / 130, optimizer.get_slot(variable, "m")
+            )
         for variable, decayed in (
             ("layer/kernel:0", True),
             ("embedding_table:0", True),
