@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -119,6 +121,61 @@ class SkippedTokensTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(expected[0], self.expect(layer, call), 1e-3, 1e-3)
         for first, second in zip(expected[1], actual[1], strict=True):
             self.assertAllClose(first, second, 1e-3, 1e-3)
+
+    @parameterized.product(
+        policy=["mixed_bfloat16", "mixed_float16"], top_k=[None, 2]
+    )
+    def test_mixed_precision(self, policy, top_k):
+        mode = "query_dot_relative"
+        layer = base.make_layer(
+            3,
+            mode,
+            enable_default_side_input=True,
+            top_k_attention=top_k,
+            skip_masked_tokens=True,
+            dtype=policy,
+        )
+        # Kernels of 1 would make scores of 50, and of bfloat16's steps there.
+        layer.set_weights([0.3 * w for w in layer.get_weights()])
+        call = self.make_call(mode, 3)
+        with tf.GradientTape() as tape:
+            output = layer(**call)
+            loss = tf.reduce_mean(tf.cast(output, tf.float32) ** 2)
+        shared.check_mixed_precision(
+            self, self.expect(layer, call), output, policy
+        )
+        for gradient in tape.gradient(loss, layer.trainable_weights):
+            self.assertEqual(tf.float32, gradient.dtype)
+            self.assertTrue(np.all(np.isfinite(tf.convert_to_tensor(gradient))))
+
+    def test_saved_model_of_any_length(self):
+        layer = base.make_layer(
+            3, enable_default_side_input=True, skip_masked_tokens=True
+        )
+        module = tf.Module()
+        module.layer = layer
+        module.attend = tf.function(
+            lambda main, side, keep: layer(main, side, att_value_mask=keep),
+            input_signature=[
+                tf.TensorSpec([None, None, base.HIDDEN]),
+                tf.TensorSpec([None, base.HIDDEN]),
+                tf.TensorSpec([None, None], tf.int32),
+            ],
+        )
+        path = os.path.join(self.get_temp_dir(), "saved_model")
+        tf.saved_model.save(module, path)
+        loaded = tf.saved_model.load(path)
+        call = self.make_call(None, 4)
+        main = call["main_input"].astype(np.float32)
+        side, keep = call["side_input"], call["att_value_mask"]
+        for batch, length in ((3, 11), (1, 1), (2, 8), (2, 0), (0, 3)):
+            part = main[:batch, :length], side, keep[:batch, :length]
+            expected = base.reference(
+                layer, part[0], side, att_value_mask=part[2]
+            )
+            self.assertAllClose(
+                loaded.attend(*map(tf.constant, part)), expected, 1e-4, 1e-4
+            )
 
     @parameterized.parameters(False, True)
     def test_dropout_is_the_same_in_the_backward_pass(self, recomputes):
