@@ -4,6 +4,7 @@ import os
 
 from absl import flags
 
+from etcmodel.tasks import registry
 from etcmodel.tasks.commands import training
 
 DESCRIPTION = """
@@ -74,11 +75,20 @@ def run(flag_values: flags.FlagValues) -> None:
         train_utils.serialize_config(params, model_dir)
         training.save_run(task, entry, flag_values.experiment, model_dir)
     training.run_mode(runner, params, mode)
-    if "train" in mode:
+    if "train" not in mode:
+        return
+    print(
+        f"The trained model is in {model_dir}. To watch how it went:\n"
+        f"  tensorboard --logdir={model_dir}"
+    )
+    if isinstance(registry.get_pipeline(entry.name), registry.TaskPipeline):
         print(
-            f"The trained model is in {model_dir}. To watch how it went:\n"
-            f"  tensorboard --logdir={model_dir}\n"
             "To make a SavedModel of it that answers raw text:\n"
             f"  python -m etcmodel export --model_dir={model_dir} "
             f"--output_dir={os.path.join(model_dir, 'saved_model')}"
+        )
+    else:
+        print(
+            "To train a task that begins with it, add to --params_override:\n"
+            f"  task.init_checkpoint={model_dir}"
         )

@@ -1,4 +1,5 @@
 import os
+import unittest
 from unittest import mock
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
                 "--experiment=etc/wikihop",
                 f"--model_dir={self.model_dir}",
                 f"--params_override={overrides}",
+                # The last of two equal flags counts.
                 *arguments,
             )
 
@@ -59,6 +61,13 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn(
             f"etcmodel export --model_dir={self.model_dir} --output_dir=", out
         )
+
+    @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
+    def test_pretraining_has_nothing_to_export(self):
+        code, out, err = self._train("--experiment=read_twice/pretrain")
+        self.assertEqual((0, ""), (code, err))
+        self.assertNotIn("etcmodel export", out)
+        self.assertIn(f"task.init_checkpoint={self.model_dir}", out)
 
     @parameterized.parameters("eval", "continuous_eval")
     def test_evaluation_leaves_the_run_as_it_was(self, mode):
