@@ -102,14 +102,22 @@ class ApplyToChosenTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(result, [[[0], [0], [30]]])
 
-    @parameterized.product(
+    @parameterized.parameters(
         # The most that an example of 19 has, and how many are calculated.
-        sizes=[(0, 3), (3, 3), (4, 5), (5, 5), (6, 10), (10, 10), (11, 19)],
-        static=[False, True],
-        jit_compile=[False, True],
+        (0, 3),
+        (3, 3),
+        (4, 5),
+        (5, 5),
+        (6, 10),
+        (10, 10),
+        (11, 19),
+        (5, 5, True),
+        (6, 10, True, True),
+        (6, 10, False, True),
     )
-    def test_chosen_tokens(self, sizes, static, jit_compile):
-        most, expected_size = sizes
+    def test_chosen_tokens(
+        self, most, expected_size, static=False, jit_compile=False
+    ):
         rng = np.random.default_rng(most)
         mask = np.zeros([3, 19], bool)
         for row, number in enumerate((most, most // 2, 0)):
