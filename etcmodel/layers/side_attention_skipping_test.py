@@ -13,6 +13,16 @@ from etcmodel.layers import side_attention_test as base
 class SkippedTokensTest(parameterized.TestCase, tf.test.TestCase):
     length = 11
 
+    def make_layer(self, num_heads, mode, top_k, dtype="float64"):
+        return base.make_layer(
+            num_heads,
+            mode,
+            enable_default_side_input=True,
+            top_k_attention=top_k,
+            skip_masked_tokens=True,
+            dtype=dtype,
+        )
+
     def make_call(self, mode, chosen, side_rank=2, mask_rank=3):
         """Some tokens of the first segment, fewer of the second, and none."""
         rng = np.random.default_rng(3)
@@ -46,14 +56,7 @@ class SkippedTokensTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_equals_the_reference(self, mode, options, chosen):
         num_heads, top_k, side_rank, mask_rank = options
-        layer = base.make_layer(
-            num_heads,
-            mode,
-            enable_default_side_input=True,
-            top_k_attention=top_k,
-            skip_masked_tokens=True,
-            dtype="float64",
-        )
+        layer = self.make_layer(num_heads, mode, top_k)
         call = self.make_call(mode, chosen, side_rank, mask_rank)
         self.assertAllClose(layer(**call), self.expect(layer, call), 1e-9, 1e-9)
 
@@ -62,14 +65,7 @@ class SkippedTokensTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_gradients(self, mode, options, chosen):
         num_heads, top_k, mask_rank = options
-        layer = base.make_layer(
-            num_heads,
-            mode,
-            enable_default_side_input=True,
-            top_k_attention=top_k,
-            skip_masked_tokens=True,
-            dtype="float64",
-        )
+        layer = self.make_layer(num_heads, mode, top_k)
         call = self.make_call(mode, chosen, mask_rank=mask_rank)
         inputs = [call.pop("main_input"), call.pop("side_input")]
         shared.check_gradients(
@@ -127,14 +123,7 @@ class SkippedTokensTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_mixed_precision(self, policy, top_k):
         mode = "query_dot_relative"
-        layer = base.make_layer(
-            3,
-            mode,
-            enable_default_side_input=True,
-            top_k_attention=top_k,
-            skip_masked_tokens=True,
-            dtype=policy,
-        )
+        layer = self.make_layer(3, mode, top_k, dtype=policy)
         # Kernels of 1 would make scores of 50, and of bfloat16's steps there.
         layer.set_weights([0.3 * w for w in layer.get_weights()])
         call = self.make_call(mode, 3)

@@ -194,6 +194,17 @@ def reference(model, batch, mode="doc"):
 
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
+    def check_output(self, model, mode):
+        """Compares the output with the reference's."""
+        batch = make_batch()
+        output = model(**batch, cross_block_attention_mode=mode)
+        self.assertAllClose(
+            output.final_hidden_states,
+            reference(model, batch, mode),
+            2e-4,
+            2e-4,
+        )
+
     @parameterized.product(
         name=list(SECOND_READS),
         memory=[
@@ -205,14 +216,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_equals_the_reference(self, name, memory, mode):
         model = make_model(**(SECOND_READS[name] | memory))
-        batch = make_batch()
-        output = model(**batch, cross_block_attention_mode=mode)
-        self.assertAllClose(
-            output.final_hidden_states,
-            reference(model, batch, mode),
-            2e-4,
-            2e-4,
-        )
+        self.check_output(model, mode)
 
     @parameterized.product(top_k=[1, 2, 100], mode=["doc", "block"])
     def test_best_memories_equal_the_reference(self, top_k, mode):
@@ -253,14 +257,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             summary_postprocessing_type=kind,
             summary_postprocessing_num_layers=1,
         )
-        batch = make_batch()
-        output = model(**batch, cross_block_attention_mode=mode)
-        self.assertAllClose(
-            output.final_hidden_states,
-            reference(model, batch, mode),
-            2e-4,
-            2e-4,
-        )
+        self.check_output(model, mode)
 
     @parameterized.parameters(*SECOND_READS)
     def test_gradients(self, name):

@@ -60,6 +60,16 @@ class SummaryExtractionOutput(NamedTuple):
     token_mask: tf.Tensor | None
 
 
+def check_cross_block_attention_mode(cross_block_attention_mode: str) -> None:
+    """Raises a ValueError if there is no such mode."""
+    if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
+        raise ValueError(
+            "there is no cross_block_attention_mode "
+            f"{cross_block_attention_mode!r}; expected one of "
+            f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}"
+        )
+
+
 def get_cross_block_att(
     block_ids,
     block_pos,
@@ -89,12 +99,7 @@ def get_cross_block_att(
     Raises:
         ValueError: there is no such mode.
     """
-    if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
-        raise ValueError(
-            "there is no cross_block_attention_mode "
-            f"{cross_block_attention_mode!r}; expected one of "
-            f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}"
-        )
+    check_cross_block_attention_mode(cross_block_attention_mode)
     # [batch, 1] and [1, memories]
     rows, columns = block_ids[:, tf.newaxis], all_block_ids[tf.newaxis]
     # [batch, memories]

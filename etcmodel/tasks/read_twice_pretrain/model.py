@@ -8,7 +8,7 @@ from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss
 from etcmodel.models import pretraining_heads
-from etcmodel.models.summaries import CROSS_BLOCK_ATTENTION_MODES
+from etcmodel.models.summaries import check_cross_block_attention_mode
 
 
 class PretrainModel(tf.keras.Model):
@@ -49,12 +49,7 @@ class PretrainModel(tf.keras.Model):
                 "the coreference loss needs memories of entity mentions, but "
                 f"summary_mode is '{config.summary_mode}'; switch it off"
             )
-        if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
-            raise ValueError(
-                "unknown cross_block_attention_mode "
-                f"{cross_block_attention_mode!r}; expected one of "
-                f"{', '.join(CROSS_BLOCK_ATTENTION_MODES)}"
-            )
+        check_cross_block_attention_mode(cross_block_attention_mode)
         self.cross_block_attention_mode = cross_block_attention_mode
         self.encoder = ReadTwiceModel(config, use_one_hot_embeddings)
         self.encoder.build(None)
