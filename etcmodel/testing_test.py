@@ -18,7 +18,7 @@ class RealDataPathTest(unittest.TestCase):
 
     def test_missing_file_skips_and_says_which(self):
         with (
-            mock.patch.dict(os.environ, ETCMODEL_TEST_DATA="/no/such"),
+            mock.patch.dict(os.environ, ETCMODEL_TEST_DATA="/no/such", CI=""),
             self.assertRaisesRegex(
                 unittest.SkipTest,
                 "/no/such/wikihop/x.json.*set ETCMODEL_TEST_DATA",
@@ -26,9 +26,19 @@ class RealDataPathTest(unittest.TestCase):
         ):
             testing.real_data_path("wikihop/x.json")
 
+    def test_missing_file_fails_where_it_must_be(self):
+        with (
+            mock.patch.dict(
+                os.environ, ETCMODEL_TEST_DATA="/no/such", CI="true"
+            ),
+            self.assertRaisesRegex(FileNotFoundError, "/no/such/x.json"),
+        ):
+            testing.real_data_path("x.json")
+
     def test_default_folder_is_beside_the_checkout(self):
         environment = dict(os.environ)
         environment.pop("ETCMODEL_TEST_DATA", None)
+        environment.pop("CI", None)
         checkout = pathlib.Path(etcmodel.__file__).resolve().parents[1]
         expected = checkout.parent / "shared" / "data" / "nothing.json"
         with (
@@ -38,23 +48,32 @@ class RealDataPathTest(unittest.TestCase):
             testing.real_data_path("nothing.json")
         self.assertIn(f"real data file {expected} ", str(caught.exception))
 
-    def test_skips_the_calling_test_only(self):
-        class Example(unittest.TestCase):
-            def test_needs_data(self):
-                testing.real_data_path("x")
 
-            def test_needs_none(self):
-                pass
+def _facts(name, value):
+    print("printed in the process", flush=True)
+    if name == "exit":
+        os._exit(value)
+    if name == "fail":
+        raise ValueError(f"failed with {value}")
+    replicas = testing.two_device_strategy().num_replicas_in_sync
+    return os.getpid(), os.environ.get(name), replicas * value
 
-        suite = unittest.defaultTestLoader.loadTestsFromTestCase(Example)
-        with mock.patch.dict(os.environ, ETCMODEL_TEST_DATA="/no/such"):
-            result = suite.run(unittest.TestResult())
-        self.assertTrue(result.wasSuccessful())
-        self.assertEqual(2, result.testsRun)
-        self.assertEqual(
-            ["test_needs_data"],
-            [test.id().rsplit(".")[-1] for test, _ in result.skipped],
-        )
+
+class CallInFreshProcessTest(unittest.TestCase):
+    def test_devices_environment_and_result(self):
+        with mock.patch.dict(os.environ, SOME_NAME="x"):
+            first = testing.call_in_fresh_process(_facts, "SOME_NAME", 3)
+        second = testing.call_in_fresh_process(_facts, "SOME_NAME", 4)
+        self.assertEqual(("x", 6), first[1:])
+        self.assertEqual((None, 8), second[1:])
+        self.assertEqual(3, len({os.getpid(), first[0], second[0]}))
+
+    def test_failure_tells_what_was_printed(self):
+        for name, message in (("fail", "failed with 7"), ("exit", "Broken")):
+            with self.assertRaises(AssertionError) as caught:
+                testing.call_in_fresh_process(_facts, name, 7)
+            self.assertIn(message, str(caught.exception))
+            self.assertIn("printed in the process", str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -2,34 +2,34 @@
 
 Run from the root of the project after adding, moving or removing a module:
 
-    python tools/write_build.py
+    python -m tools.write_build
 """
 
-import ast
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("etcmodel", "benchmarks")
+from tools import modules
 
 # Import name -> distribution, as requirements.txt calls it.
 DISTRIBUTIONS = {
     "absl": "absl-py",
     "google": "protobuf",
+    "hypothesis": "hypothesis",
     "ijson": "ijson",
     "matplotlib": "matplotlib",
     "numpy": "numpy",
     "official": "tf-models-official",
     "orbit": "tf-models-official",
+    "pytest": "pytest",
     "tensorflow": "tensorflow",
     "tensorflow_text": "tensorflow-text",
     "tqdm": "tqdm",
-    "yaml": "tf-models-official",
+    "yaml": "pyyaml",
 }
 
 HEADER = """\
 # One library and one test for every module. Written by
-# tools/write_build.py; etcmodel/build_file_test.py compares it with the files.
+# tools/write_build.py; tools/write_build_test.py compares it with the files.
 
 load("@pip//:requirements.bzl", "requirement")
 load("@rules_python//python:defs.bzl", "py_library", "py_test")
@@ -42,49 +42,29 @@ exports_files(["LICENSE"])
 """
 
 
-def module_files() -> list[pathlib.Path]:
-    """All Python files of the package, relative to the root, sorted."""
-    return sorted(
-        path.relative_to(ROOT)
-        for folder in FOLDERS
-        for path in (ROOT / folder).rglob("*.py")
-    )
-
-
-def target_of(path: pathlib.Path) -> str:
-    """The target of a file: its path without the ending."""
-    return path.with_suffix("").as_posix()
-
-
-def imports_of(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """The targets and the distributions that a file imports.
+def imports_of(target: str) -> tuple[set[str], set[str]]:
+    """The targets and the distributions that a module imports.
 
     Args:
-        path: a file, relative to the root.
+        target: the module, such as `"etcmodel/layers/dropout"`.
 
     Returns:
         The targets inside the project, and the distributions outside it; the
         standard library is left out.
     """
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     targets, distributions = set(), set()
-    for name in names:
+    for name in modules.imported_names(target):
         top = name.split(".")[0]
-        if top in FOLDERS:
+        if top in modules.FOLDERS:
             targets |= _targets_of_name(name)
         elif top in DISTRIBUTIONS:
             distributions.add(DISTRIBUTIONS[top])
         elif top not in sys.stdlib_module_names:
             raise ValueError(
-                f"{path} imports {name}: add the distribution that {top} "
+                f"{target}.py imports {name}: add the distribution that {top} "
                 "belongs to in tools/write_build.py and requirements.txt."
             )
-    return targets - {target_of(path)}, distributions
+    return targets - {target}, distributions
 
 
 def _targets_of_name(name: str) -> set[str]:
@@ -92,21 +72,21 @@ def _targets_of_name(name: str) -> set[str]:
     parts = name.split(".")
     targets = set()
     for end in range(1, len(parts) + 1):
-        base = ROOT.joinpath(*parts[:end])
-        if (base / "__init__.py").exists():
-            targets.add(target_of((base / "__init__.py").relative_to(ROOT)))
-        elif base.with_suffix(".py").exists():
-            targets.add(target_of(base.relative_to(ROOT)))
+        path = pathlib.Path(*parts[:end])
+        for file in (path / "__init__.py", path.with_suffix(".py")):
+            if (modules.ROOT / file).exists():
+                targets.add(modules.target_of(file))
     return targets
 
 
 def rule_of(path: pathlib.Path) -> str:
     """The text of a file's rule."""
-    targets, distributions = imports_of(path)
+    target = modules.target_of(path)
+    targets, distributions = imports_of(target)
     is_test = path.stem.endswith("_test")
     lines = [
         "py_test(" if is_test else "py_library(",
-        f'    name = "{target_of(path)}",',
+        f'    name = "{target}",',
         f'    srcs = ["{path.as_posix()}"],',
     ]
     deps = [f'"{target}"' for target in sorted(targets)]
@@ -120,8 +100,8 @@ def rule_of(path: pathlib.Path) -> str:
 
 def build_text() -> str:
     """The whole BUILD file."""
-    return "\n".join([HEADER, *map(rule_of, module_files())])
+    return "\n".join([HEADER, *map(rule_of, modules.module_files())])
 
 
 if __name__ == "__main__":
-    (ROOT / "BUILD").write_text(build_text(), "utf-8")
+    (modules.ROOT / "BUILD").write_text(build_text(), "utf-8")

@@ -1,0 +1,160 @@
+"""The modules of the project and which of them import which."""
+
+import ast
+import functools
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDERS = ("benchmarks", "etcmodel", "tools")
+
+# The Model Garden, which runs on Keras 2, and what is built on it.
+_ENGINE = ("official", "orbit", "tf_keras")
+_ENGINE_ROOMS = ("etcmodel/demo/", "etcmodel/tasks/")
+
+
+def module_files() -> list[pathlib.Path]:
+    """All Python files of the project, relative to the root, sorted."""
+    return sorted(
+        path.relative_to(ROOT)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+    )
+
+
+def target_of(path: pathlib.Path) -> str:
+    """The name of a file in the BUILD file: its path without the ending."""
+    return path.with_suffix("").as_posix()
+
+
+class _Source(NamedTuple):
+    """What is to be known of a module's text."""
+
+    imports: frozenset[str]  # Dotted names, as `module.name`.
+    strings: frozenset[str]  # Dotted names of the project in its strings.
+    uses_keras: bool
+
+
+@functools.cache
+def _source(target: str) -> _Source:
+    imports, strings, uses_keras = set(), set(), False
+    for node in ast.walk(ast.parse((ROOT / f"{target}.py").read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            imports.update(f"{node.module}.{x.name}" for x in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            match = re.match(r"(?:etcmodel|benchmarks)(?:\.\w+)+", node.value)
+            strings |= {match.group()} if match else set()
+        elif isinstance(node, ast.Attribute) and node.attr == "keras":
+            uses_keras |= getattr(node.value, "id", None) == "tf"
+    return _Source(frozenset(imports), frozenset(strings), uses_keras)
+
+
+def imported_names(target: str) -> frozenset[str]:
+    """All dotted names that a module imports, as `module.name`."""
+    return _source(target).imports
+
+
+@functools.cache
+def _target_of_name(name: str) -> str | None:
+    """The module that a dotted name is, or that defines it.
+
+    A name that a package takes from one of its modules is that module's:
+    `etcmodel.layers.RelativeAttention` is in `etcmodel/layers/attention`.
+    """
+    path = name.replace(".", "/")
+    if (ROOT / f"{path}.py").exists():
+        return path
+    if (ROOT / path / "__init__.py").exists():
+        return f"{path}/__init__"
+    parent, _, last = name.rpartition(".")
+    found = _target_of_name(parent) if parent else None
+    if found and found.endswith("/__init__"):
+        for other in imported_names(found):
+            if other.endswith(f".{last}"):
+                return _target_of_name(other)
+    return found
+
+
+@functools.cache
+def imports_of(target: str) -> frozenset[str]:
+    """The modules of the project that a module depends on.
+
+    Args:
+        target: the module.
+
+    Returns:
+        The modules it imports names from, and those it names in strings, as
+        registries do (`"etcmodel.tasks.nq.pipeline:make"`). A package's
+        `__init__` counts where it is itself what is wanted.
+    """
+    source = _source(target)
+    names = {x for x in source.imports if x.split(".")[0] in FOLDERS}
+    found = {_target_of_name(name) for name in names | source.strings}
+    return frozenset(found - {None, target})
+
+
+def closure(target: str) -> frozenset[str]:
+    """A module and all that it depends on, directly or not."""
+    seen, waiting = set(), [target]
+    while waiting:
+        current = waiting.pop()
+        if current not in seen:
+            seen.add(current)
+            waiting += imports_of(current)
+    return frozenset(seen)
+
+
+@functools.cache
+def _uses_engine(target: str) -> bool:
+    return target.startswith(_ENGINE_ROOMS) or any(
+        name.split(".")[0] in _ENGINE for name in imported_names(target)
+    )
+
+
+@functools.cache
+def place_of(test: str) -> tuple[int, bool]:
+    """Under which Keras a test module means something.
+
+    Args:
+        test: the module, such as `"etcmodel/layers/dropout_test"`.
+
+    Returns:
+        The Keras: 2 if the test needs the Model Garden or what is built on it,
+        the tasks and the command line, which run on that; else 3. And whether
+        it has to do with Keras at all.
+    """
+    modules = closure(test)
+    return (
+        2 if any(map(_uses_engine, modules)) else 3,
+        any(_source(module).uses_keras for module in modules),
+    )
+
+
+def own_test(target: str) -> str:
+    """The test of a module; a test is its own."""
+    return target if target.endswith("_test") else f"{target}_test"
+
+
+def tests_of(changed: Iterable[str], all_dependents: bool = False) -> list[str]:
+    """The tests that a change may break.
+
+    Args:
+        changed: the modules that have changed.
+        all_dependents: also those of what depends on them indirectly.
+
+    Returns:
+        The tests of these modules and of the modules that import them, sorted.
+    """
+    targets = [target_of(path) for path in module_files()]
+    known = set(targets)
+    wanted = set(changed)
+    while True:
+        dependents = {t for t in targets if imports_of(t) & wanted} | wanted
+        if not all_dependents or dependents == wanted:
+            break
+        wanted = dependents
+    return sorted({own_test(t) for t in dependents} & known)

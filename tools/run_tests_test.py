@@ -1,0 +1,199 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from tools import modules
+from tools import modules_test
+
+_KERAS = """
+import os
+
+KERAS = 2 if os.environ["TF_USE_LEGACY_KERAS"] == "1" else 3
+
+
+def write(name):
+    with open("log.txt", "a") as log:
+        log.write(f"{name} {KERAS}\\n")
+"""
+FILES = {
+    "conftest.py": 'pytest_plugins = ["tools.suite_plugin"]\n',
+    "pyproject.toml": """
+[tool.pytest.ini_options]
+python_files = ["*_test.py"]
+[tool.ruff]
+line-length = 80
+lint.select = ["E"]
+""",
+    "etcmodel/__init__.py": "",
+    "etcmodel/log.py": _KERAS.lstrip(),
+    "etcmodel/layer.py": "def use(tf):\n    return tf.keras\n",
+    "etcmodel/layer_test.py": """\
+import pytest
+
+from etcmodel import layer
+from etcmodel.log import write
+
+
+def test_here():
+    assert layer.use
+    write("here")
+
+
+@pytest.mark.both_kerases
+def test_both():
+    write("both")
+
+
+def test_fails():
+    write("fails")
+    with open("fail.txt") as file:
+        assert file.read() != "yes"
+""",
+    "etcmodel/tasks/__init__.py": "",
+    "etcmodel/tasks/task_test.py": """\
+from etcmodel.log import write
+
+
+def test_task():
+    write("task")
+""",
+    "fail.txt": "no",
+    "etcmodel/imports_test.py": "",
+    "tools/write_build_test.py": "",
+    ".gitignore": "__pycache__/\n.pytest_cache/\n.ruff_cache/\nlog.txt\n",
+}
+
+
+class RunTestsTest(unittest.TestCase):
+    """Runs the tool in a small project that is a git checkout."""
+
+    def setUp(self):
+        self.root = modules_test.make_project(self, FILES)
+        for name in ("modules", "run_tests", "suite_plugin"):
+            shutil.copy(
+                modules.ROOT / "tools" / f"{name}.py", self.root / "tools"
+            )
+
+    def git(self, *arguments):
+        names = ("author", "committer")
+        subprocess.run(
+            ["git", *arguments],
+            cwd=self.root,
+            check=True,
+            capture_output=True,
+            env=dict(os.environ)
+            | {f"GIT_{name.upper()}_NAME": "x" for name in names}
+            | {f"GIT_{name.upper()}_EMAIL": "x@example.com" for name in names},
+        )
+
+    def run_tool(self, *arguments, code=0):
+        """What the tool prints, and which tests ran under which Keras."""
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST", "TF_USE"))
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "tools.run_tests", *arguments],
+            cwd=self.root,
+            env=environment | {"PYTHONPATH": str(self.root)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        log = self.root / "log.txt"
+        ran = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return done.stdout + done.stderr, sorted(ran)
+
+    def test_each_test_under_the_keras_it_is_about(self):
+        everything = ["both 2", "both 3", "fails 3", "here 3", "task 2"]
+        self.assertEqual(everything, self.run_tool("etcmodel")[1])
+        self.assertEqual(
+            ["both 2", "both 3"],
+            self.run_tool("etcmodel", "-k", "both")[1],
+        )
+        self.assertEqual(
+            ["here 2", "here 3"],
+            self.run_tool("--everywhere", "etcmodel/layer_test.py::test_here")[
+                1
+            ],
+        )
+
+    def test_everything_with_style_and_record(self):
+        output, ran = self.run_tool("--record")
+        self.assertEqual(5, len(ran))
+        self.assertIn("Style: ruff", output)
+        for keras, tests in ((2, 2), (3, 3)):
+            path = self.root / "tools" / f"test_seconds_keras_{keras}.json"
+            recorded = path.read_text()
+            self.assertIn('"processes"', recorded)
+            self.assertRegex(output, f"{tests} passed")
+            self.assertEqual(
+                keras == 2, "etcmodel/tasks/task_test.py" in recorded
+            )
+        (self.root / "etcmodel" / "log.py").write_text("x=1")
+        output, ran = self.run_tool(code=1)
+        self.assertEqual([], ran)
+        self.assertIn("ruff format .", output)
+
+    def test_exit_code_and_what_failed_last(self):
+        (self.root / "fail.txt").write_text("yes")
+        output, ran = self.run_tool("etcmodel", code=1)
+        self.assertEqual(5, len(ran))
+        output, ran = self.run_tool("--lf", "etcmodel/layer_test.py", code=1)
+        self.assertIn("fails 3", ran)
+        self.assertNotIn("here 3", ran)
+        # Nothing is chosen.
+        self.run_tool("etcmodel", "-k", "no_such_test", code=5)
+
+    def test_changed(self):
+        self.git("init", "--initial-branch=main")
+        self.git("add", ".")
+        self.git("commit", "-m", "x")
+        self.assertIn("Nothing differs", self.run_tool("--changed")[0])
+        (self.root / "etcmodel/layer.py").write_text("def use(): tf.keras\n")
+        ran = self.run_tool("--changed")[1]
+        self.assertEqual(["both 2", "both 3", "fails 3", "here 3"], ran)
+        self.git("commit", "-a", "-m", "y")
+        self.assertEqual(ran, self.run_tool("--changed", "HEAD~1")[1])
+        (self.root / "etcmodel/new_test.py").write_text(
+            "from etcmodel.log import write\ndef test_new(): write('new')\n"
+        )
+        self.assertEqual(["new 3"], self.run_tool("--changed")[1])
+        output, _ = self.run_tool("--changed=no_such_branch", code=1)
+        self.assertIn("no_such_branch", output)
+
+    def test_a_mark_without_reason(self):
+        path = self.root / "etcmodel/plain_test.py"
+        path.write_text(
+            "import pytest\n@pytest.mark.both_kerases\ndef test_x(): pass\n"
+        )
+        output, _ = self.run_tool("etcmodel/plain_test.py", code=4)
+        self.assertIn("plain_test.py::test_x is marked to run", output)
+
+    def test_longest_first_and_two_processes(self):
+        seconds = self.root / "tools/test_seconds_keras_3.json"
+        # Hours are recorded, so that two processes are worth it.
+        text = """{"files": {"etcmodel/layer_test.py": {"seconds": 100.0},
+            "etcmodel/slow_test.py": {"seconds": 7000.0}}}"""
+        seconds.write_text(text)
+        (self.root / "etcmodel/slow_test.py").write_text(
+            "from etcmodel.log import write\ndef test_slow(): write('slow')\n"
+        )
+        output, _ = self.run_tool("etcmodel", "-k", "slow or here", "-v")
+        self.assertLess(output.index("test_slow"), output.index("test_here"))
+        output, ran = self.run_tool("etcmodel", "--record")
+        self.assertEqual(6, len(ran))
+        self.assertIn("Tests under Keras 3", output)
+        self.assertEqual(
+            {"gw0", "gw1"}, set(re.findall(r"gw\d", seconds.read_text()))
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,57 @@
+import json
+import os
+import pathlib
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+from tools import suite_plugin
+
+
+class SuitePluginTest(unittest.TestCase):
+    """What run_tests_test.py does not see; it runs pytest with this plugin."""
+
+    def test_keras_in_use(self):
+        for value, keras in (("1", 2), ("True", 2), ("0", 3), ("", 3)):
+            with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS=value):
+                self.assertEqual(keras, suite_plugin.keras_in_use())
+
+    def test_record(self):
+        # These two files are there.
+        first, second = "etcmodel/testing_test.py", "etcmodel/imports_test.py"
+        path = pathlib.Path(tempfile.mkdtemp()) / "seconds.json"
+        old = {"seconds": 4.0, "tests": {"a": 4.0}}
+        path.write_text(
+            json.dumps({"files": {second: old, "gone_test.py": old}})
+        )
+        recorder = suite_plugin.Recorder(path)
+        for name, duration in (
+            ("A::test_x", 0.25),
+            ("A::test_x", 1.5),
+            ("A::test_y", 0.01),
+        ):
+            recorder.pytest_runtest_logreport(
+                types.SimpleNamespace(
+                    nodeid=f"{first}::{name}", duration=duration
+                )
+            )
+        clock = types.SimpleNamespace(process=lambda: {"seconds": 9.0})
+        manager = mock.Mock(**{"get_plugin.return_value": clock})
+        recorder.pytest_sessionfinish(
+            mock.Mock(**{"config.pluginmanager": manager})
+        )
+        self.assertEqual(
+            {
+                "processes": {"main": {"seconds": 9.0}},
+                "files": {
+                    second: old,
+                    first: {"seconds": 1.76, "tests": {"A::test_x": 1.75}},
+                },
+            },
+            json.loads(path.read_text()),
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
