@@ -37,10 +37,13 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         size_per_head: int,
         use_bias: bool = True,
         initializer=None,
-        name: str = "attention_head_projection",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "attention_head_projection"),
+            **kwargs,
+        )
         check_at_least_1(num_heads=num_heads, size_per_head=size_per_head)
         self.num_heads = num_heads
         self.size_per_head = size_per_head
@@ -115,10 +118,12 @@ class QkvRelativeAttention(tf.keras.layers.Layer):
         att_dropout_prob: float = 0.0,
         initializer=None,
         use_one_hot_lookup: bool = False,
-        name: str = "qkv_relative_attention",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "qkv_relative_attention"), **kwargs
+        )
         if relative_vocab_size is not None:
             check_at_least_1(relative_vocab_size=relative_vocab_size)
         self.relative_vocab_size = relative_vocab_size
@@ -310,10 +315,12 @@ class RelativeAttention(tf.keras.layers.Layer):
         qkv_relative_attention=None,
         output_projection=None,
         use_one_hot_lookup: bool = False,
-        name: str = "relative_attention",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "relative_attention"), **kwargs
+        )
         total_key_size = total_key_size or hidden_size
         total_value_size = total_value_size or hidden_size
         check_divisible(
@@ -366,6 +373,7 @@ class RelativeAttention(tf.keras.layers.Layer):
                 att_dropout_prob=att_dropout_prob,
                 use_one_hot_lookup=use_one_hot_lookup,
                 dtype=self.dtype_policy,
+                name="qkv_relative_attention",
             )
         )
         self.output_projection = output_projection or tf.keras.layers.Dense(

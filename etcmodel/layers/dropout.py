@@ -1,14 +1,11 @@
 """Dropout from explicit seeds, right under recomputation."""
 
-import itertools
 from collections.abc import Callable
 
 import tensorflow as tf
 from absl import logging
 
 from etcmodel.layers import recompute
-
-_instance_counter = itertools.count()
 
 
 def smart_cond(
@@ -147,7 +144,6 @@ class RecomputingDropout(tf.keras.layers.Layer):
         self.seed = seed
         self.force_recomputation = force_recomputation
         self.supports_masking = True
-        self._layer_seed = next(_instance_counter) if seed is None else seed
 
     def build(self, input_shape):
         """Makes nothing: there are no weights."""
@@ -190,11 +186,12 @@ class RecomputingDropout(tf.keras.layers.Layer):
         """
         context = recompute.get_recompute_context()
         if context is not None:
-            call_index = context.call_counts[self._layer_seed]
-            context.call_counts[self._layer_seed] += 1
-            return tf.stack(
-                [context.seed, _mix_to_int32(self._layer_seed, call_index)]
-            )
+            number = self.seed
+            if number is None:
+                number = context.number_of(self)
+            call_index = context.call_counts[number]
+            context.call_counts[number] += 1
+            return tf.stack([context.seed, _mix_to_int32(number, call_index)])
         if self.force_recomputation:
             raise ValueError(
                 f"{self.name}: force_recomputation is set, but the layer is "

@@ -6,6 +6,7 @@ import math
 import tensorflow as tf
 
 from etcmodel import tensor_utils
+from etcmodel.layers import helpers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -36,13 +37,15 @@ class EmbeddingLookup(tf.keras.layers.Layer):
         projection_size: int = 0,
         initializer_range: float = 0.02,
         use_one_hot_lookup: bool = False,
-        name: str = "embedding_lookup",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "embedding_lookup"), **kwargs
+        )
         if min(vocab_size, embedding_size) < 1 or projection_size < 0:
             raise ValueError(
-                f"{name}: vocab_size ({vocab_size}) and embedding_size "
+                f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
                 f"({embedding_size}) must be at least 1, projection_size "
                 f"({projection_size}) at least 0"
             )

@@ -67,10 +67,12 @@ class FusedGlobalLocalAttention(tf.keras.layers.Layer):
         share_qkv_projections: bool = False,
         share_att_output_projection: bool = False,
         use_one_hot_lookup: bool = False,
-        name: str = "fused_global_local_att",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "fused_global_local_att"), **kwargs
+        )
         self.long_hidden_size = long_hidden_size
         self.global_hidden_size = global_hidden_size
         self.num_heads = num_heads

@@ -56,10 +56,12 @@ class FusedSideAttention(tf.keras.layers.Layer):
         att_dropout_prob: float = 0.0,
         share_kv_projections: bool = True,
         initializer=None,
-        name: str = "fused_side_attention",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "fused_side_attention"), **kwargs
+        )
         attention.check_divisible(num_heads, hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.num_heads = num_heads

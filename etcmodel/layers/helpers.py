@@ -38,15 +38,15 @@ class DenseLayers(tf.keras.layers.Layer):
         use_bias: bool = True,
         kernel_initializer=None,
         bias_initializer="zeros",
-        name: str = "dense_layers",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(name=default_name(name, "dense_layers"), **kwargs)
         hidden_sizes = list(hidden_sizes)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(
-                f"{name}: hidden_sizes needs at least one size, and all must "
-                f"be at least 1, but it is {hidden_sizes}"
+                f"{self.name}: hidden_sizes needs at least one size, and all "
+                f"must be at least 1, but it is {hidden_sizes}"
             )
         self.hidden_sizes = hidden_sizes
         self.activation = tf.keras.activations.get(activation)
@@ -66,6 +66,7 @@ class DenseLayers(tf.keras.layers.Layer):
             )
             for i, size in enumerate(hidden_sizes)
         ]
+        track_layers(self, "layers")
 
     def build(self, input_shape):
         """Builds all layers from the last axis of `input_shape`."""
@@ -130,9 +131,10 @@ class TrackedLambda(tf.keras.layers.Layer):
         self,
         function: Callable,
         dependencies: Sequence = (),
-        name: str = "tracked_lambda",
+        name: str | None = None,
         **kwargs,
     ):
+        name = default_name(name, "tracked_lambda")
         if isinstance(function, dict):
             function = tf.keras.utils.deserialize_keras_object(function)
         if not callable(function):
@@ -155,6 +157,7 @@ class TrackedLambda(tf.keras.layers.Layer):
                     "saved. Make the variable with the `add_weight` of a layer "
                     "and give that layer, or run with TF_USE_LEGACY_KERAS=1"
                 )
+        track_layers(self, "dependencies")
 
     def build(self, input_shape):
         """Makes nothing: the dependencies have been made elsewhere."""
@@ -226,6 +229,41 @@ def _activate_and_apply(activation, layer, inputs):
             output, tf.cast(tf.convert_to_tensor(layer.bias), inputs.dtype)
         )
     return tf.reshape(output, [*shape, layer.units])
+
+
+def default_name(name: str | None, base: str) -> str:
+    """The name of a layer, which is another one for each that is given none.
+
+    Layers of a functional model need different names.
+
+    Args:
+        name: the name that is asked for, or None.
+        base: name of the first of a kind of layers without names; `base_1` is
+            that of the second.
+
+    Returns:
+        The name.
+    """
+    if name is not None:
+        return name
+    number = tf.keras.backend.get_uid(base) - 1
+    return f"{base}_{number}" if number else base
+
+
+def track_layers(owner, *attributes: str) -> None:
+    """Gives each layer of a list an attribute of its own.
+
+    `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
+    list `attention_layers` is then also `attention_layers_0`,
+    `attention_layers_1` and so on, under both Kerases.
+
+    Args:
+        owner: the layer that has the lists.
+        *attributes: names of the lists, which are complete.
+    """
+    for attribute in attributes:
+        for i, layer in enumerate(getattr(owner, attribute)):
+            setattr(owner, f"{attribute}_{i}", layer)
 
 
 def build_once(layer, input_shape):

@@ -6,6 +6,7 @@ from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
+from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_local
 
@@ -43,10 +44,12 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
         att_dropout_prob: float = 0.0,
         initializer=None,
         use_one_hot_lookup: bool = False,
-        name: str = "qkv_relative_local_att",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "qkv_relative_local_att"), **kwargs
+        )
         attention.check_at_least_1(local_radius=local_radius)
         self.local_radius = local_radius
         self.relative_vocab_size = relative_vocab_size
@@ -58,6 +61,7 @@ class QkvRelativeLocalAttention(tf.keras.layers.Layer):
             initializer=initializer,
             use_one_hot_lookup=use_one_hot_lookup,
             dtype=self.dtype_policy,
+            name="qkv_relative_attention",
         )
 
     def build(self, input_shape):

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import inner_jit
 from etcmodel import own_gradients
+from etcmodel.layers import helpers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -26,9 +27,13 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     """
 
     def __init__(
-        self, epsilon: float = 1e-12, name: str = "layer_norm", **kwargs
+        self, epsilon: float = 1e-12, name: str | None = None, **kwargs
     ):
-        super().__init__(epsilon=epsilon, name=name, **kwargs)
+        super().__init__(
+            epsilon=epsilon,
+            name=helpers.default_name(name, "layer_norm"),
+            **kwargs,
+        )
         # Keras 2 keeps a list once the layer is built.
         if self.axis not in (-1, [-1]):
             raise ValueError(

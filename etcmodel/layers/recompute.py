@@ -27,7 +27,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         seed: `<int32>[]`, equal in both runs.
         children: contexts of the recomputed functions called inside this one
             so far, in order.
-        call_counts: how many seeds each layer has drawn so far, by layer seed.
+        call_counts: how many seeds each layer has drawn so far, by its number.
     """
 
     def __init__(self, is_recomputing: bool, seed: tf.Tensor):
@@ -35,6 +35,15 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self.seed = seed
         self.children = []
         self.call_counts = collections.Counter()
+        self._numbers = {}
+
+    def number_of(self, layer) -> int:
+        """How many other layers asked for their number before this one.
+
+        Both runs ask in the same order, and so does another model of the same
+        kind, made earlier or later.
+        """
+        return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):
         """Makes this the current context."""

@@ -53,10 +53,13 @@ class RelativeTransformerLayers(tf.keras.layers.Layer):
         relative_vocab_size: int | None = None,
         use_pre_activation_order: bool = False,
         use_one_hot_lookup: bool = False,
-        name: str = "relative_transformer_layers",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "relative_transformer_layers"),
+            **kwargs,
+        )
         attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
         self.hidden_size = hidden_size
@@ -98,6 +101,7 @@ class RelativeTransformerLayers(tf.keras.layers.Layer):
                         initializer=make_initializer(),
                         use_one_hot_lookup=use_one_hot_lookup,
                         dtype=self.dtype_policy,
+                        name="relative_attention",
                     ),
                     f"attention_layer_{i}",
                 )
@@ -109,10 +113,12 @@ class RelativeTransformerLayers(tf.keras.layers.Layer):
                         activation=self.hidden_act,
                         kernel_initializer=make_initializer(),
                         dtype=self.dtype_policy,
+                        name="dense_layers",
                     ),
                     f"feed_forward_layer_{i}",
                 )
             )
+        helpers.track_layers(self, "attention_layers", "feed_forward_layers")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""

@@ -7,6 +7,7 @@ from etcmodel.layers import attention
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
+from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import streaming_tools
@@ -102,10 +103,12 @@ class SideAttention(tf.keras.layers.Layer):
         pos_embed_size: int | None = None,
         use_one_hot_embeddings: bool | None = None,
         skip_masked_tokens: bool = False,
-        name: str = "side_attention",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "side_attention"), **kwargs
+        )
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.att_dropout_prob = att_dropout_prob

@@ -76,10 +76,12 @@ class TransformerWithSideInputLayers(tf.keras.layers.Layer):
         num_cross_attention_heads: int | None = None,
         enable_default_side_input: bool = False,
         grad_checkpointing_period: int = 0,
-        name: str = "transformer_layers",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "transformer_layers"), **kwargs
+        )
         attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
         if enable_default_side_input and num_cross_attention_heads is None:
@@ -117,6 +119,12 @@ class TransformerWithSideInputLayers(tf.keras.layers.Layer):
                     self._make_cross_attention_block(i)
                 )
             self.feed_forward_layers.append(self._make_feed_forward_block(i))
+        helpers.track_layers(
+            self,
+            "attention_layers",
+            "cross_attention_layers",
+            "feed_forward_layers",
+        )
 
     def _make_initializer(self):
         return tf.keras.initializers.TruncatedNormal(
@@ -142,6 +150,7 @@ class TransformerWithSideInputLayers(tf.keras.layers.Layer):
             share_kv_projections=self.share_kv_projections,
             initializer=self._make_initializer(),
             dtype=self.dtype_policy,
+            name="fused_side_attention",
         )
         return self._make_block(layer, f"attention_layer_{i}")
 
@@ -153,6 +162,7 @@ class TransformerWithSideInputLayers(tf.keras.layers.Layer):
             enable_default_side_input=self.enable_default_side_input,
             initializer=self._make_initializer(),
             dtype=self.dtype_policy,
+            name="side_attention",
         )
         return self._make_block(layer, f"cross_attention_layer_{i}")
 
@@ -162,6 +172,7 @@ class TransformerWithSideInputLayers(tf.keras.layers.Layer):
             activation=self.hidden_act,
             kernel_initializer=self._make_initializer(),
             dtype=self.dtype_policy,
+            name="dense_layers",
         )
         return self._make_block(layer, f"feed_forward_layer_{i}")
 

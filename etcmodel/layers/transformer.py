@@ -91,10 +91,13 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
         use_pre_activation_order: bool = False,
         use_one_hot_lookup: bool = False,
         grad_checkpointing_period: int = 0,
-        name: str = "global_local_transformer_layers",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "global_local_transformer_layers"),
+            **kwargs,
+        )
         self.long_hidden_size = long_hidden_size
         self.global_hidden_size = global_hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -129,6 +132,12 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
             long_block, global_block = self._make_feed_forward_blocks(i)
             self.long_feed_forward_layers.append(long_block)
             self.global_feed_forward_layers.append(global_block)
+        helpers.track_layers(
+            self,
+            "fused_att_layers",
+            "long_feed_forward_layers",
+            "global_feed_forward_layers",
+        )
 
     def _check_arguments(self):
         if self.num_hidden_layers < 1:
@@ -210,6 +219,7 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
             share_att_output_projection=self.share_att_output_projection,
             use_one_hot_lookup=self.use_one_hot_lookup,
             dtype=self.dtype_policy,
+            name="fused_global_local_att",
         )
         norms = [self._make_layer_norm(f"layer_norm_{j}") for j in range(2)]
         return self._make_residual_block(
@@ -228,6 +238,7 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
                 activation=self.hidden_act,
                 kernel_initializer=self._make_kernel_initializer(),
                 dtype=self.dtype_policy,
+                name="dense_layers",
             )
             return dense, self._make_layer_norm("layer_norm")
 

@@ -46,10 +46,12 @@ class ResidualBlock(tf.keras.layers.Layer):
         inner_intermediate_size: int | None = None,
         inner_activation="relu",
         inner_kernel_initializer=None,
-        name: str = "residual_block",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "residual_block"), **kwargs
+        )
         self.dropout_probability = dropout_probability
         self.use_pre_activation_order = use_pre_activation_order
         self.inner_intermediate_size = inner_intermediate_size
@@ -77,6 +79,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             )
             for i in range(len(self.normalization_layers))
         ]
+        helpers.track_layers(self, "normalization_layers", "dropout_layers")
 
     def build(self, input_shape):
         """Builds what is inside.
@@ -102,6 +105,7 @@ class ResidualBlock(tf.keras.layers.Layer):
                 activation=self.inner_activation,
                 kernel_initializer=self.inner_kernel_initializer,
                 dtype=self.dtype_policy,
+                name="dense_layers",
             )
         # The other streams' shapes are not for a `build` with one argument.
         helpers.build_once(self.inner_layer, shapes[0])

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel import tensor_utils
+from etcmodel.layers import helpers
 from etcmodel.models.pretraining_heads import static_size
 
 # Keeps the mean over an item's partners defined when there are none.
@@ -51,11 +52,17 @@ class BatchCoreferenceResolutionLoss(tf.keras.layers.Layer):
         padding_id: int = 0,
         unknown_id: int | None = 1,
         initializer_range: float = 0.02,
-        name: str = "batch_coreference_resolution_loss",
+        name: str | None = None,
         **kwargs,
     ):
         # Inputs are not to be rounded to the compute dtype.
-        super().__init__(name=name, autocast=False, **kwargs)
+        super().__init__(
+            name=helpers.default_name(
+                name, "batch_coreference_resolution_loss"
+            ),
+            autocast=False,
+            **kwargs,
+        )
         self.apply_linear_layer = apply_linear_layer
         self.padding_id = padding_id
         self.unknown_id = unknown_id

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
+from etcmodel.layers import helpers
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
 
@@ -60,10 +61,12 @@ class SideInputs(tf.keras.layers.Layer):
         ignore_hard_g2l_types=(),
         ignore_hard_l2g_types=(),
         as_specs: bool = False,
-        name: str = "side_inputs",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "side_inputs"), **kwargs
+        )
         if structure not in STRUCTURES:
             raise ValueError(
                 f"there is no structure '{structure}'; expected one of "
@@ -217,6 +220,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             ignore_hard_g2l_types=ignore_hard_g2l_types,
             ignore_hard_l2g_types=ignore_hard_l2g_types,
             as_specs=True,
+            name="side_inputs",
         )
 
     def call(self, features, training=None):
@@ -329,6 +333,7 @@ def build_encoder(
         ignore_hard_l2g_types=ignore_hard_l2g_types,
         use_one_hot_embeddings=use_one_hot_embeddings,
         use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
+        name="etc_document_bert",
         **model_options,
     )
     if structure == "sentences":

@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
+from etcmodel.layers import helpers
 from etcmodel.models import config as config_lib
 from etcmodel.models import encoder_layer
 
@@ -38,10 +39,14 @@ class EtcModel(encoder_layer.EncoderLayer):
         is_training: bool | None = None,
         use_one_hot_embeddings: bool = False,
         use_one_hot_relative_embeddings: bool = False,
-        name: str = "etc_document_bert",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(
+            config,
+            name=helpers.default_name(name, "etc_document_bert"),
+            **kwargs,
+        )
         self.is_training = is_training
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.use_one_hot_relative_embeddings = use_one_hot_relative_embeddings
@@ -124,6 +129,7 @@ class EtcModel(encoder_layer.EncoderLayer):
                 use_one_hot_lookup=use_one_hot_relative_embeddings,
                 grad_checkpointing_period=config.grad_checkpointing_period,
                 dtype=self.dtype_policy,
+                name="global_local_transformer_layers",
             )
         )
 

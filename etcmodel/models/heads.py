@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.activations import get_activation
+from etcmodel.layers import helpers
 from etcmodel.layers.wrappers import ResidualBlock
 
 # What is added to the logits of positions that cannot be chosen.
@@ -68,7 +69,7 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
         hidden_dropout_prob=0.1,
         initializer_range=0.02,
         add_final_layer=True,
-        name="global_choice_head",
+        name: str | None = None,
         **kwargs,
     ):
         """Creates the layer.
@@ -85,7 +86,9 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
             name: string. Name of the layer.
             **kwargs: passed to the base class.
         """
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "global_choice_head"), **kwargs
+        )
         self.choice_type_id = choice_type_id
         self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act

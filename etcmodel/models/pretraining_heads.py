@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
+from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 
 
@@ -74,13 +75,15 @@ class LanguageModelHead(tf.keras.layers.Layer):
         activation: str | None = "gelu",
         initializer_range: float = 0.02,
         layer_norm_epsilon: float = 1e-3,
-        name: str = "language_model_head",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(
+            name=helpers.default_name(name, "language_model_head"), **kwargs
+        )
         if min(vocab_size, embedding_size) < 1:
             raise ValueError(
-                f"{name}: vocab_size ({vocab_size}) and embedding_size "
+                f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
                 f"({embedding_size}) must be at least 1"
             )
         self.vocab_size = vocab_size

@@ -7,6 +7,7 @@ import tensorflow as tf
 from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
+from etcmodel.layers import helpers
 from etcmodel.models import encoder_layer
 from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
@@ -62,10 +63,12 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         self,
         config: ReadTwiceConfig,
         use_one_hot_embeddings: bool = False,
-        name: str = "read_twice",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(
+            config, name=helpers.default_name(name, "read_twice"), **kwargs
+        )
         self.use_one_hot_embeddings = use_one_hot_embeddings
 
         def make_lookup(vocab_size, name, **options):
@@ -106,9 +109,13 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
                 or config.second_read_type != "from_scratch"
             ),
             dtype=self.dtype_policy,
+            name="transformer_layers",
         )
         self.summary_extraction = summaries.SummaryExtraction(
-            config, use_one_hot_embeddings, dtype=self.dtype_policy
+            config,
+            use_one_hot_embeddings,
+            dtype=self.dtype_policy,
+            name="summary_extraction",
         )
         self.cross_attention_layer = None
         if config.second_read_type == "cross_attend_once":
@@ -138,6 +145,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
                 use_one_hot_embeddings=self.use_one_hot_embeddings,
                 skip_masked_tokens=config.use_sparse_memory_attention,
                 dtype=self.dtype_policy,
+                name="side_attention",
             ),
             dropout_probability=config.hidden_dropout_prob,
             dtype=self.dtype_policy,

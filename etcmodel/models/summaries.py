@@ -14,6 +14,7 @@ from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.feature_utils.entity_masking import mention_token_mask
+from etcmodel.layers import helpers
 from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -138,10 +139,14 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         self,
         config: ReadTwiceConfig,
         use_one_hot_embeddings: bool = False,
-        name: str = "summary_extraction",
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(
+            config,
+            name=helpers.default_name(name, "summary_extraction"),
+            **kwargs,
+        )
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.entity_pool_linear = None
         self.cls_pool = None
@@ -172,6 +177,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
                 config.summary_postprocessing_num_layers,
                 share_kv_projections=True,
                 dtype=self.dtype_policy,
+                name="transformer_layers",
             )
 
     def _make_dense(self, name, activation=None):
