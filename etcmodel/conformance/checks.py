@@ -1,0 +1,581 @@
+"""What every Keras layer has to be able to do, as checks over a table.
+
+A test module lists its layers as `cases.Case`s, makes a `Suite` of them and
+lets `make_test_case` write the tests: one of each check for each case. The
+checks know nothing about any particular layer.
+
+Only TensorFlow is loaded here: `read_in_fresh_process` first reads SavedModels,
+as a server would, and only then the layers' own modules.
+"""
+
+import contextlib
+import functools
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+import unittest
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel import testing
+from etcmodel.conformance.cases import TOLERANCES
+from etcmodel.conformance.cases import Case
+from etcmodel.conformance.cases import as_arrays
+from etcmodel.conformance.cases import assert_close
+from etcmodel.conformance.cases import gradients_of
+from etcmodel.conformance.cases import randomize
+from etcmodel.conformance.cases import relative_error
+from etcmodel.conformance.cases import shape_of
+from etcmodel.conformance.cases import unknown_sizes
+from etcmodel.conformance.cases import weight_paths
+
+
+class Prepared:
+    """What several checks of a case share.
+
+    Args:
+        suite: the suite that it is of.
+        name: its name there.
+        case: the case.
+    """
+
+    def __init__(self, suite: "Suite", name: str, case: Case):
+        self.suite = suite
+        self.name = name
+        self.case = case
+        self.initial_weights = None
+
+    @functools.cached_property
+    def layer(self):
+        """A layer with random weights, built by a call. Not to be changed."""
+        layer = self.case.make_layer()
+        self.case.call(layer, self.case.make_inputs())
+        randomize(layer)
+        return layer
+
+    @functools.cached_property
+    def expected(self) -> list[list]:
+        """The outputs of `layer`, for each of the case's sizes."""
+        return [
+            self.case.call(self.layer, self.case.make_inputs(sizes))
+            for sizes in self.case.sizes
+        ]
+
+    @functools.cached_property
+    def function(self):
+        """The call of `layer` as a graph that knows no lengths."""
+        specs = {
+            name: tf.TensorSpec(
+                value.shape(unknown_sizes()), value.dtype, name=name
+            )
+            for name, value in self.case.inputs.items()
+        }
+        layer = self.layer
+        options = {"training": False} if self.case.takes_training() else {}
+
+        @tf.function(input_signature=[specs])
+        def apply(inputs):
+            outputs = self.case.call(layer, inputs, **options)
+            return {f"output_{i}": x for i, x in enumerate(outputs)}
+
+        return apply.get_concrete_function()
+
+    def make_model(self):
+        """A functional model of two layers without names."""
+        inputs = {
+            name: tf.keras.Input(
+                value.shape(unknown_sizes())[1:], dtype=value.dtype, name=name
+            )
+            for name, value in self.case.inputs.items()
+        }
+        outputs = []
+        for _ in range(2):
+            outputs += self.case.call(self.case.make_layer(), inputs)
+        return tf.keras.Model(inputs, outputs)
+
+    @functools.cached_property
+    def model(self):
+        """The same, of random weights."""
+        model = self.make_model()
+        self.initial_weights = model.get_weights()
+        for seed, layer in enumerate(self.layers_of(model)):
+            randomize(layer, seed + 2)
+        return model
+
+    def layers_of(self, model) -> list:
+        """The two layers of a model."""
+        return [x for x in model.layers if type(x) is self.case.layer_class]
+
+
+class Suite(dict[str, Prepared]):
+    """The cases of a test module by name.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        cases: the cases. The name of each is that of a layer without a name,
+            maybe with a suffix, so that there may be several of a class.
+    """
+
+    def __init__(self, module: str, cases: Mapping[str, Case]):
+        super().__init__(
+            {name: Prepared(self, name, case) for name, case in cases.items()}
+        )
+        self.module = module
+
+    @functools.cached_property
+    def restored(self) -> dict[tuple[str, str], Any]:
+        """Saves everything, and reads it in a fresh process.
+
+        Returns:
+            dict from case and format to lists of arrays, the outputs there, or
+            the text of an exception.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            results = self._save(folder)
+            testing.call_in_fresh_process(
+                read_in_fresh_process, self.module, str(folder)
+            )
+            with open(folder / "results", "rb") as file:
+                return pickle.load(file) | results
+
+    def _save(self, folder):
+        """Saves all cases; what failed is in the result."""
+        failures, requests = {}, {}
+        module, signatures = tf.Module(), {}
+        for name, prepared in self.items():
+            case = prepared.case
+            with attempt(failures, name, "saved_model"):
+                signatures[name] = prepared.function
+                setattr(module, name, prepared.layer)
+                requests[name] = [
+                    {k: v.numpy() for k, v in case.make_inputs(sizes).items()}
+                    for sizes in case.sizes
+                ]
+            with attempt(failures, name, "checkpoint"):
+                checkpoint = tf.train.Checkpoint(layer=prepared.layer)
+                checkpoint.write(str(folder / f"{name}.ckpt"))
+            with attempt(failures, name, "keras"):
+                prepared.model.save(str(folder / f"{name}.keras"))
+            with attempt(failures, name, "weights"):
+                prepared.model.save_weights(str(folder / f"{name}.weights.h5"))
+        tf.saved_model.save(module, str(folder / "saved"), signatures)
+        with open(folder / "requests", "wb") as file:
+            pickle.dump(requests, file)
+        return failures
+
+    def read(self, folder: pathlib.Path) -> dict[tuple[str, str], Any]:
+        """What all files but the SavedModels of a folder give."""
+        results = {}
+        for name, prepared in self.items():
+            case = prepared.case
+            inputs = case.make_inputs()
+            with attempt(results, name, "checkpoint"):
+                layer = case.make_layer()
+                case.call(layer, inputs)
+                checkpoint = tf.train.Checkpoint(layer=layer)
+                status = checkpoint.read(str(folder / f"{name}.ckpt"))
+                status.assert_consumed()
+                results[name, "checkpoint"] = as_arrays(
+                    case.call(layer, inputs)
+                )
+            with attempt(results, name, "keras"):
+                model = tf.keras.models.load_model(
+                    str(folder / f"{name}.keras")
+                )
+                results[name, "keras"] = as_arrays(model(inputs))
+            with attempt(results, name, "weights"):
+                for layer in prepared.layers_of(model):
+                    randomize(layer, seed=99)
+                model.load_weights(str(folder / f"{name}.weights.h5"))
+                results[name, "weights"] = as_arrays(model(inputs))
+        return results
+
+
+@contextlib.contextmanager
+def attempt(results: dict, name: str, form: str):
+    """Keeps an exception's text, so that other cases go on."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001
+        results[name, form] = traceback.format_exc()
+
+
+def read_in_fresh_process(module: str, folder: str) -> None:
+    """Reads what `Suite.restored` has saved, first without the package.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        folder: where everything is, and where the results go.
+    """
+    folder = pathlib.Path(folder)
+    results = {}
+    with open(folder / "requests", "rb") as file:
+        requests = pickle.load(file)
+    saved = tf.saved_model.load(str(folder / "saved"))
+    for name, batches in requests.items():
+        with attempt(results, name, "saved_model"):
+            outputs = []
+            for inputs in batches:
+                output = saved.signatures[name](
+                    **{k: tf.constant(v) for k, v in inputs.items()}
+                )
+                outputs += [
+                    output[f"output_{i}"].numpy() for i in range(len(output))
+                ]
+            results[name, "saved_model"] = outputs
+    # They needed none of the code that has made them.
+    assert "etcmodel.layers" not in sys.modules
+    results |= importlib.import_module(module).SUITE.read(folder)
+    with open(folder / "results", "wb") as file:
+        pickle.dump(results, file)
+
+
+def read_weights(module: str, folder: str) -> None:
+    """Gives the layers of a suite the weights of a file, by their paths.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        folder: where the weights are, and where the outputs go.
+    """
+    results = {}
+    with open(pathlib.Path(folder) / "weights", "rb") as file:
+        weights = pickle.load(file)
+    for name, prepared in importlib.import_module(module).SUITE.items():
+        with attempt(results, name, "other_keras"):
+            case, inputs = prepared.case, prepared.case.make_inputs()
+            layer = case.make_layer()
+            case.call(layer, inputs)
+            paths = weight_paths(layer)
+            assert set(paths) == set(weights[name]), list(paths)
+            for path, value in weights[name].items():
+                paths[path].assign(value)
+            results[name, "other_keras"] = as_arrays(case.call(layer, inputs))
+    with open(pathlib.Path(folder) / "results", "wb") as file:
+        pickle.dump(results, file)
+
+
+def check_other_keras(suite: Suite) -> None:
+    """Under the other Keras weights have the same paths and give the same.
+
+    This is how weights get from one Keras to the other, in an `.npz` file for
+    instance. Of the formats only SavedModels do so. `.keras` files are never
+    read, as the modules of functional models and the configurations of dtype
+    policies and inputs differ; a `.weights.h5` file is read where neither
+    layers in lists nor shared ones have another name in it; a
+    `tf.train.Checkpoint` is not where there is a `Dense` layer, whose kernel is
+    `_kernel` in Keras 3. All of them fail with an exception. The order of
+    weights may differ, too: do not trust `set_weights`.
+    """
+    environment = dict(os.environ)
+    is_legacy = environment.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    environment |= {
+        "TF_USE_LEGACY_KERAS": "0" if is_legacy else "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        with open(pathlib.Path(folder) / "weights", "wb") as file:
+            weights = {
+                name: {
+                    path: np.array(weight)
+                    for path, weight in weight_paths(prepared.layer).items()
+                }
+                for name, prepared in suite.items()
+            }
+            pickle.dump(weights, file)
+        # What is running may have loaded the Keras of this process.
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"from {__name__} import read_weights\n"
+                f"read_weights({suite.module!r}, {folder!r})",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        with open(pathlib.Path(folder) / "results", "rb") as file:
+            results = pickle.load(file)
+    for name, prepared in suite.items():
+        actual = results[name, "other_keras"]
+        assert not isinstance(actual, str), f"{name} failed\n{actual}"
+        assert_close(
+            actual, prepared.expected[0], message=f"of {name} elsewhere"
+        )
+
+
+def check_config(prepared: Prepared) -> None:
+    """A configuration says all, and makes a layer that gives the same."""
+    case = prepared.case
+    parameters = {
+        parameter.name
+        for base in case.layer_class.__mro__
+        if base.__module__.startswith("etcmodel.")
+        for parameter in inspect.signature(base.__init__).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    } - {"self", "name"}
+    tried = set()
+    for variant in (case.arguments, *case.variants):
+        given = variant() if callable(variant) else variant
+        tried |= set(given)
+        layer = case.make_layer(variant, name="its_name")
+        config = layer.get_config()
+        assert config["name"] == "its_name"
+        for key, value in given.items():
+            assert key in config, f"{key} is not in the configuration"
+            if isinstance(value, bool | int | float | str):
+                assert config[key] == value, (key, config[key], value)
+            assert config[key] is not None or value is None, key
+        # As in a file.
+        text = json.dumps(tf.keras.layers.serialize(layer))
+        other = tf.keras.layers.deserialize(json.loads(text))
+        assert type(other) is case.layer_class
+        assert [(type(x), x.name) for x in other._flatten_layers()] == [
+            (type(x), x.name) for x in layer._flatten_layers()
+        ]
+        assert json.loads(json.dumps(config)) == json.loads(
+            json.dumps(other.get_config())
+        ), (config, other.get_config())
+    parameters -= set(case.not_in_config)
+    assert parameters == tried, (
+        f"the table has to give each of {sorted(parameters)}, but gives "
+        f"{sorted(tried)}"
+    )
+    layer = prepared.layer
+    other = case.layer_class.from_config(layer.get_config())
+    inputs = case.make_inputs()
+    case.call(other, inputs)
+    assert list(weight_paths(other)) == list(weight_paths(layer))
+    other.set_weights(layer.get_weights())
+    # The last digits are equal only if everything is the same.
+    assert_close(case.call(other, inputs), prepared.expected[0], 1e-6)
+
+
+def check_default_name(prepared: Prepared) -> None:
+    """Layers without names are called as their case, and not all the same."""
+    names = [prepared.case.make_layer().name for _ in range(2)]
+    assert names[0] != names[1], names
+    for name in names:
+        base = re.sub("_[0-9]+$", "", name)
+        assert prepared.name.startswith(base), (prepared.name, name)
+
+
+def check_calls(prepared: Prepared) -> None:
+    """Eagerly, in graphs and in functional models numbers are the same.
+
+    The graphs know none of the lengths.
+    """
+    case = prepared.case
+    known = unknown_sizes()
+    static = [shape_of(axes, known) for axes in case.outputs]
+    graph = prepared.function
+    in_graph = graph.structured_outputs
+    assert len(in_graph) == len(static), (in_graph, static)
+    for i, shape in enumerate(static):
+        assert in_graph[f"output_{i}"].shape.as_list() == shape, (
+            f"output {i} of a graph has the shape "
+            f"{in_graph[f'output_{i}'].shape}, expected {shape}"
+        )
+    model = prepared.model
+    for tensor, shape in zip(model.outputs, 2 * static, strict=True):
+        assert list(tensor.shape) == shape, (
+            f"{tensor} has the shape {tensor.shape}, expected {shape}"
+        )
+    for sizes, expected in zip(case.sizes, prepared.expected, strict=True):
+        inputs = case.make_inputs(sizes)
+        for output, axes in zip(expected, case.outputs, strict=True):
+            shape = shape_of(axes, sizes)
+            assert tf.TensorShape(shape).is_compatible_with(output.shape), (
+                f"an output has the shape {output.shape}, expected {shape}"
+            )
+        outputs = graph(**inputs)
+        assert_close(
+            [outputs[f"output_{i}"] for i in range(len(outputs))],
+            expected,
+            message=f"of a graph with {sizes}",
+        )
+        of_layers = [
+            case.call(layer, inputs) for layer in prepared.layers_of(model)
+        ]
+        assert_close(
+            model(inputs), of_layers, message=f"of a model with {sizes}"
+        )
+
+
+def check_training(prepared: Prepared) -> None:
+    """Dropout is applied in training alone, and else nothing is random."""
+    case, layer = prepared.case, prepared.layer
+    inputs, expected = case.make_inputs(), prepared.expected[0]
+    takes_training = case.takes_training()
+    for training in (False, None, True) if takes_training else (None,):
+        options = {} if training is None else {"training": training}
+        outputs = case.call(layer, inputs, **options)
+        again = case.call(layer, inputs, **options)
+        if training and case.has_dropout:
+            assert relative_error(outputs, expected) > 1e-3
+            assert relative_error(outputs, again) > 1e-3
+        else:
+            for x, y, z in zip(outputs, again, expected, strict=True):
+                np.testing.assert_array_equal(x.numpy(), y.numpy())
+                np.testing.assert_array_equal(x.numpy(), z.numpy())
+
+
+def check_restored(prepared: Prepared, form: str, expected) -> None:
+    """A file gives the same in a fresh process."""
+    actual = prepared.suite.restored[prepared.name, form]
+    assert not isinstance(actual, str), f"{form} failed\n{actual}"
+    assert_close(actual, expected, message=f"of a {form}")
+
+
+def check_saved_model(prepared: Prepared) -> None:
+    """A SavedModel gives the same for all lengths, without the package."""
+    expected = sum(prepared.expected, [])
+    check_restored(prepared, "saved_model", expected)
+
+
+def check_keras_file(prepared: Prepared) -> None:
+    """A functional model in a `.keras` file gives the same."""
+    model = prepared.model
+    expected = model(prepared.case.make_inputs())
+    check_restored(prepared, "keras", expected)
+
+
+def check_weights_file(prepared: Prepared) -> None:
+    """A functional model of other weights gives the same with a file's."""
+    model = prepared.model
+    expected = model(prepared.case.make_inputs())
+    check_restored(prepared, "weights", expected)
+
+
+def check_checkpoint(prepared: Prepared) -> None:
+    """A `tf.train.Checkpoint` holds all weights, and gives the same."""
+    layer = prepared.layer
+    with tempfile.TemporaryDirectory() as folder:
+        path = tf.train.Checkpoint(layer=layer).write(folder + "/checkpoint")
+        saved = [
+            (variable, shape)
+            for variable, shape in tf.train.list_variables(path)
+            if variable != "_CHECKPOINTABLE_OBJECT_GRAPH"
+        ]
+    assert sorted(tuple(shape) for _, shape in saved) == sorted(
+        tuple(weight.shape) for weight in layer.weights
+    ), f"{len(saved)} of {len(layer.weights)} weights are saved: {saved}"
+    check_restored(prepared, "checkpoint", prepared.expected[0])
+
+
+def check_gradients(prepared: Prepared) -> None:
+    """Every weight is trained, but those of which the table knows better."""
+    case, layer = prepared.case, prepared.layer
+    gradients = gradients_of(case, layer)
+    assert len(gradients) == len(layer.trainable_variables)
+    unused = set(case.without_gradient)
+    for path, gradient in gradients.items():
+        reasons = [p for p in case.without_gradient if re.search(p, path)]
+        unused -= set(reasons)
+        largest = 0 if gradient is None else np.max(np.abs(gradient))
+        if reasons:
+            assert largest < 1e-4, f"{path} does have a gradient: {largest}"
+        else:
+            assert largest > 1e-3, f"{path} has no gradient: {gradient}"
+    assert not unused, f"there are no such weights: {unused}"
+
+
+def check_initial_weights(prepared: Prepared) -> None:
+    """No two matrices of two fresh layers are equal, but for zeros."""
+    assert prepared.model.weights or not prepared.layer.weights
+    matrices = [x for x in prepared.initial_weights if x.ndim > 1]
+    for i, x in enumerate(matrices):
+        for y in matrices[:i]:
+            assert not x.any() or not np.array_equal(x, y), x
+
+
+def check_mixed_precision(prepared: Prepared, policy: str) -> None:
+    """In a mixed policy numbers and gradients stay near those of float32."""
+    case, reference = prepared.case, prepared.layer
+    compute_dtype = policy.removeprefix("mixed_")
+    layer = case.make_layer(dtype=policy)
+    inputs = case.make_inputs()
+    case.call(layer, inputs)
+    other = case.layer_class.from_config(layer.get_config())
+    assert other.compute_dtype == compute_dtype
+    for part in layer._flatten_layers():
+        if not any(re.search(x, part.name) for x in case.own_precision):
+            assert part.compute_dtype == compute_dtype, part.name
+    for weight in layer.weights:
+        assert tf.as_dtype(weight.dtype) == tf.float32, weight
+    layer.set_weights(reference.get_weights())
+    outputs = case.call(layer, inputs)
+    dtype = "float32" if case.float32_outputs else compute_dtype
+    pairs = zip(outputs, prepared.expected[0], strict=True)
+    compared = []
+    for output, expected in pairs:
+        if expected.dtype.is_floating:
+            assert output.dtype == dtype, (output.dtype, dtype)
+            compared.append((output, expected))
+        else:
+            np.testing.assert_array_equal(output.numpy(), expected.numpy())
+    if not compared:
+        return
+    error = relative_error(*zip(*compared, strict=True))
+    tolerance = case.tolerances.get(policy, TOLERANCES[policy])
+    assert error <= tolerance, f"outputs are off by {error:.2%}"
+    if layer.trainable_variables:
+        exact = gradients_of(case, reference)
+        paths = [path for path, x in exact.items() if x is not None]
+        gradients = gradients_of(case, layer)
+        for path in paths:
+            assert gradients[path] is not None, f"{path} has no gradient"
+        error = relative_error(
+            [gradients[path] for path in paths],
+            [exact[path] for path in paths],
+        )
+        assert error <= 3 * tolerance, f"gradients are off by {error:.2%}"
+
+
+CHECKS = {
+    "config": check_config,
+    "default_name": check_default_name,
+    "calls": check_calls,
+    "training": check_training,
+    "saved_model": check_saved_model,
+    "keras_file": check_keras_file,
+    "weights_file": check_weights_file,
+    "checkpoint": check_checkpoint,
+    "gradients": check_gradients,
+    "initial_weights": check_initial_weights,
+    **{
+        policy: functools.partial(check_mixed_precision, policy=policy)
+        for policy in TOLERANCES
+    },
+}
+
+
+def make_test_case(suite: Suite) -> type[unittest.TestCase]:
+    """A test of each check for each case, such as `test_config_of_<case>`."""
+
+    def make_test(check, name):
+        return lambda self: check(suite[name])
+
+    return type(
+        "ConformanceTest",
+        (unittest.TestCase,),
+        {
+            f"test_{check}_of_{name}": make_test(function, name)
+            for name in suite
+            for check, function in CHECKS.items()
+        },
+    )

@@ -1,0 +1,311 @@
+import unittest
+
+import pytest
+import tensorflow as tf
+
+from etcmodel import models
+from etcmodel.conformance import cases
+from etcmodel.conformance import checks
+from etcmodel.conformance.cases import Case
+from etcmodel.conformance.cases import bools
+from etcmodel.conformance.cases import floats
+from etcmodel.conformance.cases import ints
+from etcmodel.models import coreference_loss
+from etcmodel.models import encoder
+from etcmodel.models import heads
+from etcmodel.models import pretraining_heads
+from etcmodel.models import summaries
+
+_HIDDEN = 8
+_TOKENS = 11
+_TYPES = 7
+_RADIUS = 2
+_BAND = 2 * _RADIUS + 1
+_DISTANCE = 1
+_LABELS = 2 * _DISTANCE + 4
+_KEY_BIAS = (
+    "it adds the same to the scores of all keys of a query, which a softmax "
+    "does not see"
+)
+_SIZES = dict(
+    vocab_size=_TOKENS,
+    hidden_size=_HIDDEN,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=12,
+    initializer_range=0.2,
+)
+
+
+def _etc_config(**options):
+    return models.EtcConfig(
+        segment_vocab_size=_TYPES,
+        local_radius=_RADIUS,
+        relative_pos_max_distance=_DISTANCE,
+        relative_vocab_size=_LABELS,
+        **_SIZES,
+        **options,
+    )
+
+
+def _read_twice_config(**options):
+    return models.ReadTwiceConfig(
+        max_seq_length=9, max_num_blocks_per_document=4, **_SIZES, **options
+    )
+
+
+_PARAGRAPHS = dict(
+    long_token_ids=ints(_TOKENS, "batch", "long"),
+    long_token_type_ids=ints(_TYPES, "batch", "long"),
+    long_sentence_ids=ints(5, "batch", "long", least=-1),
+    long_paragraph_ids=ints(5, "batch", "long", least=-1),
+    long_paragraph_breakpoints=ints(2, "batch", "long"),
+    l2g_linked_ids=ints(5, "batch", "long", least=-1),
+    global_token_ids=ints(_TOKENS, "batch", "seq"),
+    global_token_type_ids=ints(_TYPES, "batch", "seq"),
+    global_paragraph_breakpoints=ints(2, "batch", "seq"),
+)
+_STREAM_OUTPUTS = (("batch", "long", _HIDDEN), ("batch", "seq", _HIDDEN))
+_READ = ("batch", "seq", _HIDDEN)
+# States, raw and processed, documents, segments and labels.
+_SUMMARY = ((None, _HIDDEN), (None, _HIDDEN), (None,), (None,), (None,))
+_MENTIONS = dict(
+    annotation_begins=ints(5, "batch", "mentions"),
+    annotation_ends=ints(5, "batch", "mentions"),
+    annotation_labels=ints(4, "batch", "mentions"),
+)
+
+CASES = {
+    "batch_coreference_resolution_loss": Case(
+        coreference_loss.BatchCoreferenceResolutionLoss,
+        dict(apply_linear_layer=True, initializer_range=0.2),
+        dict(
+            item_states=floats("side", _HIDDEN),
+            item_ids=ints(4, "side", least=2),
+            global_item_states=floats("seq", _HIDDEN),
+            global_item_ids=ints(4, "seq", least=2),
+            labels_mask=bools("side", "seq"),
+            labels_weight=ints(4, "side", "seq", least=1),
+        ),
+        (("side",),),
+        variants=(dict(padding_id=-1, unknown_id=0),),
+        never_empty=("seq",),
+        own_precision={"linear": "scores are float32"},
+        float32_outputs=True,
+    ),
+    "etc_document_bert": Case(
+        models.EtcModel,
+        lambda: dict(
+            config=_etc_config(
+                embedding_size=6,
+                max_absolute_position_embeddings=11,
+                share_feed_forward_params=False,
+                share_qkv_projections=False,
+            ),
+            use_one_hot_relative_embeddings=True,
+        ),
+        dict(
+            token_ids=ints(_TOKENS, "batch", "long"),
+            global_token_ids=ints(_TOKENS, "batch", "seq"),
+            segment_ids=ints(_TYPES, "batch", "long"),
+            global_position_ids=ints(11, "batch", "seq"),
+            l2l_att_mask=bools("batch", "long", _BAND),
+            l2l_relative_att_ids=ints(_LABELS, "batch", "long", _BAND),
+            g2g_relative_att_ids=ints(_LABELS, "batch", "seq", "seq"),
+            l2g_relative_att_ids=ints(_LABELS, "batch", "long", "seq"),
+            g2l_relative_att_ids=ints(_LABELS, "batch", "seq", "long"),
+            long_embedding_adder=floats("batch", "long", _HIDDEN),
+        ),
+        _STREAM_OUTPUTS,
+        has_dropout=True,
+        variants=(
+            lambda: dict(
+                config=_etc_config(use_hard_g2l_mask=True),
+                is_training=False,
+                use_one_hot_embeddings=True,
+            ),
+        ),
+    ),
+    "global_choice_head": Case(
+        heads.GlobalChoiceHead,
+        dict(
+            choice_type_id=1,
+            intermediate_size=12,
+            hidden_dropout_prob=0.5,
+            initializer_range=0.2,
+        ),
+        # All may be chosen: beside -10,000 every error is small.
+        dict(
+            global_output=floats(*_READ),
+            global_token_type_ids=ints(2, "batch", "seq", least=1),
+        ),
+        (("batch", "seq"),),
+        has_dropout=True,
+        variants=(
+            dict(
+                choice_type_id=2,
+                intermediate_size=3,
+                hidden_act="relu",
+                add_final_layer=False,
+            ),
+        ),
+        own_precision={"logit": "a softmax follows"},
+        float32_outputs=True,
+    ),
+    "language_model_head": Case(
+        pretraining_heads.LanguageModelHead,
+        dict(vocab_size=_TOKENS, embedding_size=6, layer_norm_epsilon=1e-12),
+        dict(hidden_states=floats(*_READ), embedding_table=floats(_TOKENS, 6)),
+        (("batch", "seq", _TOKENS),),
+        variants=(
+            dict(
+                vocab_size=_TOKENS,
+                embedding_size=6,
+                activation="relu",
+                initializer_range=0.2,
+            ),
+        ),
+        float32_outputs=True,
+    ),
+    "read_twice": Case(
+        models.ReadTwiceModel,
+        lambda: dict(
+            config=_read_twice_config(
+                embedding_size=6,
+                use_sparse_memory_attention=True,
+                cross_attention_pos_emb_mode="simple_relative",
+                second_read_type="cross_attend_once",
+                second_read_num_new_layers=1,
+                second_read_num_cross_attention_heads=2,
+                second_read_enable_default_side_input=True,
+                summary_mode="entity",
+                summary_postprocessing_type="linear",
+            ),
+            use_one_hot_embeddings=True,
+        ),
+        dict(
+            token_ids=ints(_TOKENS, "batch", "seq"),
+            block_ids=ints(3, "batch", least=1),
+            block_pos=ints(4, "batch", least=1),
+            **_MENTIONS,
+        ),
+        (_READ, _READ, *_SUMMARY, *_SUMMARY, ("batch", None)),
+        never_empty=("seq",),
+        has_dropout=True,
+        without_gradient={
+            "main_key_projection/linear/bias": _KEY_BIAS,
+        },
+    ),
+    "side_inputs": Case(
+        encoder.SideInputs,
+        dict(
+            local_radius=_RADIUS,
+            relative_pos_max_distance=_DISTANCE,
+            structure="paragraphs",
+            use_hard_g2l_mask=True,
+            use_hard_l2g_mask=True,
+            ignore_hard_g2l_types=(1, 2),
+            ignore_hard_l2g_types=(3,),
+        ),
+        _PARAGRAPHS,
+        (
+            *2 * [("batch", "seq", "seq")],
+            *2 * [("batch", "seq", "long")],
+            *2 * [("batch", "long", "seq")],
+            *2 * [("batch", "long", _BAND)],
+        ),
+        packed=True,
+        never_empty=("batch", "seq", "long"),
+        variants=(
+            dict(
+                local_radius=3,
+                relative_pos_max_distance=0,
+                structure="paragraphs",
+                flat_sequence=True,
+                use_links=False,
+                as_specs=True,
+            ),
+        ),
+    ),
+    "etc_document_bert_structured": Case(
+        encoder.StructuredEtcModel,
+        lambda: dict(
+            config=_etc_config(
+                use_hard_g2l_mask=True,
+                share_att_output_projection=True,
+                use_pre_activation_order=True,
+            ),
+            structure="paragraphs",
+            ignore_hard_g2l_types=(1, 2),
+        ),
+        _PARAGRAPHS,
+        _STREAM_OUTPUTS,
+        packed=True,
+        never_empty=("batch", "seq", "long"),
+        has_dropout=True,
+        without_gradient={"key_projection/linear/bias": _KEY_BIAS},
+        own_precision={"side_inputs": "it makes ints alone"},
+        variants=(
+            lambda: dict(
+                config=_etc_config(),
+                structure="paragraphs",
+                flat_sequence=True,
+                use_links=False,
+                ignore_hard_l2g_types=(3,),
+                is_training=True,
+                use_one_hot_embeddings=True,
+                use_one_hot_relative_embeddings=True,
+            ),
+        ),
+    ),
+    "summary_extraction": Case(
+        summaries.SummaryExtraction,
+        lambda: dict(
+            config=_read_twice_config(
+                summary_mode="text_block",
+                text_block_extract_every_x=2,
+                summary_postprocessing_type="transformer",
+                summary_postprocessing_num_layers=2,
+                # Keras 3 takes no layer that returns None into a model.
+                use_sparse_memory_attention=True,
+            ),
+            use_one_hot_embeddings=True,
+        ),
+        dict(
+            hidden_states=floats(*_READ),
+            token_ids=ints(_TOKENS, "batch", "seq"),
+            block_ids=ints(3, "batch", least=1),
+            block_pos=ints(4, "batch", least=1),
+        ),
+        (*_SUMMARY, *_SUMMARY, ("batch", None), ("batch", "seq")),
+        options=dict(cross_block_attention_mode="batch"),
+        has_dropout=True,
+        without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
+    ),
+}
+SUITE = checks.Suite(__name__, CASES)
+
+
+@pytest.mark.both_kerases
+class ModelsConformanceTest(checks.make_test_case(SUITE)):
+    def test_every_layer_is_in_the_table(self):
+        public = {getattr(models, name) for name in models.__all__}
+        registered = cases.serializable_classes("etcmodel.models")
+        layers = {
+            x
+            for x in public
+            if isinstance(x, type) and issubclass(x, tf.keras.layers.Layer)
+        }
+        self.assertLess(layers, registered)
+        self.assertEqual(
+            registered, {case.layer_class for case in CASES.values()}
+        )
+
+
+class ModelsOtherKerasTest(unittest.TestCase):
+    def test_gives_the_same(self):
+        checks.check_other_keras(SUITE)
+
+
+if __name__ == "__main__":
+    unittest.main()
