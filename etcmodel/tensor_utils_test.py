@@ -14,19 +14,8 @@ def _dynamic(fn, *arrays):
     return tf.function(fn, input_signature=specs)(*arrays)
 
 
-def _unknown_rank(fn):
-    """Traces `fn` with a tensor of unknown rank."""
-    spec = tf.TensorSpec(None, tf.float32)
-    tf.function(fn, input_signature=[spec]).get_concrete_function()
-
-
 class ShapeTest(tf.test.TestCase):
-    def test_get_shape_list_static(self):
-        self.assertEqual(
-            [2, 3], tensor_utils.get_shape_list(tf.zeros([2, 3]), 2)
-        )
-
-    def test_get_shape_list_mixes_static_and_dynamic(self):
+    def test_get_shape_list(self):
         seen = []
 
         @tf.function(input_signature=[tf.TensorSpec([None, 3])])
@@ -38,129 +27,143 @@ class ShapeTest(tf.test.TestCase):
         self.assertEqual(7, fn(tf.zeros([7, 3])))
         self.assertIsInstance(seen[0], tf.Tensor)
         self.assertEqual(3, seen[1])
-
-    def test_get_shape_list_unknown_rank(self):
-        with self.assertRaisesRegex(ValueError, "unknown rank"):
-            _unknown_rank(tensor_utils.get_shape_list)
+        shape = tensor_utils.get_shape_list(tf.zeros([2, 3]), 2)
+        self.assertEqual([2, 3], shape)
 
     def test_assert_rank(self):
         x = tf.zeros([2, 3])
-        tensor_utils.assert_rank(x, 2)
-        tensor_utils.assert_rank(x, [1, 2])
-        tensor_utils.assert_rank(x, np.int64(2))
-        with self.assertRaisesRegex(ValueError, "rank 2 .* expected rank 3"):
-            tensor_utils.assert_rank(x, 3)
-        with self.assertRaisesRegex(ValueError, "'ids' .*rank 1 or 3"):
-            tensor_utils.assert_rank(x, [1, 3], name="ids")
-        with self.assertRaises(ValueError):
-            tensor_utils.get_shape_list(x, expected_rank=1)
+        for rank in (2, [1, 2], np.int64(2)):
+            tensor_utils.assert_rank(x, rank)
+        for rank, name, message in (
+            (3, None, "rank 2 .* expected rank 3"),
+            ([1, 3], "ids", "'ids' .*rank 1 or 3"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                tensor_utils.assert_rank(x, rank, name)
+            with self.assertRaisesRegex(ValueError, message):
+                tensor_utils.get_shape_list(x, rank, name)
 
     def test_flatten_dims(self):
-        x = tf.zeros([2, 3, 4, 5])
-        for kwargs, shape in [
-            (dict(last_dim=1), [6, 4, 5]),
-            (dict(first_dim=-2), [2, 3, 20]),
-            (dict(first_dim=1, last_dim=-2), [2, 12, 5]),
-            (dict(), [120]),
-            (dict(first_dim=2, last_dim=2), [2, 3, 4, 5]),
-        ]:
-            self.assertEqual(
-                shape, tensor_utils.flatten_dims(x, **kwargs).shape.as_list()
+        x = np.arange(120).reshape(2, 3, 4, 5)
+        for first, last, shape in (
+            (0, 1, [6, 4, 5]),
+            (-2, -1, [2, 3, 20]),
+            (1, -2, [2, 12, 5]),
+            (0, -1, [120]),
+            (2, 2, [2, 3, 4, 5]),
+        ):
+            self.assertAllEqual(
+                x.reshape(shape), tensor_utils.flatten_dims(x, first, last)
             )
 
-    def test_flatten_dims_keeps_static_sizes_and_order(self):
-        @tf.function(input_signature=[tf.TensorSpec([None, 2, 3], tf.int32)])
+        @tf.function(input_signature=[tf.TensorSpec([None, 2, 3])])
         def fn(x):
             result = tensor_utils.flatten_dims(x, 1, 2)
             self.assertEqual([None, 6], result.shape.as_list())
             return result
 
-        self.assertAllEqual(
-            np.arange(12).reshape(2, 6),
-            fn(np.arange(12, dtype=np.int32).reshape(2, 2, 3)),
-        )
-
-    def test_flatten_dims_errors(self):
-        x = tf.zeros([2, 3])
-        for first, last in [(-3, 1), (0, 2), (1, 0)]:
-            with self.assertRaises(ValueError):
-                tensor_utils.flatten_dims(x, first, last)
-        with self.assertRaisesRegex(ValueError, "rank is unknown"):
-            _unknown_rank(tensor_utils.flatten_dims)
+        self.assertAllEqual(np.ones([4, 6]), fn(tf.ones([4, 2, 3])))
 
 
-class GatherTest(tf.test.TestCase):
+class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (tensor_utils.get_shape_list, "unknown rank"),
+        (tensor_utils.flatten_dims, "rank is unknown"),
+        (
+            lambda x: tensor_utils.einsum_wrap_ellipses("...i->...", x),
+            "unknown",
+        ),
+    )
+    def test_unknown_rank(self, fn, message):
+        fn = tf.function(fn, input_signature=[tf.TensorSpec(None)])
+        with self.assertRaisesRegex(ValueError, message):
+            fn.get_concrete_function()
+
+    @parameterized.parameters(
+        ("flatten_dims", ([2, 3], -3, 1), "first_dim is -3"),
+        ("flatten_dims", ([2, 3], 0, 2), "last_dim is 2"),
+        ("flatten_dims", ([2, 3], 1, 0), "comes after"),
+        ("batch_gather_by_one_hot", ([2, 3], [2]), "must be positive"),
+        ("batch_gather_by_one_hot", ([2, 3], [2, 3], 2), "params has rank 2"),
+        ("batch_gather_by_one_hot", ([2, 3, 4], [2], 2), "indices has rank 1"),
+        ("batch_gather_by_one_hot", ([2, 3], [3, 1]), "differ in their first"),
+        ("pad_to_multiple", ([2], 0, 0), "factor is 0"),
+        ("pad_to_multiple", ([2], np.int64(0), 0), "factor is 0"),
+        ("pad_to_multiple", ([2], 2, 1), "axis is 1"),
+        ("split_into_blocks", ([6], 0, 0), "block_len is 0"),
+        ("split_into_blocks", ([6], 2, -2), "axis is -2"),
+        ("concat_3_blocks", ([2, 3],), "block_len"),
+        ("shift_elements_right", ([2, 2], 2), "axis is 2"),
+        ("skew_elements_right", ([2, 3], 0), "axis is 0"),
+        ("skew_elements_right", ([2, 3], -2), "axis is 0"),
+        ("skew_elements_right", ([2, 3], 2), "axis is 2"),
+        ("unskew_elements_right", ([2, 3], -2), "axis is 0"),
+        ("unskew_elements_right", ([2, 3], -3), "axis is -3"),
+        ("unskew_elements_right", ([3, 2], 1), "3 rows but only 2 columns"),
+    )
+    def test_arguments(self, name, arguments, message):
+        tensors = [
+            tf.zeros(x, tf.float32 if i == 0 else tf.int32)
+            for i, x in enumerate(arguments)
+            if isinstance(x, list)
+        ]
+        arguments = [*tensors, *arguments[len(tensors) :]]
+        with self.assertRaisesRegex(ValueError, message):
+            getattr(tensor_utils, name)(*arguments)
+
+    @parameterized.parameters(
+        ("...ij,jk->...ik", ([3], [3, 2]), "not enough dims"),
+        ("...i,...i->...", ([2, 3], [2, 2, 3]), "2 axes, .* input for 1"),
+        ("ij->...i", ([2, 3],), "no input has one"),
+        ("...i,...i->...", ([2, 3],), "2 input terms, but 1"),
+    )
+    def test_einsum(self, equation, shapes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tensor_utils.einsum_wrap_ellipses(equation, *map(tf.zeros, shapes))
+
+
+class TensorsTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_result(self, expected, fn, *arrays):
+        """Compares the result with and without known sizes."""
+        self.assertAllClose(expected, fn(*arrays))
+        self.assertAllClose(expected, _dynamic(fn, *arrays))
+
     def test_gather_by_one_hot(self):
-        params = [[0.0, 0.0], [0.1, -0.1], [0.2, -0.2], [0.3, -0.3]]
-        expected = [[0.2, -0.2], [0, 0], [0.1, -0.1], [0.3, -0.3], [0, 0]]
-        result = tensor_utils.gather_by_one_hot(params, [2, -1, 1, 3, 4])
-        self.assertAllClose(expected, result)
-        self.assertAllClose(
-            [0.3, -0.3], tensor_utils.gather_by_one_hot(params, 3)
-        )
-        self.assertAllClose(
-            [expected[:2], expected[2:4]],
-            _dynamic(
-                tensor_utils.gather_by_one_hot,
-                np.array(params, np.float32),
-                np.array([[2, -1], [1, 3]]),
-            ),
+        params = np.array([[0.0, 0.0], [0.1, -0.1], [0.2, -0.2], [0.3, -0.3]])
+        gather = tensor_utils.gather_by_one_hot
+        self.assert_result([0.3, -0.3], gather, params, 3)
+        self.assert_result(
+            [[[0.2, -0.2], [0, 0]], [[0.1, -0.1], [0, 0]]],
+            *(gather, params, np.array([[2, -1], [1, 4]])),
         )
 
     def test_batch_gather_by_one_hot(self):
-        params = [[0, 0.1, 0.2, 0.3], [1, 1.1, 1.2, 1.3]]
+        params = np.array([[0, 0.1, 0.2, 0.3], [1, 1.1, 1.2, 1.3]])
         gather = tensor_utils.batch_gather_by_one_hot
         self.assertAllClose([0.2, 1.1], gather(params, [2, 1], batch_dims=1))
-        self.assertAllClose(
-            [[0.2, 0], [1.2, 1.3]], gather(params, [[2, 0], [2, 3]])
-        )
-        self.assertAllClose(
-            [[0, 0], [1.3, 0]], gather(params, [[-1, 4], [3, 7]])
-        )
-
-    def test_batch_gather_by_one_hot_inner_and_two_batch_dims(self):
+        for indices, expected in (
+            ([[2, 0], [2, 3]], [[0.2, 0], [1.2, 1.3]]),
+            ([[-1, 4], [3, 7]], [[0, 0], [1.3, 0]]),
+        ):
+            self.assert_result(expected, gather, params, indices)
+        # Inner and two batch dimensions.
         rng = np.random.default_rng(0)
-        params = rng.normal(size=[2, 3, 5, 2]).astype(np.float32)
+        params = rng.normal(size=[2, 3, 5, 2])
         ids = rng.integers(0, 5, size=[2, 3, 4])
         expected = np.take_along_axis(params, ids[..., None], axis=2)
-        self.assertAllClose(
-            expected,
-            _dynamic(tensor_utils.batch_gather_by_one_hot, params, ids),
-        )
+        self.assert_result(expected, gather, params, ids)
 
-    def test_batch_gather_by_one_hot_errors(self):
-        gather = tensor_utils.batch_gather_by_one_hot
-        params = tf.zeros([2, 3])
-        with self.assertRaisesRegex(ValueError, "must be positive"):
-            gather(params, [0, 1])
-        with self.assertRaisesRegex(ValueError, "params has rank 2"):
-            gather(params, tf.zeros([2, 3], tf.int32), batch_dims=2)
-        with self.assertRaisesRegex(ValueError, "indices has rank 1"):
-            gather(tf.zeros([2, 3, 4]), [0, 1], batch_dims=2)
-        with self.assertRaisesRegex(ValueError, "differ in their first 1"):
-            gather(params, tf.zeros([3, 1], tf.int32))
-
-
-class PadAndBlockTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (5, "CONSTANT", [1, 2, 3, 0, 0]),
         (5, "REFLECT", [1, 2, 3, 2, 1]),
-        (5, "SYMMETRIC", [1, 2, 3, 3, 2]),
         (3, "CONSTANT", [1, 2, 3]),
         (1, "CONSTANT", [1, 2, 3]),
     )
     def test_pad_to_multiple(self, factor, mode, expected):
-        x = np.array([1, 2, 3])
-        self.assertAllEqual(
-            expected, tensor_utils.pad_to_multiple(x, factor, 0, mode)
-        )
-        self.assertAllEqual(
+        self.assert_result(
             expected,
-            _dynamic(
-                lambda x, f: tensor_utils.pad_to_multiple(x, f, -1, mode),
-                x,
-                np.array(factor),
-            ),
+            lambda x, f: tensor_utils.pad_to_multiple(x, f, -1, mode),
+            *([1, 2, 3], factor),
         )
 
     def test_pad_to_multiple_static_shape(self):
@@ -174,98 +177,65 @@ class PadAndBlockTest(tf.test.TestCase, parameterized.TestCase):
 
         self.assertAllEqual([0, 0, 0, 7, 7], fn(tf.zeros([1, 3, 4]))[0, :, 1])
 
-    def test_pad_to_multiple_errors(self):
-        for zero in (0, np.int64(0)):
-            with self.assertRaisesRegex(ValueError, "factor is 0"):
-                tensor_utils.pad_to_multiple([1, 2], zero, 0)
-        with self.assertRaisesRegex(ValueError, "axis is 1"):
-            tensor_utils.pad_to_multiple([1, 2], 2, 1)
-        with self.assertRaisesRegex(ValueError, "rank is unknown"):
-            _unknown_rank(lambda x: tensor_utils.pad_to_multiple(x, 2, 0))
-
-    def test_split_into_blocks(self):
-        x = np.arange(1, 7)
-        split = tensor_utils.split_into_blocks
-        self.assertAllEqual([[1, 2, 3, 4], [5, 6, 0, 0]], split(x, 4, 0))
-        self.assertAllEqual(
-            [[1, 2, 3, 4, 5, 6, -1, -1]], split(x, 8, 0, pad_value=-1)
+    @parameterized.parameters(
+        ([1, 2, 3, 4, 5, 6], 4, 0, 0, [[1, 2, 3, 4], [5, 6, 0, 0]]),
+        ([1, 2, 3, 4, 5, 6], 8, 0, -1, [[1, 2, 3, 4, 5, 6, -1, -1]]),
+        ([[[1], [2], [3]]], 2, 1, 0, [[[[1], [2]], [[3], [0]]]]),
+        (np.zeros([0]), 4, 0, 0, np.zeros([0, 4])),
+    )
+    def test_split_into_blocks(self, x, block_len, axis, pad_value, expected):
+        self.assert_result(
+            expected,
+            lambda x: tensor_utils.split_into_blocks(
+                x, block_len, axis, pad_value
+            ),
+            x,
         )
-        self.assertAllEqual(
-            [[[[1], [2]], [[3], [0]]]],
-            _dynamic(lambda x: split(x, 2, 1), np.array([[[1], [2], [3]]])),
-        )
-        self.assertEqual([0, 4], split(np.zeros([0]), 4, 0).shape.as_list())
-        with self.assertRaisesRegex(ValueError, "block_len is 0"):
-            split(x, 0, 0)
-        with self.assertRaisesRegex(ValueError, "axis is -2"):
-            split(x, 2, -2)
 
     def test_concat_3_blocks(self):
         x = np.array([[[1, 2], [3, 4], [5, 6]]])
         expected = [
             [[0, 0, 1, 2, 3, 4], [1, 2, 3, 4, 5, 6], [3, 4, 5, 6, 0, 0]]
         ]
-        self.assertAllEqual(expected, tensor_utils.concat_3_blocks(x))
-        self.assertAllEqual(expected, _dynamic(tensor_utils.concat_3_blocks, x))
+        concat = tensor_utils.concat_3_blocks
+        self.assert_result(expected, concat, x)
         inner = np.stack([x, -x], axis=-1)
-        self.assertAllEqual(
-            np.stack([expected, np.negative(expected)], axis=-1),
-            tensor_utils.concat_3_blocks(inner),
-        )
-        with self.assertRaisesRegex(ValueError, "block_len"):
-            tensor_utils.concat_3_blocks(tf.zeros([2, 3]))
+        expected = np.stack([expected, np.negative(expected)], axis=-1)
+        self.assert_result(expected, concat, inner)
 
-
-class ShiftAndSkewTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        (3, 0, [0, 0, 0, 5, 4]),
-        (-2, -1, [3, 2, 1, -1, -1]),
-        (0, 9, [5, 4, 3, 2, 1]),
-        (5, 9, [9, 9, 9, 9, 9]),
-        (-7, 9, [9, 9, 9, 9, 9]),
+        (-1, 3, 0, [[0, 0, 0, 5, 4], [0, 0, 0, 9, 8]]),
+        (1, -2, -1, [[3, 2, 1, -1, -1], [7, 6, 0, -1, -1]]),
+        (0, 1, 0, [[0, 0, 0, 0, 0], [5, 4, 3, 2, 1]]),
+        (1, 0, 9, [[5, 4, 3, 2, 1], [9, 8, 7, 6, 0]]),
+        (1, 5, 9, [[9] * 5] * 2),
+        (1, -7, 9, [[9] * 5] * 2),
     )
-    def test_shift_elements_right(self, amount, pad_value, expected):
-        x = np.array([5, 4, 3, 2, 1])
-
-        def shift(x):
-            return tensor_utils.shift_elements_right(
-                x, amount=amount, pad_value=pad_value
-            )
-
-        self.assertAllEqual(expected, shift(x))
-        self.assertAllEqual(expected, _dynamic(shift, x))
-
-    def test_shift_elements_right_axis(self):
-        x = np.array([[1, 2], [3, 4]])
-        self.assertAllEqual(
-            [[0, 0], [1, 2]], tensor_utils.shift_elements_right(x, axis=0)
+    def test_shift_elements_right(self, axis, amount, pad_value, expected):
+        self.assert_result(
+            expected,
+            lambda x: tensor_utils.shift_elements_right(
+                x, axis, amount, pad_value
+            ),
+            np.array([[5, 4, 3, 2, 1], [9, 8, 7, 6, 0]]),
         )
-        with self.assertRaisesRegex(ValueError, "axis is 2"):
-            tensor_utils.shift_elements_right(x, axis=2)
 
     def test_skew_elements_right(self):
         x = np.arange(1, 10).reshape(3, 3)
-        expected = [[1, 2, 3, 0, 0], [0, 4, 5, 6, 0], [0, 0, 7, 8, 9]]
-        self.assertAllEqual(expected, tensor_utils.skew_elements_right(x, 1))
-        self.assertAllEqual(
-            expected,
-            _dynamic(lambda x: tensor_utils.skew_elements_right(x, -1), x),
+        self.assert_result(
+            [[1, 2, 3, 0, 0], [0, 4, 5, 6, 0], [0, 0, 7, 8, 9]],
+            *(lambda x: tensor_utils.skew_elements_right(x, -1), x),
         )
-        self.assertAllEqual(
-            [[1, -1], [-1, 2]],
-            tensor_utils.skew_elements_right([[1], [2]], 1, pad_value=-1),
-        )
+        skewed = tensor_utils.skew_elements_right([[1], [2]], 1, pad_value=-1)
+        self.assertAllEqual([[1, -1], [-1, 2]], skewed)
 
     def test_unskew_elements_right(self):
-        self.assertAllEqual(
-            [[1], [2], [3]],
-            tensor_utils.unskew_elements_right(np.diag([1, 2, 3]), 1),
-        )
         # What lies outside the band does not matter.
-        self.assertAllEqual(
-            [[1, 2], [5, 6]],
-            tensor_utils.unskew_elements_right([[1, 2, 9], [9, 5, 6]], 1),
-        )
+        unskew = tensor_utils.unskew_elements_right
+        unskewed = unskew([[1, 2, 9], [9, 5, 6]], 1)
+        self.assertAllEqual([[1, 2], [5, 6]], unskewed)
+        with self.assertRaisesRegex(ValueError, "static sizes"):
+            _dynamic(lambda x: unskew(x, 1), np.zeros([2, 3]))
 
     @parameterized.parameters(1, 2, 3, -1)
     def test_skew_round_trip(self, axis):
@@ -276,25 +246,6 @@ class ShiftAndSkewTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(shape, skewed.shape.as_list())
         self.assertAllEqual(x, tensor_utils.unskew_elements_right(skewed, axis))
 
-    def test_skew_errors(self):
-        x = tf.zeros([2, 3])
-        for fn in (
-            tensor_utils.skew_elements_right,
-            tensor_utils.unskew_elements_right,
-        ):
-            for axis in (0, -2, 2, -3):
-                with self.assertRaises(ValueError):
-                    fn(x, axis)
-        with self.assertRaisesRegex(ValueError, "3 rows but only 2 columns"):
-            tensor_utils.unskew_elements_right(tf.zeros([3, 2]), 1)
-        with self.assertRaisesRegex(ValueError, "static sizes"):
-            _dynamic(
-                lambda x: tensor_utils.unskew_elements_right(x, 1),
-                np.zeros([2, 3]),
-            )
-
-
-class EinsumTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("...ij,jk->...ik", [2, 5, 3, 4], [4, 6]),
         ("... i j , ... j k -> ... i k", [2, 3, 4], [2, 4, 6]),
@@ -304,26 +255,13 @@ class EinsumTest(tf.test.TestCase, parameterized.TestCase):
         ("...d,...d->...", [2, 3, 4], [2, 3, 4]),
         ("...i,ij->...j", [3], [3, 2]),
     )
-    def test_equals_numpy(self, equation, *shapes):
+    def test_einsum(self, equation, *shapes):
         rng = np.random.default_rng(1)
         arrays = [rng.normal(size=shape) for shape in shapes]
         self.assertAllClose(
             np.einsum(equation, *arrays),
             tensor_utils.einsum_wrap_ellipses(equation, *arrays),
         )
-
-    def test_errors(self):
-        einsum = tensor_utils.einsum_wrap_ellipses
-        with self.assertRaisesRegex(ValueError, "not enough dims"):
-            einsum("...ij,jk->...ik", tf.zeros([3]), tf.zeros([3, 2]))
-        with self.assertRaisesRegex(ValueError, "2 axes, .* input for 1"):
-            einsum("...i,...i->...", tf.zeros([2, 3]), tf.zeros([2, 2, 3]))
-        with self.assertRaisesRegex(ValueError, "no input has one"):
-            einsum("ij->...i", tf.zeros([2, 3]))
-        with self.assertRaisesRegex(ValueError, "2 input terms, but 1"):
-            einsum("...i,...i->...", tf.zeros([2, 3]))
-        with self.assertRaisesRegex(ValueError, "unknown rank"):
-            _unknown_rank(lambda x: einsum("...i->...", x))
 
 
 if __name__ == "__main__":

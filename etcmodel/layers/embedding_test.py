@@ -11,19 +11,6 @@ def _table(vocab_size, size):
 
 class EmbeddingLookupTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(False, True)
-    def test_lookup(self, use_one_hot_lookup):
-        layer = embedding.EmbeddingLookup(
-            5, 2, use_one_hot_lookup=use_one_hot_lookup
-        )
-        layer.build((None, None))
-        layer.set_weights([_table(5, 2)])
-        self.assertAllClose(
-            [[[0.4, 0.5], [0.0, 0.1]], [[0.8, 0.9], [0.2, 0.3]]],
-            layer(tf.constant([[2, 0], [4, 1]])),
-        )
-        self.assertAllClose([0.6, 0.7], layer(tf.constant(3)))
-
-    @parameterized.parameters(False, True)
     def test_mask_hides_ids_out_of_range_and_the_projection_bias(
         self, use_one_hot_lookup
     ):
@@ -63,28 +50,6 @@ class EmbeddingLookupTest(tf.test.TestCase, parameterized.TestCase):
         layer.build((None,))
         # Truncation at two standard deviations leaves 0.8796 of one.
         self.assertNear(0.2639, np.std(layer.get_weights()[0]), 0.01)
-
-    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
-    def test_mixed_precision(self, policy):
-        layer = embedding.EmbeddingLookup(5, 2, dtype=policy)
-        ids = tf.constant([[2, 0, 2]])
-        with tf.GradientTape() as tape:
-            output = layer(ids)
-        self.assertEqual(policy.split("_")[1], output.dtype.name)
-        self.assertEqual("float32", tf.as_dtype(layer.variable_dtype).name)
-        gradient = tape.gradient(output, layer.trainable_variables)[0]
-        self.assertEqual(tf.float32, gradient.dtype)
-        self.assertAllClose(
-            [[1, 1], [0, 0], [2, 2], [0, 0], [0, 0]],
-            tf.convert_to_tensor(gradient),
-        )
-
-    def test_config_round_trip(self):
-        layer = embedding.EmbeddingLookup(
-            5, 2, 3, 0.1, use_one_hot_lookup=True, name="x", dtype="float64"
-        )
-        other = embedding.EmbeddingLookup.from_config(layer.get_config())
-        self.assertEqual(layer.get_config(), other.get_config())
 
 
 if __name__ == "__main__":

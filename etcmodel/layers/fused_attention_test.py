@@ -1,4 +1,6 @@
 import itertools
+import operator
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -7,9 +9,9 @@ from absl.testing import parameterized
 from etcmodel import attention_specs
 from etcmodel.layers import attention_reference
 from etcmodel.layers import fused_attention
-from etcmodel.layers import streaming_tools_test
+from etcmodel.layers import fused_side_attention_test as shared
 
-IMPLEMENTATIONS = ("full", "sparse", "streaming", "auto")
+IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
 PROJECTIONS = [
     "long_query",
@@ -70,10 +72,7 @@ def reference(layer, call):
     long_input, global_input = call["long_input"], call["global_input"]
 
     def project(name, inputs):
-        projection = getattr(layer, f"{name}_projection")
-        flat = np.array(inputs, np.float64) @ np.array(projection.linear.kernel)
-        flat = flat + np.array(projection.linear.bias)
-        return flat.reshape(*inputs.shape[:2], layer.num_heads, -1)
+        return shared.project(getattr(layer, f"{name}_projection"), inputs)
 
     def joined(kind, first, second, long_first):
         inputs = (long_input, global_input)
@@ -88,9 +87,10 @@ def reference(layer, call):
         )
 
     def output(name, attended):
-        dense = getattr(layer, f"{name}_output_projection")
-        flat = attended.reshape(*attended.shape[:2], -1)
-        return flat @ np.array(dense.kernel) + np.array(dense.bias)
+        return shared.dense(
+            getattr(layer, f"{name}_output_projection"),
+            attended.reshape(*attended.shape[:2], -1),
+        )
 
     square = attention_reference.square_of_band
     long_tables = layer.long_qkv_attention.qkv_relative_attention
@@ -127,219 +127,24 @@ def reference(layer, call):
     return output("long", attended_long), output("global", attended_global)
 
 
-def standard_attention(layer, size, num_heads):
-    """Keras's own multi-head attention with the (shared) weights."""
-    standard = tf.keras.layers.MultiHeadAttention(num_heads, size // num_heads)
-    probe = tf.zeros([1, 1, size])
-    standard(probe, probe)
-    heads = (num_heads, size // num_heads)
-    weights = []
-    for name in ("long_query", "l2l_key", "l2l_value"):
-        linear = getattr(layer, f"{name}_projection").linear
-        weights.append(np.reshape(linear.kernel, (size, *heads)))
-        weights.append(np.reshape(linear.bias, heads))
-    dense = layer.long_output_projection
-    weights.append(np.reshape(dense.kernel, (*heads, size)))
-    weights.append(np.array(dense.bias))
-    standard.set_weights(weights)
-    return standard
-
-
 class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        dict(),
-        dict(share_kv_projections=True),
-        dict(share_qkv_projections=True),
-        dict(share_qkv_projections=True, share_att_output_projection=True),
-        dict(use_one_hot_lookup=True),
-    )
-    def test_equals_the_reference(self, **options):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            8, 8, 2, local_radius=2, relative_vocab_size=VOCAB, **options
-        )
-        call = make_call(0, long_len=11, global_len=4, radius=2)
-        layer.build((None, None, 8))
-        randomize(layer)
-        expected_long, expected_global = reference(layer, call)
-        for implementation in IMPLEMENTATIONS:
-            long_output, global_output = layer(
-                **call, att_implementation=implementation
-            )
-            self.assertAllClose(long_output, expected_long, atol=2e-5)
-            self.assertAllClose(global_output, expected_global, atol=2e-5)
-
-    @parameterized.parameters(
-        dict(), dict(share_qkv_projections=True), dict(att_dropout_prob=0.1)
-    )
-    def test_gradients_of_all_implementations_are_equal(self, **options):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            8, 8, 2, local_radius=2, relative_vocab_size=VOCAB, **options
-        )
-        call = make_call(9, long_len=11, global_len=4, radius=2)
-        layer.build((None, None, 8))
-        randomize(layer)
-        sources = [
-            call["long_input"],
-            call["global_input"],
-            *layer.trainable_variables,
-        ]
-        gradients = {}
-        for implementation in IMPLEMENTATIONS:
-            with (
-                streaming_tools_test.chunks_of(1),
-                tf.GradientTape() as tape,
-            ):
-                tape.watch(sources[:2])
-                outputs = layer(
-                    **call, att_implementation=implementation, training=False
-                )
-                loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
-            gradients[implementation] = tape.gradient(loss, sources)
-        for implementation in IMPLEMENTATIONS[1:]:
-            for a, b in zip(
-                gradients["full"], gradients[implementation], strict=True
-            ):
-                self.assertAllClose(a, b, 1e-3, 1e-4, msg=implementation)
-
-    def test_descriptions_equal_the_tensors_they_stand_for(self):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            8, 8, 2, local_radius=2, relative_vocab_size=VOCAB
-        )
-        call = make_call(10, long_len=11, global_len=3, radius=2)
-        layer.build((None, None, 8))
-        randomize(layer)
-        # Each long token is linked to one global token; the last to none.
-        link = tf.constant([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, -1]] * 2)
-        is_linked = np.array(link)[..., None] == np.arange(3)
-        labels = np.where(is_linked, 5, 4)
-        mask = attention_specs.LongGlobalMask(
-            link * 0 + 1, tf.ones([2, 3], tf.int32), [link]
-        )
-        described = dict(
-            call,
-            l2g_att_mask=mask,
-            g2l_att_mask=mask,
-            l2g_relative_att_ids=attention_specs.LongGlobalLabels([link], 5, 4),
-            g2l_relative_att_ids=attention_specs.LongGlobalLabels([link], 5, 4),
-        )
-        expected = reference(
-            layer,
-            dict(
-                call,
-                l2g_att_mask=is_linked.astype(int),
-                g2l_att_mask=np.swapaxes(is_linked, 1, 2).astype(int),
-                l2g_relative_att_ids=labels,
-                g2l_relative_att_ids=np.swapaxes(labels, 1, 2),
-            ),
-        )
-        for implementation in IMPLEMENTATIONS:
-            outputs = layer(**described, att_implementation=implementation)
-            for output, value in zip(outputs, expected, strict=True):
-                self.assertAllClose(output, value, atol=2e-5)
-
-    def test_sizes_may_differ_between_the_inputs(self):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            10,
-            6,
-            2,
-            local_radius=3,
-            long_total_att_size=4,
-            global_total_att_size=12,
-            relative_vocab_size=VOCAB,
-        )
-        call = make_call(1, 9, 3, 3, long_size=10, global_size=6)
-        layer.build((None, None, 10))
-        randomize(layer)
-        expected_long, expected_global = reference(layer, call)
-        for implementation in IMPLEMENTATIONS:
-            long_output, global_output = layer(
-                **call, att_implementation=implementation
-            )
-            self.assertEqual(long_output.shape, [2, 9, 10])
-            self.assertEqual(global_output.shape, [2, 3, 6])
-            self.assertAllClose(long_output, expected_long, atol=2e-5)
-            self.assertAllClose(global_output, expected_global, atol=2e-5)
-
-    def test_covering_radius_and_sharing_give_standard_attention(self):
-        long_len, global_len, size = 9, 4, 12
-        layer = fused_attention.FusedGlobalLocalAttention(
-            size,
-            size,
-            3,
-            local_radius=long_len - 1,
-            share_qkv_projections=True,
-            share_att_output_projection=True,
-        )
-        call = make_call(2, long_len, global_len, long_len - 1, size, size)
-        long_input, global_input = call["long_input"], call["global_input"]
-        layer.build((None, None, size))
-        randomize(layer)
-        joined = tf.concat([long_input, global_input], axis=1)
-        expected = standard_attention(layer, size, 3)(joined, joined)
-        for implementation in IMPLEMENTATIONS:
-            long_output, global_output = layer(
-                long_input, global_input, att_implementation=implementation
-            )
-            self.assertAllClose(
-                tf.concat([long_output, global_output], axis=1),
-                expected,
-                atol=2e-5,
-            )
-
-    def test_empty_long_input_gives_full_attention(self):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            12,
-            12,
-            3,
-            local_radius=2,
-            share_qkv_projections=True,
-            share_att_output_projection=True,
-        )
-        layer.build((None, None, 12))
-        randomize(layer)
-        tokens = make_call(3, 1, 7, 2, 12, 12)["global_input"]
-        for implementation in IMPLEMENTATIONS:
-            long_output, global_output = layer(
-                tokens[:, :0], tokens, att_implementation=implementation
-            )
-            self.assertEqual(long_output.shape, [2, 0, 12])
-            self.assertAllClose(
-                global_output,
-                standard_attention(layer, 12, 3)(tokens, tokens),
-                atol=2e-5,
-            )
-
-    def test_radius_1_and_one_global_token_give_the_star_transformer(self):
-        # A satellite sees itself, its two neighbours and the relay; the relay
-        # sees everything.
-        length = 6
+    def test_auto_looks_at_the_long_input(self):
         layer = fused_attention.FusedGlobalLocalAttention(4, 4, 1, 1)
-        layer.build((None, None, 4))
-        randomize(layer)
-        call = make_call(4, length, 1, 1, 4, 4)
-        long_input = call["long_input"][:1]
-        global_input = call["global_input"][:1]
-        position = np.arange(length)
-        neighbours = np.abs(position[:, None] - position[None]) <= 1
-        for implementation in ("full", "sparse", "streaming"):
-            with tf.GradientTape(persistent=True) as tape:
-                tape.watch([long_input, global_input])
-                outputs = layer(
-                    long_input, global_input, att_implementation=implementation
-                )
-
-            def sees(output, source):
-                jacobian = tape.jacobian(output, source)  # noqa: B023
-                return np.abs(jacobian).sum(axis=(0, 2, 3, 5)) > 0
-
-            self.assertAllEqual(sees(outputs[0], long_input), neighbours)
-            self.assertAllEqual(
-                sees(outputs[0], global_input), np.ones((length, 1), bool)
-            )
-            self.assertAllEqual(
-                sees(outputs[1], long_input), np.ones((1, length), bool)
-            )
-            self.assertAllEqual(sees(outputs[1], global_input), [[True]])
+        name = "streaming_global_attention"
+        for long_len, number in ((5, 0), (6, 1)):
+            call = make_call(0, long_len, 8 - long_len, 1, 4, 4)
+            with (
+                mock.patch.object(
+                    fused_attention.local_attention, "MAX_AUTO_FULL_LENGTH", 5
+                ),
+                mock.patch.object(
+                    fused_attention.streaming_global,
+                    name,
+                    side_effect=lambda queries, *_, **__: queries,
+                ) as streaming,
+            ):
+                layer(call["long_input"], call["global_input"])
+            self.assertEqual(number, streaming.call_count)
 
     @parameterized.product(
         share_kv_projections=[False, True],
@@ -375,49 +180,29 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             8, 6, 2, 3, 4, 12, relative_vocab_size=VOCAB
         )
         layer.build((None, None, 8))
-
-        def shape(variable):
-            return tuple(variable.shape)
-
-        self.assertEqual(
-            shape(layer.long_query_projection.linear.kernel), (8, 4)
-        )
-        self.assertEqual(
-            shape(layer.global_query_projection.linear.kernel), (6, 12)
-        )
-        self.assertEqual(shape(layer.l2l_key_projection.linear.kernel), (8, 4))
-        self.assertEqual(
-            shape(layer.l2g_value_projection.linear.kernel), (6, 4)
-        )
-        self.assertEqual(shape(layer.g2g_key_projection.linear.kernel), (6, 12))
-        self.assertEqual(
-            shape(layer.g2l_value_projection.linear.kernel), (8, 12)
-        )
-        self.assertEqual(shape(layer.long_output_projection.kernel), (4, 8))
-        self.assertEqual(shape(layer.global_output_projection.kernel), (12, 6))
-        long_labels = layer.long_qkv_attention.qkv_relative_attention
-        self.assertEqual(shape(long_labels.relative_emb_table), (VOCAB, 2, 2))
-        self.assertEqual(
-            shape(layer.global_qkv_attention.relative_emb_table), (VOCAB, 2, 6)
-        )
+        kernels = {
+            "long_query_projection.linear": (8, 4),
+            "global_query_projection.linear": (6, 12),
+            "l2l_key_projection.linear": (8, 4),
+            "l2g_value_projection.linear": (6, 4),
+            "g2g_key_projection.linear": (6, 12),
+            "g2l_value_projection.linear": (8, 12),
+            "long_output_projection": (4, 8),
+            "global_output_projection": (12, 6),
+        }
+        tables = {
+            "long_qkv_attention.qkv_relative_attention": (VOCAB, 2, 2),
+            "global_qkv_attention": (VOCAB, 2, 6),
+        }
+        for name, shapes in (
+            ("kernel", kernels),
+            ("relative_emb_table", tables),
+        ):
+            for path, shape in shapes.items():
+                weight = operator.attrgetter(f"{path}.{name}")(layer)
+                self.assertEqual(shape, tuple(weight.shape), path)
         # 12 projections and two tables, each with two variables.
         self.assertLen(layer.trainable_weights, 2 * 12 + 4)
-
-    def test_no_two_kernels_start_equal(self):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            4,
-            4,
-            2,
-            1,
-            relative_vocab_size=VOCAB,
-            initializer=tf.keras.initializers.TruncatedNormal(stddev=0.02),
-        )
-        layer.build((None, None, 4))
-        kernels = [w for w in layer.get_weights() if np.any(w)]
-        self.assertLen(kernels, 12 + 2)
-        for a, b in itertools.combinations(kernels, 2):
-            if a.shape == b.shape:
-                self.assertNotAllEqual(a, b)
 
     def test_missing_masks_allow_everything(self):
         layer = fused_attention.FusedGlobalLocalAttention(8, 8, 2, 2)
@@ -441,8 +226,10 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(outputs[0], expected[0], atol=1e-6)
             self.assertAllClose(outputs[1], expected[1], atol=1e-6)
 
-    @parameterized.parameters(bool, np.uint8, np.int64, np.float32)
-    def test_masks_and_ids_of_any_type(self, dtype):
+    @parameterized.parameters(
+        *zip((bool, np.uint8, np.float32), IMPLEMENTATIONS, strict=True)
+    )
+    def test_masks_and_ids_of_any_type(self, dtype, implementation):
         layer = fused_attention.FusedGlobalLocalAttention(
             8, 8, 2, 2, relative_vocab_size=VOCAB
         )
@@ -452,79 +239,38 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             other[name] = tf.cast(call[name], dtype)
         for name in ("l2l_relative_att_ids", "g2g_relative_att_ids"):
             other[name] = tf.cast(call[name], tf.int64)
-        for implementation in IMPLEMENTATIONS:
-            expected = layer(**call, att_implementation=implementation)
-            outputs = layer(**other, att_implementation=implementation)
-            self.assertAllEqual(outputs[0], expected[0])
-            self.assertAllEqual(outputs[1], expected[1])
+        expected = layer(**call, att_implementation=implementation)
+        outputs = layer(**other, att_implementation=implementation)
+        self.assertAllEqual(outputs[0], expected[0])
+        self.assertAllEqual(outputs[1], expected[1])
 
     def test_errors_name_the_argument(self):
         make = fused_attention.FusedGlobalLocalAttention
-        with self.assertRaisesRegex(ValueError, "long_total_att_size"):
-            make(8, 8, 2, 1, long_total_att_size=7)
-        with self.assertRaisesRegex(ValueError, "share_qkv_projections"):
-            make(8, 6, 2, 1, share_qkv_projections=True)
-        with self.assertRaisesRegex(ValueError, "share_kv_projections"):
-            make(8, 6, 2, 1, share_kv_projections=True)
-        with self.assertRaisesRegex(ValueError, "share_att_output_projection"):
-            make(8, 8, 2, 1, 4, 8, share_att_output_projection=True)
         layer = make(8, 8, 2, 2, relative_vocab_size=VOCAB)
         call = make_call(6, 5, 3, 2)
-        del call["g2l_relative_att_ids"]
-        with self.assertRaisesRegex(ValueError, "g2l_relative_att_ids"):
-            layer(**call)
-        ids = [[0] * 5] * 2
-        call = make_call(6, 5, 3, 2)
-        for name in ("att_mask", "relative_att_ids"):
-            wrong = {**call, f"g2l_{name}": attention_specs.SegmentMask(ids)}
-            with self.assertRaisesRegex(
-                ValueError, f"g2l_{name}.*a SegmentMask"
-            ):
-                layer(**wrong)
-
-    def test_config_round_trip(self):
-        arguments = dict(
-            long_hidden_size=8,
-            global_hidden_size=8,
-            num_heads=2,
-            local_radius=3,
-            long_total_att_size=4,
-            global_total_att_size=4,
-            relative_vocab_size=9,
-            att_dropout_prob=0.2,
-            share_kv_projections=True,
-            share_qkv_projections=True,
-            share_att_output_projection=True,
-            use_one_hot_lookup=True,
-            name="given",
-        )
-        layer = fused_attention.FusedGlobalLocalAttention(
-            initializer=tf.keras.initializers.TruncatedNormal(stddev=0.01),
-            **arguments,
-        )
-        config = layer.get_config()
-        self.assertEqual({k: config[k] for k in arguments}, arguments)
-        copy = type(layer).from_config(config)
-        self.assertEqual(copy.get_config(), config)
-        self.assertEqual(copy.initializer.get_config()["stddev"], 0.01)
-
-    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
-    def test_mixed_precision(self, policy):
-        layer = fused_attention.FusedGlobalLocalAttention(
-            8, 8, 2, 2, relative_vocab_size=VOCAB, dtype=policy
-        )
-        call = make_call(7, 11, 4, 2)
-        layer.build((None, None, 8))
-        randomize(layer)
-        expected = reference(layer, call)
-        for implementation in IMPLEMENTATIONS:
-            outputs = layer(**call, att_implementation=implementation)
-            for output, value in zip(outputs, expected, strict=True):
-                self.assertEqual(output.dtype.name, policy[len("mixed_") :])
-                error = np.abs(np.array(output, np.float64) - value).mean()
-                self.assertLess(error, 0.02 * np.abs(value).mean())
-        for weight in layer.trainable_weights:
-            self.assertEqual(tf.as_dtype(weight.dtype), tf.float32)
+        wrong = attention_specs.SegmentMask([[0] * 5] * 2)
+        for message, arguments, options in (
+            ("long_total_att_size", (8, 8, 2, 1), {"long_total_att_size": 7}),
+            *(
+                (option, sizes, {option: True})
+                for option, sizes in (
+                    ("share_qkv_projections", (8, 6, 2, 1)),
+                    ("share_kv_projections", (8, 6, 2, 1)),
+                    ("share_att_output_projection", (8, 8, 2, 1, 4, 8)),
+                )
+            ),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                make(*arguments, **options)
+        for message, change in (
+            ("g2l_relative_att_ids", {"g2l_relative_att_ids": None}),
+            *(
+                (f"{name}.*a SegmentMask", {name: wrong})
+                for name in ("g2l_att_mask", "g2l_relative_att_ids")
+            ),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                layer(**call | change)
 
 
 if __name__ == "__main__":

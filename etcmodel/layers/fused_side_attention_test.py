@@ -1,14 +1,14 @@
 import itertools
-import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import attention
 from etcmodel.layers import attention_reference
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import recompute
+from etcmodel.layers import wrappers
 
 HIDDEN, BATCH, MAIN, SIDE = 12, 2, 5, 3
 
@@ -91,11 +91,57 @@ def check_gradients(test, layer, inputs, compute, expected):
     test.assertAllClose(slope, expected_slope, rtol=1e-5, atol=1e-5)
 
 
-def check_mixed_precision(test, expected, actual, policy):
-    """Checks dtype and mean error of an output in mixed precision."""
-    test.assertEqual(actual.dtype.name, policy[len("mixed_") :])
-    error = np.abs(np.array(actual, np.float64) - expected).mean()
-    test.assertLess(error, 0.02 * np.abs(expected).mean())
+def check_dropout(test, attend):
+    """Checks dropout at a rate of 0.25.
+
+    Args:
+        test: the test case.
+        attend: from `training` to probabilities, which are 1/16 all.
+    """
+    probs = np.array(attend(True))
+    kept = probs != 0
+    # Four deviations of 2,000 draws.
+    test.assertGreater(kept.size, 2000)
+    test.assertBetween(kept.mean(), 0.71, 0.79)
+    test.assertAllClose(probs[kept], np.full(kept.sum(), 1 / 16 / 0.75))
+    test.assertNotAllEqual(probs, attend(True))
+    for training in (None, False):
+        test.assertAllClose(attend(training), np.full(probs.shape, 1 / 16))
+    # In a recomputed function all follows from its seed.
+    outputs = []
+    for is_recomputing in (False, True):
+        with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
+            outputs.append(attend(True))
+    test.assertAllEqual(*outputs)
+
+
+def check_recomputed_chains(test, make_stack, call, blocks):
+    """Checks how often the layers of a stack are run, and with them again.
+
+    Args:
+        test: the test case.
+        make_stack: from `grad_checkpointing_period` to a stack of two layers.
+        call: from the stack and `training` to an output.
+        blocks: number of residual blocks of a layer.
+    """
+    for period, training, num_runs in (
+        (0, True, 2),
+        (1, True, 3),
+        (1, None, 3),
+        (1, False, 2),
+    ):
+        stack = make_stack(grad_checkpointing_period=period)
+        call(stack, training)
+        with mock.patch.object(
+            wrappers.ResidualBlock,
+            "_normalize",
+            autospec=True,
+            side_effect=lambda block, streams, training: streams,
+        ) as normalize:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(call(stack, training))
+            tape.gradient(loss, stack.trainable_variables)
+        test.assertEqual(blocks * num_runs, normalize.call_count)
 
 
 def assert_kernels_differ(test, layer, number):
@@ -128,11 +174,20 @@ def make_layer(num_heads=3, **kwargs):
 
 
 class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(
-        num_heads=[1, 3], share_kv_projections=[False, True], side_rank=[2, 3]
+    @parameterized.parameters(
+        # Heads, sharing, rank of the side input.
+        (1, False, 2),
+        (3, False, 3),
+        (3, True, 2),
     )
-    def test_equals_the_reference(self, side_rank, **kwargs):
-        layer = make_layer(**kwargs, dtype="float64")
+    def test_equals_the_reference_with_gradients(
+        self, num_heads, share_kv_projections, side_rank
+    ):
+        layer = make_layer(
+            num_heads,
+            share_kv_projections=share_kv_projections,
+            dtype="float64",
+        )
         main, side, mask = make_inputs(side_rank)
         for given in (None, mask):
             expected = reference(layer, main, side, given)
@@ -142,11 +197,6 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         expected = reference(layer, main, None, mask[..., :MAIN])
         output = layer(main, att_mask=mask[..., :MAIN])
         self.assertAllClose(output, expected, 1e-9, 1e-9)
-
-    @parameterized.parameters(2, 3)
-    def test_gradients(self, side_rank):
-        layer = make_layer(share_kv_projections=False, dtype="float64")
-        main, side, mask = make_inputs(side_rank)
         check_gradients(
             self,
             layer,
@@ -155,33 +205,9 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             lambda a, b: reference(layer, a, b, mask),
         )
 
-    def test_hand_computed_case(self):
-        layer = fused_side_attention.FusedSideAttention(1, 1)
-        layer.build((None, None, 1))
-        layer.set_weights([np.ones([1, 1]), np.zeros([1])] * 4)
-        main = tf.constant([[[1.0], [0.0]]])
-        side = tf.constant([[np.log(2.0)]], tf.float32)
-        # Weights e, 1, 2 of the first token, and 1, 1, 1 of the second one.
-        self.assertAllClose(
-            layer(main, side_input=side),
-            [[[0.717797], [0.564382]]],
-            rtol=1e-5,
-        )
-        # The first token sees itself and the side row, the second one itself.
-        self.assertAllClose(
-            layer(
-                main,
-                side_input=side,
-                att_mask=tf.constant([[[1, 0, 1], [0, 1, 0]]]),
-            ),
-            [[[(np.e + 2 * np.log(2)) / (np.e + 2)], [0.0]]],
-            rtol=1e-5,
-        )
-
-    @parameterized.parameters(2, 3)
-    def test_masks_of_all_forms(self, side_rank):
+    def test_masks_of_all_forms(self):
         layer = make_layer()
-        main, side, mask = make_inputs(side_rank)
+        main, side, mask = make_inputs(3)
 
         def attend(**masks):
             return layer(main, side_input=side, **masks)
@@ -217,30 +243,6 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             1e-4,
         )
 
-    def test_the_masks_of_the_pieces(self):
-        masks = fused_side_attention.split_masks(
-            [[[1, 1, 0], [0, 1, 1]]], None, tf.ones([1, 2, 4]), tf.ones([1, 4])
-        )
-        self.assertAllEqual([[[True, True], [False, True]]], masks[0])
-        self.assertAllEqual([[[False], [True]]], masks[1])
-        self.assertAllEqual(
-            [[[True, False]], [[True, True]]],
-            fused_side_attention.as_mask([[1, 0], [1, 1]], "mask"),
-        )
-        self.assertIsNone(fused_side_attention.as_mask(None, "mask"))
-
-    def test_a_token_that_may_attend_to_nothing_gets_the_bias(self):
-        layer = make_layer()
-        main, side, mask = make_inputs()
-        output = layer(main, side_input=side, att_mask=mask)
-        self.assertAllClose(output[0, 0], layer.output_projection.bias)
-        self.assertNotAllClose(output[0, 1], layer.output_projection.bias)
-        with tf.GradientTape() as tape:
-            x = tf.constant(main)
-            tape.watch(x)
-            output = layer(x, side_input=side, att_mask=0 * mask)
-        self.assertAllEqual(tf.zeros_like(x), tape.gradient(output, x))
-
     def test_no_side_rows_are_no_side_input(self):
         layer = make_layer()
         main, _, mask = make_inputs()
@@ -267,24 +269,15 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         main = tf.tile(tf.eye(size)[tf.newaxis, :8], [30, 1, 1])
         side = tf.eye(size)[8:]
-        probs = np.array(layer(main, side_input=side, training=True))
-        for part in (probs[..., :8], probs[..., 8:]):
-            kept = part != 0
-            self.assertBetween(kept.mean(), 0.70, 0.80)
-            self.assertAllClose(part[kept], np.full(kept.sum(), 1 / 16 / 0.75))
-        again = layer(main, side_input=side, training=True)
-        self.assertNotAllEqual(probs, again)
-        for training in (None, False):
-            self.assertAllClose(
-                layer(main, side_input=side, training=training),
-                np.full([30, 8, size], 1 / 16),
-            )
-        # In a recomputed function all follows from its seed.
-        outputs = []
-        for is_recomputing in (False, True):
-            with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
-                outputs.append(layer(main, side_input=side, training=True))
-        self.assertAllEqual(*outputs)
+        probs = []
+
+        def attend(training):
+            probs.append(layer(main, side_input=side, training=training))
+            return probs[-1]
+
+        check_dropout(self, attend)
+        for part in (probs[0][..., :8], probs[0][..., 8:]):
+            self.assertNear(np.mean(part != 0), 0.75, 0.05)
 
     @parameterized.parameters(False, True)
     def test_weights(self, share_kv_projections):
@@ -301,80 +294,10 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(main is side, share_kv_projections)
         number = 4 if share_kv_projections else 6
         self.assertLen(layer.trainable_weights, 2 * number)
-        self.assertEqual(
-            (HIDDEN, HIDDEN),
-            tuple(layer.main_query_projection.linear.kernel.shape),
-        )
-        self.assertEqual(
-            (HIDDEN,), tuple(layer.side_value_projection.linear.bias.shape)
-        )
-        self.assertEqual(
-            (HIDDEN, HIDDEN), tuple(layer.output_projection.kernel.shape)
-        )
-        self.assertEqual("fused_side_attention", layer.name)
         assert_kernels_differ(self, layer, number)
 
-    def test_without_side_input_it_is_plain_self_attention(self):
+    def test_columns_too_few_in_a_graph_that_knows_no_lengths(self):
         layer = make_layer()
-        plain = attention.RelativeAttention(HIDDEN, 3)
-        main, _, mask = make_inputs()
-        mask = mask[..., :MAIN]
-        plain(main)
-        plain.set_weights(layer.get_weights())
-        self.assertAllClose(
-            plain(main, att_mask=mask), layer(main, att_mask=mask), 1e-5, 1e-5
-        )
-
-    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
-    def test_mixed_precision(self, policy):
-        layer = make_layer(dtype=policy)
-        main, side, mask = make_inputs()
-        expected = reference(layer, main, side, mask)
-        with tf.GradientTape() as tape:
-            output = layer(main, side_input=side, att_mask=mask)
-            loss = tf.reduce_mean(tf.cast(output, tf.float32) ** 2)
-        check_mixed_precision(self, expected, output, policy)
-        for gradient in tape.gradient(loss, layer.trainable_weights):
-            self.assertEqual(gradient.dtype, tf.float32)
-            self.assertTrue(np.all(np.isfinite(gradient)))
-
-    def test_config_round_trip(self):
-        arguments = dict(
-            hidden_size=6,
-            num_heads=2,
-            att_dropout_prob=0.2,
-            share_kv_projections=False,
-            name="given",
-        )
-        layer = fused_side_attention.FusedSideAttention(
-            initializer=tf.keras.initializers.TruncatedNormal(stddev=0.01),
-            **arguments,
-        )
-        config = layer.get_config()
-        self.assertEqual({k: config[k] for k in arguments}, arguments)
-        copy = type(layer).from_config(config)
-        self.assertEqual(copy.get_config(), config)
-        self.assertEqual(copy.initializer.get_config()["stddev"], 0.01)
-
-    def test_saving(self):
-        inputs = tf.keras.Input([None, HIDDEN])
-        side = tf.keras.Input([None, HIDDEN])
-        mask = tf.keras.Input([None, None], dtype=tf.int32)
-        layer = fused_side_attention.FusedSideAttention(HIDDEN, 3)
-        model = tf.keras.Model(
-            [inputs, side, mask],
-            layer(inputs, side_input=side, att_mask=mask),
-        )
-        batch = [tf.constant(x) for x in make_inputs(3)]
-        path = os.path.join(self.get_temp_dir(), "model.keras")
-        model.save(path)
-        loaded = tf.keras.models.load_model(path)
-        self.assertAllClose(model(batch), loaded(batch), 1e-6, 1e-6)
-
-    def test_saved_model_of_any_length(self):
-        layer = make_layer()
-        module = tf.Module()
-        module.layer = layer
 
         @tf.function(
             input_signature=[
@@ -386,75 +309,34 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         def attend(main, side, mask):
             return layer(main, side_input=side, att_mask=mask)
 
-        module.attend = attend
-        path = os.path.join(self.get_temp_dir(), "saved_model")
-        tf.saved_model.save(module, path)
-        loaded = tf.saved_model.load(path)
-        for sizes in ((2, 5, 3), (1, 1, 1), (3, 4, 0), (1, 7, 20), (0, 2, 2)):
-            main, side, mask = (
-                make_inputs(2, *sizes)
-                if sizes[0]
-                else (
-                    np.zeros([0, 2, HIDDEN], np.float32),
-                    np.zeros([2, HIDDEN], np.float32),
-                    np.zeros([0, 2, 4], np.int32),
-                )
-            )
-            self.assertAllClose(
-                layer(main, side_input=side, att_mask=mask),
-                loaded.attend(main, side, mask),
-                1e-5,
-                1e-5,
-            )
-        # One column too few, which must not pass for a mask of all.
+        # It must not pass for a mask of all.
+        main, side, mask = make_inputs(side=2)
+        attend(main, side, mask)
         with self.assertRaises(tf.errors.InvalidArgumentError):
-            main, side, mask = make_inputs(side=2)
-            loaded.attend(main, side, mask[..., :-1])
-
-    def test_compiled_training_step(self):
-        layer = make_layer()
-        main, side, mask = make_inputs()
-
-        @tf.function(jit_compile=True)
-        def step(main, side):
-            with tf.GradientTape() as tape:
-                tape.watch(side)
-                output = layer(
-                    main, side_input=side, att_mask=mask, training=True
-                )
-                loss = tf.reduce_sum(tf.sin(output))
-            return tape.gradient(loss, [side, *layer.trainable_weights])
-
-        gradients = step(main, tf.constant(side))
-        self.assertLen(gradients, 9)
-        for gradient in gradients:
-            self.assertTrue(np.all(np.isfinite(gradient)))
-        forward = tf.function(
-            lambda: layer(main, side_input=side, att_mask=mask),
-            jit_compile=True,
-        )
-        self.assertAllClose(
-            forward(), reference(layer, main, side, mask), 1e-4, 1e-4
-        )
+            attend(main, side, mask[..., :-1])
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "multiple of num_heads"):
-            fused_side_attention.FusedSideAttention(10, 3)
-        with self.assertRaisesRegex(ValueError, "num_heads"):
-            fused_side_attention.FusedSideAttention(10, 0)
         layer = make_layer()
         main, side, mask = make_inputs()
-        for columns in (MAIN - 1, MAIN, MAIN + 1, MAIN + SIDE - 1):
-            with self.assertRaisesRegex(ValueError, "columns"):
-                layer(main, side_input=side, att_mask=mask[..., :columns])
-        with self.assertRaisesRegex(ValueError, "columns"):
-            layer(main, side_input=side, side_att_mask=mask[..., :1])
-        with self.assertRaisesRegex(ValueError, "columns"):
-            layer(main, att_mask=mask)
-        with self.assertRaisesRegex(ValueError, "att_mask.* rank"):
-            layer(main, side_input=side, att_mask=mask[0, 0])
-        with self.assertRaisesRegex(ValueError, "side_input.* rank"):
-            layer(main, side_input=side[0])
+        make = fused_side_attention.FusedSideAttention
+
+        def attend(side=side, **masks):
+            return lambda: layer(main, side_input=side, **masks)
+
+        for message, call in (
+            ("multiple of num_heads", lambda: make(10, 3)),
+            ("num_heads", lambda: make(10, 0)),
+            *(
+                ("columns", attend(att_mask=mask[..., :columns]))
+                for columns in (MAIN - 1, MAIN, MAIN + 1, MAIN + SIDE - 1)
+            ),
+            ("columns", attend(side_att_mask=mask[..., :1])),
+            ("columns", attend(None, att_mask=mask)),
+            ("att_mask.* rank", attend(att_mask=mask[0, 0])),
+            ("side_input.* rank", attend(side[0])),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                call()
 
 
 if __name__ == "__main__":

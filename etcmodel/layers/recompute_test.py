@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -36,7 +37,7 @@ class _Net:
 
 
 class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("eager", "graph", "jit")
+    @parameterized.parameters("eager", "jit")
     def test_gradients_with_dropout_equal_those_without_recomputation(
         self, mode
     ):
@@ -67,7 +68,8 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(a, b, rtol=1e-5, atol=1e-6)
         self.assertGreater(np.abs(actual[1]).max(), 0)
 
-    @parameterized.parameters("eager", "graph", "jit")
+    @parameterized.parameters("graph", "jit")
+    @pytest.mark.both_kerases
     def test_gradient_tells_which_elements_were_kept(self, mode):
         layer = dropout.RecomputingDropout(0.5)
 
@@ -87,8 +89,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         # Without a given seed, every step has another one.
         self.assertNotAllEqual(y, step(x)[0])
 
-    @parameterized.parameters("eager", "graph")
-    def test_nested(self, mode):
+    def test_nested(self):
         layers = [dropout.RecomputingDropout(0.5) for _ in range(2)]
 
         def inner(x):
@@ -105,7 +106,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
                 y = recompute.recompute_grad(outer)(x)
             return y, tape.gradient(y, x)
 
-        y, gradient = _compiled(step, mode)(tf.ones([500]))
+        y, gradient = tf.function(step)(tf.ones([500]))
         self.assertAllEqual(y, gradient)
         # Kept three times with probability 1/2 each: all masks differ.
         self.assertAllInSet(y, [0.0, 8.0])
@@ -146,8 +147,8 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class SwitchCaseTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(index=[0, 1], jit_compile=[None, False, True])
-    def test_values_and_gradients(self, index, jit_compile):
+    @parameterized.parameters("eager", "graph", "jit")
+    def test_values_and_gradients(self, mode):
         """`3 x` or `3 x^2 y`, and integers take part in no gradient."""
         weight = tf.Variable(3.0)
 
@@ -166,21 +167,22 @@ class SwitchCaseTest(tf.test.TestCase, parameterized.TestCase):
                 )
             return result, tape.gradient(result, [x, y, weight])
 
-        if jit_compile is not None:
-            step = tf.function(step, jit_compile=jit_compile)
-        result, gradients = step(
-            tf.constant(index),
-            tf.constant([2.0, 5.0]),
-            tf.constant([1.0, 10.0]),
-            tf.constant(2),
-        )
-        expected = [
-            ([6, 15], [[3, 3], [0, 0], 7]),
-            ([12, 750], [[12, 300], [12, 75], 254]),
-        ][index]
-        self.assertAllClose(expected[0], result)
-        for first, second in zip(expected[1], gradients, strict=True):
-            self.assertAllClose(first, second)
+        step = _compiled(step, mode)
+        for index, (value, expected) in enumerate(
+            [
+                ([6, 15], [[3, 3], [0, 0], 7]),
+                ([12, 750], [[12, 300], [12, 75], 254]),
+            ]
+        ):
+            result, gradients = step(
+                tf.constant(index),
+                tf.constant([2.0, 5.0]),
+                tf.constant([1.0, 10.0]),
+                tf.constant(2),
+            )
+            self.assertAllClose(value, result)
+            for first, second in zip(expected, gradients, strict=True):
+                self.assertAllClose(first, second)
 
     @parameterized.parameters(False, True)
     def test_draws_a_seed_only_for_dropout(self, is_random):

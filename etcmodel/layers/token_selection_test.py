@@ -25,74 +25,57 @@ class PositionsTest(tf.test.TestCase, parameterized.TestCase):
         gradient = tf.convert_to_tensor(tape.gradient(loss, sequence))
         self.assertAllEqual(gradient, [[[10.0], [0.0], [101.0]]])
 
-    @parameterized.parameters(
-        (2, [[1, 3], [3, 0], [0, 0], [0, 1]], [[1, 1], [1, 0], [0, 0], [1, 1]]),
-        (
-            3,
-            [[1, 3, 4], [3, 0, 0], [0, 0, 0], [0, 1, 2]],
-            [[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]],
-        ),
-        # More than there are.
-        (
-            7,
-            [
-                [1, 3, 4, 0, 0, 0, 0],
-                [3, 0, 0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0, 0, 0],
-                [0, 1, 2, 3, 4, 0, 0],
-            ],
-            [
-                [1, 1, 1, 0, 0, 0, 0],
-                [1, 0, 0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0, 0, 0],
-                [1, 1, 1, 1, 1, 0, 0],
-            ],
-        ),
-        (0, [[]] * 4, [[]] * 4),
-    )
-    def test_true_positions(self, most, positions, weights):
-        mask = np.array([[0, 1, 0, 1, 1], [0, 0, 0, 1, 0], [0] * 5, [1] * 5])
-        for given in (mask == 1, mask):
-            for number in (most, tf.constant(most)):
-                actual = token_selection.true_positions(given, number)
-                self.assertAllEqual(actual[0], np.array(positions))
-                self.assertAllEqual(actual[1], np.array(weights))
-                self.assertEqual(
-                    [tf.int32, tf.float32], [x.dtype for x in actual]
-                )
+    def test_true_positions(self):
+        actual = token_selection.true_positions([[0, 1, 0, 1], [0, 0, 1, 0]], 2)
+        self.assertAllEqual(actual[0], [[1, 3], [2, 0]])
+        self.assertAllEqual(actual[1], [[1, 1], [1, 0]])
 
-    @parameterized.parameters(False, True)
-    def test_any_length(self, jit_compile):
+    @parameterized.product(most=[3, 7, 0], jit_compile=[False, True])
+    def test_true_positions_of_any_length(self, most, jit_compile):
         @tf.function(
             input_signature=[tf.TensorSpec([None, None], tf.bool)],
             jit_compile=jit_compile,
         )
         def run(mask):
-            result = token_selection.true_positions(mask, 3)
+            result = token_selection.true_positions(mask, most)
             for x in result:
-                self.assertEqual([None, 3], x.shape.as_list())
+                self.assertEqual([None, most], x.shape.as_list())
             return result
 
         rng = np.random.default_rng(0)
         for length in (2, 3, 50):
             mask = rng.integers(0, 2, size=[6, length]).astype(bool)
-            positions, weights = run(mask)
-            for i, row in enumerate(mask):
-                (expected,) = np.nonzero(row)
-                number = min(len(expected), 3)
-                self.assertAllEqual(
-                    positions[i],
-                    np.pad(expected[:number], [0, 3 - number]),
-                )
-                self.assertAllEqual(weights[i], np.arange(3) < number)
+            mask[0], mask[1] = False, True
+            of_tensor = token_selection.true_positions(
+                mask.astype(int), tf.constant(most)
+            )
+            for positions, weights in (run(mask), of_tensor):
+                self.assertEqual(tf.int32, positions.dtype)
+                self.assertEqual(tf.float32, weights.dtype)
+                for i, row in enumerate(mask):
+                    (expected,) = np.nonzero(row)
+                    expected = expected[:most]
+                    number = len(expected)
+                    self.assertAllEqual(positions[i, :number], expected)
+                    self.assertAllEqual(
+                        positions[i, number:], [0] * (most - number)
+                    )
+                    self.assertAllEqual(weights[i], np.arange(most) < number)
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "'mask' has rank 1"):
-            token_selection.true_positions([True], 2)
-        with self.assertRaisesRegex(ValueError, "'sequence' has rank 2"):
-            token_selection.gather_positions(tf.zeros([2, 3]), [[1]])
-        with self.assertRaisesRegex(ValueError, "'positions' has rank 1"):
-            token_selection.gather_positions(tf.zeros([2, 3, 4]), [1, 1])
+        ones = tf.ones([2, 3, 4])
+        gather = token_selection.gather_positions
+        for message, function in (
+            ("'mask' has", lambda: token_selection.true_positions([True], 2)),
+            (
+                "'mask' has",
+                lambda: token_selection.apply_to_chosen(tf.abs, [ones], [1]),
+            ),
+            ("'sequence' has rank 2", lambda: gather(ones[0], [[1]])),
+            ("'positions' has rank 1", lambda: gather(ones, [1, 1])),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                function()
 
 
 class ApplyToChosenTest(tf.test.TestCase, parameterized.TestCase):
@@ -103,27 +86,13 @@ class ApplyToChosenTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(result, [[[0], [0], [30]]])
 
     @parameterized.parameters(
-        # The most that an example of 19 has, and how many are calculated.
-        (0, 3),
-        (3, 3),
-        (4, 5),
-        (5, 5),
-        (6, 10),
-        (10, 10),
-        (11, 19),
-        (5, 5, True),
-        (6, 10, True, True),
-        (6, 10, False, True),
+        # Whether sizes are known, compiled; the most that an example of 19
+        # has, and how many are calculated.
+        (False, False, ((0, 3), (3, 3), (4, 5), (6, 10), (10, 10), (11, 19))),
+        (False, True, ((6, 10),)),
+        (True, True, ((5, 5), (6, 10))),
     )
-    def test_chosen_tokens(
-        self, most, expected_size, static=False, jit_compile=False
-    ):
-        rng = np.random.default_rng(most)
-        mask = np.zeros([3, 19], bool)
-        for row, number in enumerate((most, most // 2, 0)):
-            mask[row, rng.permutation(19)[:number]] = True
-        x = rng.normal(size=[3, 19, 2]).astype(np.float32)
-        y = rng.normal(size=[3, 19]).astype(np.float32)
+    def test_chosen_tokens(self, static, jit_compile, numbers):
         weight = tf.Variable(3.0)
         calls = []
 
@@ -150,21 +119,24 @@ class ApplyToChosenTest(tf.test.TestCase, parameterized.TestCase):
                 loss = tf.reduce_sum(result[..., :2])
             return result, tape.gradient(loss, [x, y, weight])
 
-        result, gradients = run(x, y, mask)
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=[3, 19, 2]).astype(np.float32)
+        y = rng.normal(size=[3, 19]).astype(np.float32)
+        for most, expected_size in numbers:
+            mask = np.zeros([3, 19], bool)
+            for row, number in enumerate((most, most // 2, 0)):
+                mask[row, rng.permutation(19)[:number]] = True
+            result, gradients = run(x, y, mask)
+            m = mask[..., None]
+            self.assertAllClose(result[..., :2], 3 * x**2 * y[..., None] * m)
+            self.assertAllEqual(result[..., 2:], expected_size * m)
+            self.assertAllClose(gradients[0], 6 * x * y[..., None] * m)
+            self.assertAllClose(gradients[1], 3 * (x**2).sum(-1) * mask, 1e-5)
+            self.assertAllClose(
+                gradients[2], (x**2 * y[..., None] * m).sum(), 1e-4, 1e-4
+            )
         if static:
             self.assertEqual([3, 5, 10, 19], sorted(set(calls)))
-        m = mask[..., None]
-        self.assertAllClose(result[..., :2], 3 * x**2 * y[..., None] * m)
-        self.assertAllEqual(result[..., 2:], expected_size * m)
-        self.assertAllClose(gradients[0], 6 * x * y[..., None] * m)
-        self.assertAllClose(gradients[1], 3 * (x**2).sum(-1) * mask, 1e-5)
-        self.assertAllClose(
-            gradients[2], (x**2 * y[..., None] * m).sum(), 1e-4, 1e-4
-        )
-
-    def test_rank_of_the_mask(self):
-        with self.assertRaisesRegex(ValueError, "'mask' has rank 1"):
-            token_selection.apply_to_chosen(tf.abs, [tf.ones([1, 1, 1])], [1])
 
 
 if __name__ == "__main__":

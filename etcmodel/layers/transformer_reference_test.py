@@ -1,0 +1,170 @@
+"""The stack of layers and its gradients against NumPy in float64."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.layers import fused_attention_test as fused_test
+from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.layers import side_attention_test as side_test
+from etcmodel.layers import side_transformer_test
+from etcmodel.layers import streaming_tools_test as tools
+from etcmodel.layers import transformer
+
+LONG, GLOBAL, SIZE, RADIUS = 7, 3, 8, 2
+
+
+def make_stack(**options):
+    """Two layers of float64, all of whose weights are random."""
+    arguments = dict(
+        long_hidden_size=SIZE,
+        global_hidden_size=SIZE,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        local_radius=RADIUS,
+        long_intermediate_size=9,
+        global_intermediate_size=9,
+        relative_vocab_size=fused_test.VOCAB,
+        dtype="float64",
+    )
+    stack = transformer.GlobalLocalTransformerLayers(**(arguments | options))
+    stack.build((None, None, SIZE))
+    fused_test.randomize(stack)
+    return stack
+
+
+def make_call(global_size):
+    """Both inputs, and all masks and labels.
+
+    A token of each stream sees nothing.
+    """
+    call = fused_test.make_call(0, LONG, GLOBAL, RADIUS, SIZE, global_size)
+    call = {name: np.array(x) for name, x in call.items()}
+    for stream, row in (("l2", 4), ("g2", 1)):
+        for piece in ("l", "g"):
+            call[f"{stream}{piece}_att_mask"][0, row] = 0
+    inputs = [call.pop("long_input"), call.pop("global_input")]
+    return [x.astype(np.float64) for x in inputs], call
+
+
+def apply_block(block, streams, inner, pre):
+    """A residual block around a function of its streams.
+
+    Args:
+        block: the block.
+        streams: list of arrays.
+        inner: from a list of arrays to one.
+        pre: whether the norms come first.
+
+    Returns:
+        List of arrays.
+    """
+
+    def normalized(streams):
+        return [
+            side_test.normalize(norm, x)
+            for norm, x in zip(block.normalization_layers, streams, strict=True)
+        ]
+
+    outputs = inner(normalized(streams) if pre else streams)
+    streams = [x + y for x, y in zip(streams, outputs, strict=True)]
+    return streams if pre else normalized(streams)
+
+
+def reference(stack, streams, side_inputs, pre):
+    """Both outputs, by section 3 of the paper, from the stack's weights."""
+
+    def attend(streams):
+        inputs = dict(zip(("long_input", "global_input"), streams, strict=True))
+        return fused_test.reference(block.inner_layer, side_inputs | inputs)
+
+    def feed_forward(streams):
+        layer = block.inner_layer
+        return [side_transformer_test.feed_forward(layer, *streams)]
+
+    feed_forwards = zip(
+        stack.long_feed_forward_layers,
+        stack.global_feed_forward_layers,
+        strict=True,
+    )
+    for block, blocks in zip(
+        stack.fused_att_layers, feed_forwards, strict=True
+    ):
+        streams = apply_block(block, streams, attend, pre)
+        for i, block in enumerate(blocks):
+            (streams[i],) = apply_block(block, [streams[i]], feed_forward, pre)
+    return streams
+
+
+class TransformerReferenceTest(parameterized.TestCase, tf.test.TestCase):
+    def check(self, described=False, **options):
+        pre = options.get("use_pre_activation_order", False)
+        stack = make_stack(**options)
+        streams, side_inputs = make_call(stack.global_hidden_size)
+        given = dict(side_inputs)
+        if described:
+            specs, arrays = tools.make_specs(
+                np.random.default_rng(0), 2, LONG, GLOBAL, RADIUS
+            )
+            for name in ("att_mask", "relative_att_ids"):
+                given[f"l2l_{name}"] = specs[name]
+                given[f"l2g_{name}"] = specs[f"side_{name}"]
+                given[f"g2l_{name}"] = specs[f"side_{name}"]
+                side_inputs[f"l2l_{name}"] = arrays[name]
+                side_inputs[f"l2g_{name}"] = arrays[f"side_{name}"]
+                side_inputs[f"g2l_{name}"] = np.swapaxes(
+                    arrays[f"side_{name}"], 1, 2
+                )
+
+        def expected(*streams):
+            outputs = reference(stack, list(streams), side_inputs, pre)
+            return np.concatenate([x.ravel() for x in outputs])
+
+        for implementation in ("full", "sparse", "streaming"):
+
+            def actual(*streams):
+                outputs = stack(
+                    *streams,
+                    **given,
+                    att_implementation=implementation,  # noqa: B023
+                )
+                return tf.concat([tf.reshape(x, [-1]) for x in outputs], 0)
+
+            with (
+                self.subTest(implementation),
+                tools.chunks_of(1),
+            ):
+                self.assertAllClose(
+                    actual(*streams), expected(*streams), 1e-9, 1e-9
+                )
+                shared.check_gradients(self, stack, streams, actual, expected)
+
+    @pytest.mark.both_kerases
+    def test_original_options(self):
+        self.check()
+
+    def test_masks_and_labels_are_described(self):
+        self.check(described=True)
+
+    def test_nothing_is_shared_and_norms_come_first(self):
+        self.check(
+            global_hidden_size=6,
+            att_size_per_head=3,
+            global_intermediate_size=5,
+            share_feed_forward_params=False,
+            share_qkv_projections=False,
+            use_pre_activation_order=True,
+        )
+
+    def test_other_sharing_and_one_hot_lookup(self):
+        self.check(
+            share_qkv_projections=False,
+            share_kv_projections=True,
+            share_att_output_projection=True,
+            use_one_hot_lookup=True,
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()
