@@ -3,16 +3,19 @@ import os
 from unittest import mock
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
-from etcmodel import feature_utils
+from etcmodel.layers import local_attention
 from etcmodel.layers import streaming_tools
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
 from etcmodel.models import encoder as encoder_lib
+
+_HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
+_IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
 
 
 def _make_config(**kwargs):
@@ -63,22 +66,24 @@ def _pad(batch, num):
 
 class SideInputsTest(tf.test.TestCase):
     def test_sentences(self):
-        layer = encoder_lib.SideInputs(4, 4, use_hard_g2l_mask=True)
-        batch = _make_sentences()
-        actual = layer({k: tf.constant(v) for k, v in batch.items()})
-        expected = feature_utils.make_global_local_transformer_side_inputs(
-            batch["long_breakpoints"],
-            batch["global_breakpoints"],
-            batch["sentence_ids"],
-            local_radius=4,
-            relative_pos_max_distance=4,
-            use_hard_g2l_mask=True,
-        ).to_dict()
-        self.assertCountEqual(expected, actual)
-        for name in expected:
-            self.assertAllEqual(expected[name], actual[name])
-        # The first global token sees the first sentence only.
-        self.assertAllEqual([1, 1, 0, 0, 0, 0, 0], actual["g2l_att_mask"][0, 0])
+        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
+        side_inputs = encoder_lib.SideInputs(4, 4, use_hard_g2l_mask=True)(
+            batch
+        )
+        # Rows: two sentences, which see their own tokens only, and padding.
+        self.assertAllEqual(
+            [[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0]],
+            side_inputs["g2l_att_mask"][0, :2],
+        )
+        self.assertAllEqual([1, 1, 0], side_inputs["l2g_att_mask"][0, 0])
+        self.assertAllEqual(
+            [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
+        )
+        # 9 distances; then 9 is another sentence's token and 10 its own.
+        self.assertAllEqual(
+            [[10, 9], [10, 9], [9, 10]],
+            side_inputs["l2g_relative_att_ids"][0, :3, :2],
+        )
 
     def test_paragraphs(self):
         batch = {k: tf.constant(v) for k, v in _make_paragraphs().items()}
@@ -86,10 +91,8 @@ class SideInputsTest(tf.test.TestCase):
             4,
             4,
             structure="paragraphs",
-            use_hard_g2l_mask=True,
-            use_hard_l2g_mask=True,
-            ignore_hard_g2l_types=(6, 7),
-            ignore_hard_l2g_types=(3,),
+            **_HARD_MASKS,
+            **_IGNORED,
         )(batch)
         # Rows: 2 candidates, question, paragraph, 2 sentences, padding.
         self.assertAllEqual(
@@ -127,26 +130,6 @@ class SideInputsTest(tf.test.TestCase):
             [0, 0, 0, 0, 1, 1, 1, 1, 1], flat["l2l_att_mask"][0, 0]
         )
 
-    def test_as_specs(self):
-        batch = {k: tf.constant(v) for k, v in _make_paragraphs().items()}
-        options = dict(
-            structure="paragraphs",
-            use_hard_g2l_mask=True,
-            ignore_hard_g2l_types=(6, 7),
-        )
-        tensors = encoder_lib.SideInputs(4, 4, **options)(batch)
-        specs = encoder_lib.SideInputs(4, 4, **options, as_specs=True)(batch)
-        self.assertEqual(list(tensors), list(specs))
-        for name in tensors:
-            self.assertEqual(
-                not name.startswith("g2g"),
-                isinstance(specs[name], attention_specs.AttentionSpec),
-            )
-        self.assertAllEqual(
-            tensors["g2l_att_mask"],
-            attention_specs.side_mask_tensor(specs["g2l_att_mask"], True),
-        )
-
     def test_without_labels(self):
         batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
         self.assertCountEqual(
@@ -174,26 +157,13 @@ class SideInputsTest(tf.test.TestCase):
             encoder_lib.SideInputs(4, 3, flat_sequence=True)
 
 
-_STRUCTURED = (
-    ("sentences", {}, {}),
-    (
-        "sentences",
-        {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True},
-        {},
-    ),
-    ("paragraphs", {}, {}),
-    (
-        "paragraphs",
-        {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True},
-        {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)},
-    ),
-    ("paragraphs", {}, {"use_links": False}),
-    ("paragraphs", {"use_hard_g2l_mask": True}, {"flat_sequence": True}),
-)
-
-
 class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*_STRUCTURED)
+    @parameterized.parameters(
+        ("sentences", _HARD_MASKS, {}),
+        ("paragraphs", _HARD_MASKS, _IGNORED),
+        ("paragraphs", {}, {"use_links": False}),
+        ("paragraphs", {"use_hard_g2l_mask": True}, {"flat_sequence": True}),
+    )
     def test_same_as_with_tensors(self, structure, hard_masks, options):
         batch = (
             _make_sentences()
@@ -203,7 +173,8 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         batch = {k: tf.constant(v) for k, v in batch.items()}
         # Large weights, so that every pair matters.
         config = _make_config(initializer_range=0.2, **hard_masks)
-        encoder = build_encoder(config, structure, **options)
+        encoder = encoder_lib.StructuredEtcModel(config, structure, **options)
+        encoder.build(None)
         plain = EtcModel(config)
         plain.build((None, None))
         plain.set_weights(encoder.get_weights())
@@ -228,30 +199,17 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             )
 
         expected = call_plain(hard_masks, options)
-        if hard_masks or options:
-            others = call_plain({}, {})
-            for a, b in zip(expected, others, strict=True):
-                self.assertNotAllClose(a, b, 1e-3, 1e-3)
-        calls = [encoder]
-        if len(hard_masks) == 2:
-            # Where no length is known, attention is computed in another way.
-            calls.append(
-                tf.function(
-                    encoder,
-                    input_signature=[
-                        {
-                            name: tf.TensorSpec([None, None], tf.int32)
-                            for name in batch
-                        }
-                    ],
-                )
-            )
-        for call in calls:
-            actual = call(batch)
-            self.assertAllClose(expected[0], actual["long_output"], 1e-5, 1e-5)
-            self.assertAllClose(
-                expected[1], actual["global_output"], 1e-5, 1e-5
-            )
+        others = call_plain({}, {})
+        for a, b in zip(expected, others, strict=True):
+            self.assertNotAllClose(a, b, 1e-3, 1e-3)
+        # `full`, and what is chosen for long texts.
+        for longest in (256, 0):
+            with mock.patch.object(
+                local_attention, "MAX_AUTO_FULL_LENGTH", longest
+            ):
+                actual = encoder(batch)
+            for a, b in zip(expected, actual, strict=True):
+                self.assertAllClose(a, b, 1e-5, 1e-5)
 
     def test_nothing_of_the_size_of_a_mask(self):
         long, global_, radius = 4096, 32, 20
@@ -260,11 +218,9 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             num_attention_heads=1,
             intermediate_size=16,
             local_radius=radius,
-            use_hard_g2l_mask=True,
-            use_hard_l2g_mask=True,
+            **_HARD_MASKS,
         )
-        options = {"ignore_hard_g2l_types": (6,), "ignore_hard_l2g_types": (3,)}
-        encoder = build_encoder(config, "paragraphs", **options)
+        encoder = build_encoder(config, "paragraphs", **_IGNORED)
         features = {
             name: tf.TensorSpec(
                 [1, global_ if name.startswith("global") else long], tf.int32
@@ -293,49 +249,10 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         shapes = _all_shapes(
             encoder_lib.SideInputs(radius, 4, "paragraphs"), features
         )
-        for shape in (
-            [1, long, 2 * radius + 1],
-            [1, long, global_],
-            [1, global_, long],
-        ):
-            self.assertIn(shape, shapes)
+        for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
+            self.assertIn([1, *sizes], shapes)
 
-    def test_config_round_trip(self):
-        model = encoder_lib.StructuredEtcModel(
-            _make_config(use_hard_g2l_mask=True),
-            structure="paragraphs",
-            use_links=False,
-            ignore_hard_g2l_types=[6, 7],
-            is_training=False,
-            use_one_hot_embeddings=True,
-            dtype="mixed_bfloat16",
-        )
-        self.assertEqual("etc_document_bert", model.name)
-        self.assertEqual("side_inputs", model.side_inputs.name)
-        config = model.get_config()
-        other = encoder_lib.StructuredEtcModel.from_config(config)
-        self.assertEqual(config, other.get_config())
-        self.assertEqual(
-            model.side_inputs.get_config(), other.side_inputs.get_config()
-        )
-        self.assertTrue(other.side_inputs.as_specs)
-        self.assertTrue(other.side_inputs.use_hard_g2l_mask)
-
-    def test_is_training(self):
-        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
-        model = encoder_lib.StructuredEtcModel(
-            _make_config(hidden_dropout_prob=0.3), is_training=True
-        )
-        with self.assertRaisesRegex(ValueError, "is_training=True"):
-            model(batch, training=True)
-        inputs = {
-            name: tf.keras.Input([None], dtype="int32", name=name)
-            for name in batch
-        }
-        functional = tf.keras.Model(inputs, model(inputs))
-        first = functional(batch, training=False)[0]
-        self.assertNotAllClose(first, functional(batch, training=False)[0])
-
+    @pytest.mark.both_kerases
     def test_weights_are_those_of_etc_model(self):
         config = _make_config(max_absolute_position_embeddings=9)
         plain = EtcModel(config)
@@ -357,12 +274,6 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertAllEqual(a, b)
 
-    def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "flat_sequence"):
-            encoder_lib.StructuredEtcModel(_make_config(), flat_sequence=True)
-        with self.assertRaisesRegex(ValueError, "'trees'"):
-            encoder_lib.StructuredEtcModel(_make_config(), "trees")
-
 
 def _all_shapes(function, *inputs):
     """Static shapes of all tensors of a function, bodies of loops included."""
@@ -383,6 +294,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("sentences", _make_sentences), ("paragraphs", _make_paragraphs)
     )
+    @pytest.mark.both_kerases
     def test_inputs_and_outputs(self, structure, make_batch):
         model = build_encoder(_make_config(), structure)
         batch = make_batch()
@@ -392,69 +304,18 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual((None, None), tuple(tensor.shape))
             self.assertEqual(name, tensor.name.split(":")[0])
         outputs = model(batch)
-        self.assertEqual(
-            batch["long_token_ids"].shape + (32,), outputs["long_output"].shape
-        )
-        self.assertEqual(
-            batch["global_token_ids"].shape + (32,),
-            outputs["global_output"].shape,
-        )
-        # More padding does not change what is there.
-        padded = model(_pad(batch, 4))
-        self.assertAllClose(
-            outputs["long_output"][:, :5], padded["long_output"][:, :5], 1e-5
-        )
-        self.assertAllClose(
-            outputs["global_output"][:, :2],
-            padded["global_output"][:, :2],
-            1e-5,
-        )
+        for stream in ("long", "global"):
+            self.assertEqual(
+                (*batch[f"{stream}_token_ids"].shape, 32),
+                outputs[f"{stream}_output"].shape,
+            )
+        for name, output in model(batch, training=True).items():
+            self.assertNotAllClose(outputs[name], output)
         # Other dtypes of ints do not change anything.
         as_int64 = {k: tf.constant(v, tf.int64) for k, v in batch.items()}
         self.assertAllClose(
             outputs["long_output"], model(as_int64)["long_output"], 1e-5
         )
-
-    def test_packed_examples_do_not_see_each_other(self):
-        model = build_encoder(_make_config())
-        rng = np.random.default_rng(0)
-        parts = []
-        for long, global_ in ((4, 2), (3, 1)):
-            parts.append(
-                {
-                    "long_token_ids": rng.integers(1, 20, [1, long]),
-                    "long_breakpoints": np.eye(long)[-1:],
-                    "sentence_ids": np.arange(long)[None] % global_,
-                    "global_token_ids": rng.integers(1, 20, [1, global_]),
-                    "global_breakpoints": np.eye(global_)[-1:],
-                }
-            )
-        packed = {
-            k: np.concatenate([parts[0][k], parts[1][k]], axis=1)
-            for k in parts[0]
-        }
-        packed["sentence_ids"][0, 4:] += 2
-
-        def encode(batch):
-            return model(
-                {k: tf.constant(v, tf.int32) for k, v in batch.items()}
-            )
-
-        together = encode(packed)
-        first, second = encode(parts[0]), encode(parts[1])
-        for name in ("long_output", "global_output"):
-            expected = tf.concat([first[name], second[name]], axis=1)
-            self.assertAllClose(expected, together[name], 1e-5, 1e-5)
-
-    def test_token_types_are_segment_ids(self):
-        model = build_encoder(_make_config(), "paragraphs")
-        batch = _make_paragraphs()
-        expected = model(batch)
-        for name in ("long_token_type_ids", "global_token_type_ids"):
-            changed = dict(batch, **{name: batch[name] + 1})
-            self.assertNotAllClose(
-                expected["global_output"], model(changed)["global_output"]
-            )
 
     def test_static_lengths(self):
         model = build_encoder(_make_config(), long_length=7, global_length=3)
@@ -463,57 +324,8 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             (None, 3, 32), tuple(model.output["global_output"].shape)
         )
 
-    def test_saving(self):
-        model = build_encoder(
-            _make_config(embedding_size=8, use_hard_g2l_mask=True),
-            "paragraphs",
-            ignore_hard_g2l_types=(6, 5),
-        )
-        batch = _make_paragraphs()
-        expected = model(batch)
-        path = os.path.join(self.get_temp_dir(), "model.keras")
-        model.save(path)
-        loaded = tf.keras.models.load_model(path)
-        self.assertAllClose(
-            expected["long_output"], loaded(batch)["long_output"], 1e-6, 1e-6
-        )
-        self.assertEqual(
-            (6, 5),
-            tuple(
-                loaded.get_layer(
-                    "etc_document_bert"
-                ).side_inputs.ignore_hard_g2l_types
-            ),
-        )
-
-    def test_saved_model_with_lengths_unknown(self):
-        model = build_encoder(_make_config())
-        module = tf.Module()
-        module.model = model
-        specs = {
-            name: tf.TensorSpec([None, None], tf.int32, name=name)
-            for name in model.input
-        }
-        module.serve = tf.function(
-            lambda features: model(features, training=False),
-            input_signature=[specs],
-        )
-        path = os.path.join(self.get_temp_dir(), "saved_model")
-        tf.saved_model.save(
-            module, path, signatures={"serving_default": module.serve}
-        )
-        signature = tf.saved_model.load(path).signatures["serving_default"]
-        _, inputs = signature.structured_input_signature
-        self.assertCountEqual(_make_sentences(), inputs)
-        for batch in (_make_sentences(1), _pad(_make_sentences(3), 5)):
-            actual = signature(**{k: tf.constant(v) for k, v in batch.items()})
-            expected = model(batch)
-            for name in ("long_output", "global_output"):
-                self.assertAllClose(expected[name], actual[name], 1e-5, 1e-5)
-
     def test_keras_export(self):
-        if not hasattr(tf.keras, "__version__"):
-            self.skipTest("Keras 2 exports its inputs as a list")
+        """Of Keras 3; Keras 2 would export its inputs as a list."""
         model = build_encoder(_make_config())
         path = os.path.join(self.get_temp_dir(), "exported")
         model.export(path)
@@ -528,6 +340,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             1e-5,
         )
 
+    @pytest.mark.both_kerases
     def test_composing_and_fitting(self):
         encoder = build_encoder(
             _make_config(num_hidden_layers=2, grad_checkpointing_period=1)
@@ -564,8 +377,6 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(tf.bfloat16, outputs["global_output"].dtype)
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "'trees'"):
-            build_encoder(_make_config(), "trees")
         with self.assertRaisesRegex(ValueError, "vocab_size"):
             build_encoder(_make_config(vocab_size=0))
 

@@ -16,31 +16,20 @@ _NEW_LAYERS = dict(second_read_type="new_layers", second_read_num_new_layers=2)
 
 # A file as the original code writes it.
 _ORIGINAL_JSON = """{
-  "attention_probs_dropout_prob": 0.1,
+  "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1,
   "cross_attention_pos_emb_mode": "simple_relative",
-  "cross_attention_top_k": 100,
-  "embedding_size": null,
-  "grad_checkpointing_period": 0,
-  "hidden_act": "gelu",
-  "hidden_dropout_prob": 0.1,
-  "hidden_size": 768,
-  "initializer_range": 0.02,
-  "intermediate_size": 3072,
-  "max_num_blocks_per_document": 256,
-  "max_seq_length": 512,
-  "num_attention_heads": 12,
-  "num_hidden_layers": 12,
+  "cross_attention_top_k": 100, "embedding_size": null,
+  "grad_checkpointing_period": 0, "hidden_act": "gelu", "hidden_size": 768,
+  "initializer_range": 0.02, "intermediate_size": 3072,
+  "max_num_blocks_per_document": 256, "max_seq_length": 512,
+  "num_attention_heads": 12, "num_hidden_layers": 12,
   "second_read_enable_default_side_input": true,
   "second_read_num_cross_attention_heads": 0,
-  "second_read_num_new_layers": 2,
-  "second_read_type": "cross_attend_once",
-  "share_kv_projections": false,
-  "summary_mode": "entity",
+  "second_read_num_new_layers": 2, "second_read_type": "cross_attend_once",
+  "share_kv_projections": false, "summary_mode": "entity",
   "summary_postprocessing_num_layers": null,
-  "summary_postprocessing_type": "none",
-  "text_block_extract_every_x": null,
-  "use_sparse_memory_attention": true,
-  "vocab_size": 32000
+  "summary_postprocessing_type": "none", "text_block_extract_every_x": null,
+  "use_sparse_memory_attention": true, "vocab_size": 32000
 }
 """
 
@@ -73,13 +62,16 @@ class ReadTwiceConfigTest(tf.test.TestCase, parameterized.TestCase):
         for name in ("base", "base_cls", "base_sts", "tiny"):
             ReadTwiceConfig.from_preset(name).validate()
         # Section 2.1 and Appendix A.
-        config = ReadTwiceConfig.from_preset("base")
-        self.assertEqual("entity", config.summary_mode)
-        self.assertEqual(10, config.cross_attention_pos_emb_size)
-        self.assertEqual("simple_relative", config.cross_attention_pos_emb_mode)
-        self.assertTrue(config.use_sparse_memory_attention)
-        self.assertTrue(config.second_read_enable_default_side_input)
-        self.assertEqual(2, config.second_read_num_new_layers)
+        config = ReadTwiceConfig.from_preset("base").to_dict()
+        expected = dict(
+            summary_mode="entity",
+            cross_attention_pos_emb_size=10,
+            cross_attention_pos_emb_mode="simple_relative",
+            use_sparse_memory_attention=True,
+            second_read_enable_default_side_input=True,
+            second_read_num_new_layers=2,
+        )
+        self.assertEqual(config, config | expected)
         config = ReadTwiceConfig.from_preset("base_sts")
         self.assertEqual(32, config.text_block_extract_every_x)
         self.assertFalse(config.use_sparse_memory_attention)

@@ -1,26 +1,24 @@
 """A document whose segments are on several replicas.
 
 The same batch is read on one device, on two logical CPU devices and by two
-processes. This file runs itself for the last two: TensorFlow must be set up
-before it starts.
+processes.
 """
 
 import json
 import os
 import socket
-import subprocess
-import sys
 import tempfile
+from concurrent import futures
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel.models import coreference_loss
 from etcmodel.models import read_twice_model_test as model_test
+from etcmodel.testing import call_in_fresh_process
 from etcmodel.testing import two_device_strategy
-
-_NAMES = ("loss", "outputs", "memories", "gradients")
 
 
 def make_batch():
@@ -36,15 +34,16 @@ def make_batch():
     )
 
 
-def run(strategy, weights):
+def run(strategy, weights, is_graph):
     """One training step of SGD.
 
     Args:
         strategy: where to run.
         weights: arrays to start with.
+        is_graph: whether the step is a `tf.function`.
 
     Returns:
-        Name -> array, or list of arrays, as in `_NAMES`.
+        The loss, outputs, memories, and the gradients of all weights.
     """
     with strategy.scope():
         model = model_test.make_model(
@@ -95,23 +94,19 @@ def run(strategy, weights):
         outputs = context.all_gather(hidden, axis=0)
         return loss, outputs, output.global_summary.states, gradients
 
-    @tf.function
     def step(inputs):
         return strategy.run(replica_step, args=(inputs,))
 
-    results = tf.nest.map_structure(
-        lambda x: strategy.experimental_local_results(x)[0].numpy(),
-        step(inputs),
-    )
-    return dict(zip(_NAMES, results, strict=True))
+    if is_graph:
+        step = tf.function(step)
+    return [
+        strategy.experimental_local_results(x)[0].numpy()
+        for x in tf.nest.flatten(step(inputs))
+    ]
 
 
-def _main(kind, weights_path, output_path):
-    """Runs with one of the strategies and writes what it gave."""
-    if kind == "mirrored":
-        strategy = two_device_strategy()
-    else:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+def _run_and_save(strategy, directory, name, is_graph):
+    """Runs with the weights that are there, and writes what it gave."""
     # Half precision is gathered, too.
     for dtype in (tf.float16, tf.bfloat16):
         gathered = strategy.run(
@@ -119,30 +114,31 @@ def _main(kind, weights_path, output_path):
         )
         for x in strategy.experimental_local_results(gathered):
             assert (x.dtype, x.shape) == (dtype, [6, 2])
-    with np.load(weights_path) as weights:
-        results = run(strategy, list(weights.values()))
-    gradients = results.pop("gradients")
-    np.savez(
-        output_path,
-        **results,
-        **{f"gradient_{i}": x for i, x in enumerate(gradients)},
+    with np.load(os.path.join(directory, "weights.npz")) as weights:
+        results = run(strategy, list(weights.values()), is_graph)
+    np.savez(os.path.join(directory, f"{name}.npz"), *results)
+
+
+def run_on_two_devices(directory):
+    """Runs on two logical devices of a process of its own."""
+    _run_and_save(two_device_strategy(), directory, "devices", False)
+
+
+def run_worker(directory, ports, index):
+    """Runs one of two workers, each in a process of its own."""
+    workers = [f"localhost:{port}" for port in ports]
+    os.environ["TF_CONFIG"] = json.dumps(
+        {
+            "cluster": {"worker": workers},
+            "task": {"type": "worker", "index": index},
+        }
     )
-
-
-def _start(kind, weights_path, output_path, **environment):
-    path = os.pathsep.join(sys.path)
-    with open(f"{output_path}.log", "w", encoding="utf-8") as log:
-        return subprocess.Popen(
-            [sys.executable, __file__, kind, weights_path, output_path],
-            env=dict(
-                os.environ,
-                CUDA_VISIBLE_DEVICES="",
-                PYTHONPATH=path,
-                **environment,
-            ),
-            stdout=log,
-            stderr=log,
-        )
+    _run_and_save(
+        tf.distribute.MultiWorkerMirroredStrategy(),
+        directory,
+        f"worker_{index}",
+        True,
+    )
 
 
 def _free_ports(number):
@@ -157,56 +153,43 @@ def _free_ports(number):
 
 
 class ReadTwiceDistributionTest(tf.test.TestCase):
-    def test_replicas_give_what_one_device_gives(self):
-        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.directory = folder.name
         weights = model_test.make_model(**model_test.PAPER).get_weights()
-        weights_path = os.path.join(directory, "weights.npz")
-        np.savez(weights_path, *weights)
+        np.savez(os.path.join(cls.directory, "weights.npz"), *weights)
+        cls.expected = run(tf.distribute.get_strategy(), weights, False)
 
-        def output_path(name):
-            return os.path.join(directory, f"{name}.npz")
-
-        addresses = [f"localhost:{port}" for port in _free_ports(2)]
-        processes = {
-            "mirrored": _start(
-                "mirrored", weights_path, output_path("mirrored")
-            )
-        }
-        for index in range(2):
-            name = f"worker_{index}"
-            processes[name] = _start(
-                "workers",
-                weights_path,
-                output_path(name),
-                TF_CONFIG=json.dumps(
-                    {
-                        "cluster": {"worker": addresses},
-                        "task": {"type": "worker", "index": index},
-                    }
-                ),
-            )
-        for process in processes.values():
-            self.addCleanup(process.kill)
-        expected = run(tf.distribute.get_strategy(), weights)
+    def check(self, name):
+        """Compares what was written with what one device gives."""
         # Document 1 learns from all of its segments, wherever they are.
-        self.assertEqual((8, model_test.LENGTH, 8), expected["outputs"].shape)
-        for name, process in processes.items():
-            process.wait(timeout=300)
-            with open(f"{output_path(name)}.log", encoding="utf-8") as log:
-                self.assertEqual(0, process.returncode, log.read()[-4000:])
-            with np.load(output_path(name)) as actual:
-                for key in ("loss", "outputs", "memories"):
-                    self.assertAllClose(
-                        expected[key], actual[key], 1e-4, 1e-4, msg=name
-                    )
-                for i, gradient in enumerate(expected["gradients"]):
-                    self.assertAllClose(
-                        gradient, actual[f"gradient_{i}"], 1e-4, 1e-4, msg=name
-                    )
+        self.assertEqual((8, model_test.LENGTH, 8), self.expected[1].shape)
+        path = os.path.join(self.directory, f"{name}.npz")
+        with np.load(path) as actual:
+            for expected, x in zip(self.expected, actual.values(), strict=True):
+                self.assertAllClose(expected, x, 1e-4, 1e-4)
+
+    @pytest.mark.both_kerases
+    def test_two_devices(self):
+        call_in_fresh_process(run_on_two_devices, self.directory)
+        self.check("devices")
+
+    def test_two_processes(self):
+        ports = _free_ports(2)
+        with futures.ThreadPoolExecutor() as pool:
+            workers = [
+                pool.submit(
+                    call_in_fresh_process, run_worker, self.directory, ports, i
+                )
+                for i in range(2)
+            ]
+        for i, worker in enumerate(workers):
+            worker.result()
+            self.check(f"worker_{i}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        _main(*sys.argv[1:])
-    else:
-        tf.test.main()
+    tf.test.main()
