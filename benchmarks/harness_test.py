@@ -25,34 +25,12 @@ class SideInputsTest(tf.test.TestCase):
         mask = side_inputs["g2l_att_mask"]
         self.assertAllEqual(tf.reduce_sum(mask[:, :3], 2), 2 * [3 * [57]])
         self.assertAllEqual(tf.reduce_sum(mask[:, 3:], 2), 2 * [3 * [7]])
-
-    def test_longer_sentences_where_there_are_too_few_globals(self):
+        # Longer sentences where there are too few global tokens.
         side_inputs = harness.make_side_inputs("tensors", self.sizes(500))
         linked = side_inputs["l2g_relative_att_ids"] == 26
         self.assertAllEqual(
             tf.reduce_sum(tf.cast(linked, tf.int32), 1), 2 * [6 * [75]]
         )
-
-    def test_specs_are_the_same(self):
-        sizes = self.sizes(64)
-        tensors = harness.make_side_inputs("tensors", sizes)
-        specs = harness.make_side_inputs("specs", sizes)
-        self.assertEqual(list(tensors), list(specs))
-        mask, labels = specs["l2l_att_mask"], specs["l2l_relative_att_ids"]
-        l2g_mask, l2g_labels = (
-            specs["l2g_att_mask"],
-            specs["l2g_relative_att_ids"],
-        )
-        for name, tensor in (
-            ("l2l_att_mask", mask.to_band(sizes.radius)),
-            ("l2l_relative_att_ids", labels.to_band(2, 64)),
-            ("l2g_att_mask", l2g_mask.to_tensor()),
-            ("l2g_relative_att_ids", l2g_labels.to_tensor(6)),
-            ("g2g_att_mask", specs["g2g_att_mask"]),
-        ):
-            self.assertAllEqual(
-                tensors[name], tf.cast(tensor, tf.int32), msg=name
-            )
 
     def test_ids_of_specs_are_no_constants(self):
         specs = harness.make_side_inputs("specs", self.sizes(500))
@@ -86,27 +64,25 @@ class CaseTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllClose(harness.stored_gigabytes(case), expected)
 
-    def test_from_flags(self):
+    @staticmethod
+    def cases(arguments, **attributes):
         values = flags.FlagValues()
         harness.define_flags(values)
-        values(
-            [
-                "",
-                "--lengths=64,128",
-                "--modes=graph",
-                "--dtypes=mixed_bfloat16",
-                "--passes=train",
-                "--implementations=sparse,dense",
-                "--radius=9",
-            ]
+        values(["", *arguments.split()])
+        return harness.make_cases(values, **attributes)
+
+    def test_from_flags(self):
+        cases = self.cases(
+            "--lengths=64,128 --modes=graph --dtypes=mixed_bfloat16 "
+            "--passes=train --implementations=sparse,dense --radius=9",
+            preset="base_shared",
         )
-        cases = harness.make_cases(values, preset="base_shared")
         self.assertEqual(
             [(c.implementation, c.inputs, c.group) for c in cases],
             [
-                (implementation, inputs, (length, "mixed_bfloat16", "train"))
+                (*names, (length, "mixed_bfloat16", "train"))
                 for length in (64, 128)
-                for implementation, inputs in (
+                for names in (
                     ("sparse", "specs"),
                     ("sparse", "tensors"),
                     # Once only: it is not the package's.
@@ -119,13 +95,8 @@ class CaseTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(case.compute_dtype, "bfloat16")
             self.assertEqual(case.sizes.radius, 9)
             self.assertEqual(case.sizes.hidden_size, 768)
-
-    def test_unknown_names(self):
-        values = flags.FlagValues()
-        harness.define_flags(values)
-        values(["", "--modes=fast"])
         with self.assertRaisesRegex(app.UsageError, "fast.*there are"):
-            harness.make_cases(values)
+            self.cases("--modes=fast")
 
 
 class StepTest(tf.test.TestCase, parameterized.TestCase):

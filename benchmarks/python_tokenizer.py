@@ -59,7 +59,8 @@ def is_compatible(text: str) -> bool:
 
     The tokenizer of the graph code spells characters out that have a
     compatibility spelling, such as `½`, and folds case, where BERT's code only
-    lowers it. Control characters are spaces for it, and not nothing.
+    lowers it. Control characters are spaces for it, and not nothing; Hangul
+    fillers are nothing.
 
     Args:
         text: the text.
@@ -73,12 +74,13 @@ def is_compatible(text: str) -> bool:
     return (
         unicodedata.normalize("NFKD", text)
         == unicodedata.normalize("NFD", text)
-        and all(x.casefold() == x.lower() for x in text)
+        # Together, for a sigma is another one at the end of a word.
+        and text.casefold() == text.lower()
         and all(
             x in "\t\n\r" or unicodedata.category(x) not in ("Cc", "Cf")
             for x in text
         )
-        and "\ufffd" not in text
+        and not {"\ufffd", "\u115f", "\u1160"} & set(text)
     )
 
 
@@ -144,14 +146,14 @@ class BertTokenizer:
         chars, places = [], []
         for place, char in enumerate(text):
             category = unicodedata.category(char)
-            if char in "\t\n\r" or category == "Zs":
+            if char in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
                 new = " "
             elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf"):
                 continue
-            elif is_cjk(char):
-                new = f" {char} "
             else:
                 new = unicodedata.normalize("NFD", char.lower())
+                if is_cjk(char):
+                    new = f" {new} "
             for x in new:
                 if unicodedata.category(x) != "Mn":
                     chars.append(x)

@@ -149,11 +149,13 @@ def convert(
     end()
 
     documents = [split(support) for support in supports]
-    tokens = [[tokenize(x) for x in document] for document in documents]
+    # A sentence that is alone too long is cropped.
+    room = long_length - len(features["long_token_ids"])
+    tokens = [[tokenize(x)[:room] for x in document] for document in documents]
     kept = truncate(
         [[len(ids) for ids in document] for document in tokens],
         max_sentences,
-        long_length - len(features["long_token_ids"]),
+        room,
     )
     for document, document_tokens, count in zip(
         documents, tokens, kept, strict=True
@@ -166,7 +168,7 @@ def convert(
             for i, candidate in enumerate(candidates):
                 for first, last in find_mentions(sentence, candidate, tokenize):
                     links[first : last + 1] = [i] * (last + 1 - first)
-            add_long(ids, 1, add_global(1, 0), paragraph, links)
+            add_long(ids, 1, add_global(1, 0), paragraph, links[: len(ids)])
         end()
 
     result = {}

@@ -140,19 +140,22 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(parsed[name].to_list(), [[]])
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "'label' is no feature"):
-            etc_features.serialize({"label": [1]})
-        with self.assertRaisesRegex(ValueError, "'long_token_ids'.*vector"):
-            etc_features.serialize({"long_token_ids": [[1]]})
-        with self.assertRaisesRegex(ValueError, "another name"):
-            etc_features.serialize({}, {"long_token_ids": [1]})
-        with self.assertRaisesRegex(ValueError, "'x' mixes"):
-            etc_features.serialize({}, {"x": ["a", 1.5, None]})
+        for features, extra, message in (
+            ({"label": [1]}, None, "'label' is no feature"),
+            ({"long_token_ids": [[1]]}, None, "'long_token_ids'.*vector"),
+            ({}, {"long_token_ids": [1]}, "another name"),
+            ({}, {"x": ["a", 1.5, None]}, "'x' mixes"),
+            ({}, {"x": 1j}, "'x'.*unsupported kind"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                etc_features.serialize(features, extra)
         with self.assertRaisesRegex(ValueError, "one batch size"):
             etc_features.serialize_batch({"long_token_ids": [[1]]}, [{}, {}])
         with self.assertRaisesRegex(ValueError, "Unknown features"):
             etc_features.parse(tf.constant([b""]), 1, 1, names=["label"])
-        with self.assertRaises(tf.errors.InvalidArgumentError):
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "parse example"
+        ):
             etc_features.parse(tf.constant([b"not an example"]), 1, 1)
 
 

@@ -38,136 +38,85 @@ def _content(rows, dtype):
 
 
 class LayoutSourcesTest(tf.test.TestCase, parameterized.TestCase):
-    def test_docstring_examples(self):
-        content = tf.ragged.constant([[["a", "b"], ["c"]]])
-        self.assertAllEqual(
-            layout_sources.segment_indices(
-                tf.constant([[(4, 1, 0, -1)]]), 4, content
-            ),
-            [[2]],
-        )
-        values = tf.ragged.constant([[[[0, 3], [0]]]])
-        self.assertAllEqual(
-            layout_sources.token_values(
-                tf.constant([[(4, 0, 0, 1)]]), 4, values
-            ),
-            [[3]],
-        )
-
     @parameterized.parameters(tf.int32, tf.int64)
     def test_segments(self, splits):
         content = _content(_SEGMENTS, tf.string).with_row_splits_dtype(splits)
-        found = layout_sources.segment_indices(
-            tf.constant(_SOURCES), 1, content
-        )
-        self.assertEqual(found.dtype, tf.int32)
+        find = layout_sources.segment_indices
+        for of_segments in (content, _content(_TOKENS, tf.int32)):
+            found = find(tf.constant(_SOURCES), 1, of_segments)
+            self.assertEqual(found.dtype, tf.int32)
+            self.assertAllEqual(
+                found,
+                [[-1, 0, 0, 2, -1], [-1] * 5, [-1, 1, 1, -1, -1], [-1] * 5],
+            )
         self.assertAllEqual(
-            found,
-            [[-1, 0, 0, 2, -1], [-1] * 5, [-1, 1, 1, -1, -1], [-1] * 5],
-        )
-        self.assertAllEqual(
-            layout_sources.segment_indices(
-                tf.constant(_GLOBAL_SOURCES), 1, content
-            ),
+            find(tf.constant(_GLOBAL_SOURCES), 1, content),
             [[-1, 0, 1, -1], [-1] * 4, [-1, -1, 1, 1], [-1] * 4],
         )
-
-    def test_segments_of_content_with_tokens(self):
+        # A section that is not there.
         self.assertAllEqual(
-            layout_sources.segment_indices(
-                tf.constant(_SOURCES), 1, _content(_TOKENS, tf.int32)
-            ),
-            [[-1, 0, 0, 2, -1], [-1] * 5, [-1, 1, 1, -1, -1], [-1] * 5],
+            find(tf.constant(_SOURCES), 3, content), -np.ones([4, 5])
         )
 
     @parameterized.parameters((tf.int32, -1), (tf.int64, 0), (tf.float32, -2.5))
     def test_values(self, dtype, default):
         x = default
-        expected = [[x, 3, 4, 5, x], [x] * 5, [x, 6, 8, x, x], [x] * 5]
         values = _content(_TOKENS, tf.int32)
         values = values.with_flat_values(tf.cast(values.flat_values, dtype))
+        find = layout_sources.token_values
         for splits in (tf.int32, tf.int64):
-            found = layout_sources.token_values(
-                tf.constant(_SOURCES),
-                1,
-                values.with_row_splits_dtype(splits),
-                default,
-            )
+            values = values.with_row_splits_dtype(splits)
+            found = find(tf.constant(_SOURCES), 1, values, default)
             self.assertEqual(found.dtype, dtype)
-            self.assertAllEqual(found, tf.cast(expected, dtype))
-
-    def test_only_tokens_have_values(self):
+            self.assertAllEqual(
+                found, [[x, 3, 4, 5, x], [x] * 5, [x, 6, 8, x, x], [x] * 5]
+            )
+        # Of global tokens only those of tokens have values.
         self.assertAllEqual(
-            layout_sources.token_values(
-                tf.constant(_GLOBAL_SOURCES), 1, _content(_TOKENS, tf.int32)
-            ),
-            [[-1] * 4, [-1] * 4, [-1, -1, -1, 8], [-1] * 4],
+            find(tf.constant(_GLOBAL_SOURCES), 1, values, default),
+            [[x] * 4, [x] * 4, [x, x, x, 8], [x] * 4],
         )
-
-    def test_a_section_that_is_not_there(self):
-        for section in (3, 7):
-            self.assertAllEqual(
-                layout_sources.segment_indices(
-                    tf.constant(_SOURCES),
-                    section,
-                    _content(_SEGMENTS, tf.string),
-                ),
-                -np.ones([4, 5]),
-            )
-            self.assertAllEqual(
-                layout_sources.token_values(
-                    tf.constant(_SOURCES), section, _content(_TOKENS, tf.int32)
-                ),
-                -np.ones([4, 5]),
-            )
+        # A section that is not there.
+        found = find(tf.constant(_SOURCES), 3, values, default)
+        self.assertAllEqual(found, np.full([4, 5], default))
 
     @parameterized.named_parameters(
-        ("records_without_groups", [[], []]),
-        ("groups_without_segments", [[[], []], [[]]]),
-        ("segments_without_tokens", [[[[], []], []], [[[]]]]),
+        ("records_without_groups", [2, 2], [[], []]),
+        ("groups_without_segments", [2, 2], [[[], []], [[]]]),
+        ("segments_without_tokens", [2, 2], [[[[], []], []], [[[]]]]),
+        ("no_records", [0, 3], []),
+        ("no_length", [2, 0], [[[[1]]], []]),
     )
-    def test_no_tokens_at_all(self, rows):
-        # Tokens of a section before it, and padding.
-        sources = tf.constant([[(0, 3, 2, 9), _PAD]] * 2)
+    def test_nothing(self, shape, rows):
+        # Tokens of a section before it.
+        sources = tf.broadcast_to(tf.constant([0, 3, 2, 9]), [*shape, 4])
         content = _content(rows, tf.int32)
-        for found in (
-            layout_sources.segment_indices(sources, 1, content),
-            layout_sources.token_values(sources, 1, content),
+        for find in (
+            layout_sources.segment_indices,
+            layout_sources.token_values,
         ):
-            self.assertAllEqual(found, [[-1, -1], [-1, -1]])
+            self.assertAllEqual(find(sources, 1, content), -np.ones(shape))
 
-    def test_no_records_and_no_length(self):
-        for shape, rows in (([0, 3, 4], []), ([2, 0, 4], [[[[1]]], []])):
-            sources = tf.zeros(shape, tf.int32)
-            content = _content(rows, tf.int32)
-            for found in (
-                layout_sources.segment_indices(sources, 0, content),
-                layout_sources.token_values(sources, 0, content),
-            ):
-                self.assertEqual(found.shape, shape[:2])
-
-    @parameterized.parameters("keep", "tail", "fit", "balanced")
-    def test_finds_what_the_engine_laid_out(self, cut):
+    @parameterized.parameters(("keep", "fit"), ("balanced", "tail"))
+    def test_finds_what_the_engine_laid_out(self, *cuts):
         """Token ids and segments looked up are those that were laid out."""
         rng = np.random.default_rng(5)
 
         def rows(first):
             """Random content of 40 records; ids tell the segments."""
-            made, expected = [], []
+            made = []
             for _ in range(40):
                 groups, count = [], 0
                 for _ in range(rng.integers(0, 4)):
                     segments = []
                     for _ in range(rng.integers(0, 4)):
+                        start = first + 100 * count
                         segments.append(
-                            [first + 100 * count + i for i in range(5)][
-                                : rng.integers(0, 6)
-                            ]
+                            list(range(start, start + rng.integers(0, 6)))
                         )
                         count += 1
                     groups.append(segments)
                 made.append(groups)
-                expected.append(count)
             return _content(made, tf.int32)
 
         contents = {"a": rows(10_000), "b": rows(20_000)}
@@ -179,7 +128,7 @@ class LayoutSourcesTest(tf.test.TestCase, parameterized.TestCase):
                     segment_global=layout.GlobalToken(2),
                     cut=cut,
                 )
-                for name in contents
+                for name, cut in zip(contents, cuts, strict=True)
             ],
             long_length=25,
             global_length=15,

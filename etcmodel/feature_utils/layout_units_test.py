@@ -3,6 +3,7 @@
 import heapq
 import random
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -13,14 +14,38 @@ from etcmodel.feature_utils.layout_units import Costs
 # Every unit has a global token, tokens are long.
 COSTS = Costs(token_long=1, token_global=0, segment_global=1, group_global=1)
 PLENTY = 10**6
+# Of content and of both budgets.
+SPECS = (
+    tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3),
+    tf.TensorSpec([None], tf.int64),
+    tf.TensorSpec([None], tf.int64),
+)
+
+
+def content_of(lengths):
+    """Segments of the given lengths, [batch, groups, segments]."""
+    content = [[[[0] * n for n in group] for group in row] for row in lengths]
+    return tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
 
 
 def flatten(lengths):
-    """Units of segments of the given lengths, [batch, groups, segments]."""
-    content = [[[[0] * n for n in group] for group in row] for row in lengths]
-    return layout_units.flatten(
-        tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
-    )
+    """Units of segments of the given lengths."""
+    return layout_units.flatten(content_of(lengths))
+
+
+def random_lengths(rng, most_groups, most_segments, most_tokens):
+    """Lengths of the segments of one to three records, and their content."""
+    lengths = [
+        [
+            [
+                rng.randint(0, most_tokens)
+                for _ in range(rng.randint(0, most_segments))
+            ]
+            for _ in range(rng.randint(0, most_groups))
+        ]
+        for _ in range(rng.randint(1, 3))
+    ]
+    return lengths, content_of(lengths)
 
 
 def budget(long, global_=PLENTY, segments=None, batch=1):
@@ -48,49 +73,26 @@ def max_heap(lengths, max_segments, max_tokens, max_globals):
 
 
 class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    def test_sums(self):
-        self.assertAllEqual(layout_units.cumulative([2, 0, 3]), [0, 2, 2, 5])
-        self.assertAllEqual(layout_units.cumulative([]), [0])
-        self.assertAllEqual(
-            layout_units.sum_rows([2, 0, 3], [0, 2, 2, 3]), [2, 0, 3]
-        )
-
-    def _groups(self, units, kept):
-        """Kept segments of each group of a single record."""
-        return layout_units.sum_rows(kept.segments, units.segment_splits)
-
-    def test_balanced_worked_example(self):
-        units = flatten([[[1] * 4, [1] * 2, [1] * 4]])
-        kept = layout_units.cut_balanced(
-            units, COSTS, budget(PLENTY, segments=7)
-        )
-        self.assertAllEqual(self._groups(units, kept), [2, 2, 3])
-
-    @parameterized.parameters(
-        # Removals 0, 2, 0, 1, 2: one by one.
-        (10, [4, 2, 4]),
-        (9, [3, 2, 4]),
-        (8, [3, 2, 3]),
-        (7, [2, 2, 3]),
-        (6, [2, 2, 2]),
-        (5, [2, 1, 2]),
-        (4, [1, 1, 2]),
-        (3, [1, 1, 1]),
-        (2, [1, 0, 1]),
-        (1, [0, 0, 1]),
-        (0, [0, 0, 0]),
-    )
-    def test_balanced_order(self, tokens, expected):
-        """Groups equal in size since longer ago go first."""
-        units = flatten([[[1] * 4, [1] * 2, [1] * 4]])
-        kept = layout_units.cut_balanced(units, COSTS, budget(tokens))
-        self.assertAllEqual(self._groups(units, kept), expected)
+    def test_examples(self):
+        """Those of the docstrings."""
+        for cut, lengths, tokens, expected in (
+            (layout_units.cut_keep, [[3, 4]], 5, [3, 2]),
+            (layout_units.cut_tail, [[3, 4, 1]], 5, [3, 0, 0]),
+            (layout_units.cut_fit, [[3, 4, 1]], 5, [3, 0, 1]),
+            (
+                layout_units.cut_balanced,
+                [[1] * 4, [1] * 2, [1] * 4],
+                7,
+                [*(1, 1, 0, 0), *(1, 1), *(1, 1, 1, 0)],
+            ),
+        ):
+            kept = cut(flatten([lengths]), COSTS, budget(tokens))
+            self.assertAllEqual(kept.lengths, expected)
 
     def test_balanced_against_a_heap(self):
         rng = random.Random(0)
-        spec = tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3)
-        vector = tf.TensorSpec([None], tf.int64)
 
+        @tf.function(input_signature=[*SPECS, tf.TensorSpec([], tf.int64)])
         def cut(content, long, global_, segments):
             units = layout_units.flatten(content)
             kept = layout_units.cut_balanced(
@@ -98,38 +100,14 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
             )
             return layout_units.sum_rows(kept.segments, units.segment_splits)
 
-        cut = tf.function(
-            cut,
-            input_signature=[
-                spec,
-                vector,
-                vector,
-                tf.TensorSpec([], tf.int64),
-            ],
-        )
-        for _ in range(60):
-            batch = rng.randint(1, 3)
-            lengths = [
-                [
-                    [rng.randint(0, 4) for _ in range(rng.randint(0, 8))]
-                    for _ in range(rng.randint(0, 6))
-                ]
-                for _ in range(batch)
-            ]
-            content = [
-                [[[0] * n for n in group] for group in row] for row in lengths
-            ]
+        for _ in range(40):
+            lengths, content = random_lengths(rng, 6, 8, 4)
             # At least 4, the longest segment, so none is cropped; and room
             # for every group with one segment.
-            longs = [rng.randint(4, 50) for _ in range(batch)]
-            globals_ = [rng.randint(12, 40) for _ in range(batch)]
+            longs = [rng.randint(4, 50) for _ in lengths]
+            globals_ = [rng.randint(12, 40) for _ in lengths]
             segments = rng.randint(0, 25)
-            kept = cut(
-                tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32),
-                longs,
-                globals_,
-                segments,
-            )
+            kept = cut(content, longs, globals_, segments)
             expected = []
             for row, long, global_ in zip(
                 lengths, longs, globals_, strict=True
@@ -147,62 +125,25 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(kept.lengths, [1, 1, 0, 0])
         kept = layout_units.cut_balanced(units, COSTS, budget(9, global_=1))
         self.assertAllEqual(kept.groups, [False] * 3)
-
-    def test_balanced_crops_what_is_alone_too_long(self):
-        units = flatten([[[50]]])
-        kept = layout_units.cut_balanced(units, COSTS, budget(9))
+        # What is alone too long is cropped.
+        kept = layout_units.cut_balanced(flatten([[[50]]]), COSTS, budget(9))
         self.assertAllEqual(kept.lengths, [9])
-
-    @parameterized.parameters(
-        (5, PLENTY, None, [3, 0, 1], [True, True, True]),
-        (8, PLENTY, None, [3, 4, 1], [True, True, True]),
-        (2, PLENTY, None, [0, 0, 1], [True, True, True]),
-        (20, PLENTY, 2, [3, 4, 0], [True, True, True]),
-        # Three groups and three segments: six global tokens.
-        (20, 5, None, [3, 4, 0], [True, True, True]),
-        (20, 4, None, [3, 4, 0], [True, True, False]),
-        (20, 3, None, [3, 0, 0], [True, True, False]),
-        # A group's token takes a place, whether or not its segment fits.
-        (5, 4, None, [3, 0, 0], [True, True, True]),
-    )
-    def test_fit(self, long, global_, segments, expected, groups):
-        units = flatten([[[3], [4], [1]]])
-        kept = layout_units.cut_fit(
-            units, COSTS, budget(long, global_, segments)
-        )
-        self.assertAllEqual(kept.lengths, expected)
-        self.assertAllEqual(kept.segments, [n > 0 for n in expected])
-        self.assertAllEqual(kept.groups, groups)
 
     @parameterized.parameters(COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0))
     def test_fit_against_one_after_the_other(self, *costs):
         costs = Costs(*costs)
         rng = random.Random(0)
-        spec = tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3)
-        vector = tf.TensorSpec([None], tf.int64)
 
-        @tf.function(input_signature=[spec, vector, vector])
+        @tf.function(input_signature=SPECS)
         def cut(content, long, global_):
             units = layout_units.flatten(content)
             return layout_units.cut_fit(units, costs, Budget(long, global_, 9))
 
-        for _ in range(40):
-            batch = rng.randint(1, 3)
-            rows = [
-                [
-                    [rng.randint(0, 9) for _ in range(rng.randint(0, 6))]
-                    for _ in range(rng.randint(0, 5))
-                ]
-                for _ in range(batch)
-            ]
+        for _ in range(30):
+            rows, content = random_lengths(rng, 5, 6, 9)
             longs = [rng.randint(0, 60) for _ in rows]
             globals_ = [rng.randint(0, 60) for _ in rows]
-            content = [[[[0] * n for n in g] for g in row] for row in rows]
-            kept = cut(
-                tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32),
-                longs,
-                globals_,
-            )
+            kept = cut(content, longs, globals_)
             groups, segments = [], []
             for row, long, global_ in zip(rows, longs, globals_, strict=True):
                 left = 9
@@ -219,49 +160,36 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
                             left -= 1
             self.assertAllEqual(kept.groups, groups)
             self.assertAllEqual(kept.segments, segments)
+            flat = [n for row in rows for group in row for n in group]
+            self.assertAllEqual(kept.lengths, np.multiply(flat, segments))
 
     @parameterized.parameters(
-        (20, PLENTY, None, [3, 4, 2, 5]),
-        (13, PLENTY, None, [3, 4, 2, 4]),
-        (8, PLENTY, None, [3, 4, 1, 0]),
-        (7, PLENTY, None, [3, 4, 0, 0]),
-        (2, PLENTY, None, [2, 0, 0, 0]),
-        (0, PLENTY, None, [0, 0, 0, 0]),
-        # Two groups and four segments: six global tokens.
-        (20, 6, None, [3, 4, 2, 5]),
-        (20, 5, None, [3, 4, 2, 0]),
-        (20, 3, None, [3, 4, 0, 0]),
-        (20, 1, None, [0, 0, 0, 0]),
-        (20, PLENTY, 2, [3, 4, 0, 0]),
-    )
-    def test_keep(self, long, global_, segments, expected):
-        units = flatten([[[3, 4], [2, 5]]])
-        kept = layout_units.cut_keep(
-            units, COSTS, budget(long, global_, segments)
-        )
-        self.assertAllEqual(kept.lengths, expected)
-        self.assertAllEqual(kept.segments, [n > 0 for n in expected])
-        # A group goes when nothing of it is left.
-        self.assertAllEqual(kept.groups, [expected[0] > 0, expected[2] > 0])
-
-    @parameterized.parameters(
-        (20, PLENTY, None, [3, 4, 2, 5]),
-        (13, PLENTY, None, [3, 4, 2, 0]),
-        (8, PLENTY, None, [3, 4, 0, 0]),
-        (3, PLENTY, None, [3, 0, 0, 0]),
+        (20, PLENTY, None, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (13, PLENTY, None, [3, 4, 2, 4], [3, 4, 2, 0]),
+        (8, PLENTY, None, [3, 4, 1, 0], [3, 4, 0, 0]),
+        (7, PLENTY, None, [3, 4, 0, 0], [3, 4, 0, 0]),
         # The first alone is too long, and is cropped.
-        (2, PLENTY, None, [2, 0, 0, 0]),
-        (0, PLENTY, None, [0, 0, 0, 0]),
-        (20, 5, None, [3, 4, 2, 0]),
-        (20, PLENTY, 3, [3, 4, 2, 0]),
+        (2, PLENTY, None, [2, 0, 0, 0], [2, 0, 0, 0]),
+        (0, PLENTY, None, [0, 0, 0, 0], [0, 0, 0, 0]),
+        # Two groups and four segments: six global tokens.
+        (20, 6, None, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (20, 5, None, [3, 4, 2, 0], [3, 4, 2, 0]),
+        (20, 3, None, [3, 4, 0, 0], [3, 4, 0, 0]),
+        (20, 1, None, [0, 0, 0, 0], [0, 0, 0, 0]),
+        (20, PLENTY, 2, [3, 4, 0, 0], [3, 4, 0, 0]),
     )
-    def test_tail(self, long, global_, segments, expected):
+    def test_keep_and_tail(self, long, global_, segments, *expected):
         units = flatten([[[3, 4], [2, 5]]])
-        kept = layout_units.cut_tail(
-            units, COSTS, budget(long, global_, segments)
-        )
-        self.assertAllEqual(kept.lengths, expected)
-        self.assertAllEqual(kept.segments, [n > 0 for n in expected])
+        for cut, lengths in zip(
+            (layout_units.cut_keep, layout_units.cut_tail),
+            expected,
+            strict=True,
+        ):
+            kept = cut(units, COSTS, budget(long, global_, segments))
+            self.assertAllEqual(kept.lengths, lengths)
+            self.assertAllEqual(kept.segments, [n > 0 for n in lengths])
+            # A group goes when nothing of it is left.
+            self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
     def test_tokens_with_global_tokens(self):
         costs = Costs(1, 1, 0, 0)
@@ -270,16 +198,18 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(kept.lengths, [3, 2, 2])
         kept = layout_units.cut_tail(units, costs, budget(9, 5, batch=2))
         self.assertAllEqual(kept.lengths, [3, 0, 2])
+        # What is alone too long is cropped to what the others leave.
+        units = flatten([[[9]]])
+        kept = layout_units.cut_tail(units, Costs(1, 1, 1, 1), budget(9, 5))
+        self.assertAllEqual(kept.lengths, [3])
 
     def test_empty_units_cost_only_their_global_tokens(self):
         units = flatten([[[], [0], [2]]])
         for cut in (layout_units.cut_keep, layout_units.cut_tail):
-            kept = cut(units, COSTS, budget(2, 5))
-            self.assertAllEqual(kept.groups, [True] * 3)
-            self.assertAllEqual(kept.segments, [True] * 2)
-            kept = cut(units, COSTS, budget(2, 2))
-            self.assertAllEqual(kept.groups, [True, False, False])
-            self.assertAllEqual(kept.segments, [False] * 2)
+            for size, groups in ((5, [1, 1, 1]), (2, [1, 0, 0])):
+                kept = cut(units, COSTS, budget(2, size))
+                self.assertAllEqual(kept.groups, np.array(groups, bool))
+                self.assertAllEqual(kept.segments, [size == 5] * 2)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import random
 import re
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -64,7 +65,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         def tokens(kinds, most):
             return [rng.randrange(kinds) for _ in range(rng.randint(0, most))]
 
-        for _ in range(100):
+        for _ in range(40):
             kinds, batch = rng.randint(1, 4), rng.randint(0, 4)
             texts = [
                 [tokens(kinds, 12) for _ in range(rng.randint(0, 4))]
@@ -89,16 +90,16 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(linked.to_list(), [[[0, 0, -1]]])
 
     def test_many_candidates_that_begin_alike(self):
-        """5,000 candidates and 100,000 tokens, all of the same word."""
+        """5,000 candidates and 50,000 tokens, all of the same word."""
         linked = mentions.link_mentions(
-            ragged([[[1] * 100_000]]), ragged([[[1] * 3 + [2]] * 5000])
+            ragged([[[1] * 50_000]]), ragged([[[1] * 3 + [2]] * 5000])
         )
-        self.assertAllEqual(linked.flat_values, [-1] * 100_000)
+        self.assertAllEqual(linked.flat_values, [-1] * 50_000)
 
     def test_long_mentions_that_overlap_everywhere(self):
         """Work and memory do not grow with the length of mentions."""
         numbers = [*range(1, 60, 2), 130, *range(2, 60, 2)]
-        text = [1] * 300 + [2] + [1] * 5_000
+        text = [1] * 300 + [2] + [1] * 2_000
         linked = mentions.link_mentions(
             ragged([[text, [1] * 57]]), ragged([[[1] * n for n in numbers]])
         )
@@ -107,7 +108,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
             linked.to_list(),
             [
                 [
-                    [last] * 300 + [-1] + [last] * 5_000,
+                    [last] * 300 + [-1] + [last] * 2_000,
                     [last - 1] + [last - 1] * 56,
                 ]
             ],
@@ -139,43 +140,27 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class RealRecordsTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        with open(real_data_path("wikihop/train_22.json")) as file:
-            records = json.load(file)
-        self.texts = [record["supports"] for record in records]
-        self.candidates = [record["candidates"] for record in records]
-
-    def test_tokens(self):
-        tokenizer = tokenizers.make_tokenizer(
-            real_data_path("vocab/bert_uncased_vocab.txt")
-        )
-        ids = tokenizer.tokenize(tf.ragged.constant(self.texts))
-        sought = tokenizer.tokenize(tf.ragged.constant(self.candidates))
-        linked = mentions.link_mentions(ids, sought)
-        expected = [
-            find(*x) for x in zip(ids.to_list(), sought.to_list(), strict=True)
-        ]
-        self.assertEqual(linked.to_list(), expected)
-        self.assertGreater(
-            sum(x >= 0 for row in expected for text in row for x in text), 1000
-        )
-
     def test_words(self):
         """Every token of a word within a mention, and no other one."""
+        with open(real_data_path("wikihop/train_22.json")) as file:
+            records = json.load(file)[:8]
         tokenizer = tokenizers.make_tokenizer(
             real_data_path("vocab/gpt2.model")
         )
-        texts = tf.ragged.constant(self.texts[:8])
+        texts = tf.ragged.constant([x["supports"] for x in records])
+        candidates = [x["candidates"] for x in records]
         _, _, ends = tokenizer.tokenize_with_offsets(texts)
         linked = mentions.link_word_mentions(
-            texts, ends, tf.ragged.constant(self.candidates[:8])
-        ).to_list()
+            texts, ends, tf.ragged.constant(candidates)
+        )
+        self.assertGreater(np.count_nonzero(linked.flat_values >= 0), 300)
         pattern = re.compile(r"[^\W]+|[^\w\s]")
-        for row, token_ends in enumerate(ends.to_list()):
-            sought = [pattern.findall(x.lower()) for x in self.candidates[row]]
+        for record, *columns in zip(
+            records, ends.to_list(), linked.to_list(), strict=True
+        ):
+            sought = [pattern.findall(x.lower()) for x in record["candidates"]]
             for text, places, links in zip(
-                self.texts[row], token_ends, linked[row], strict=True
+                record["supports"], *columns, strict=True
             ):
                 found = list(pattern.finditer(text))
                 words = [match.group().lower() for match in found]

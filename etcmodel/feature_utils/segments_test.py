@@ -135,7 +135,7 @@ class SegmentBuilderTest(tf.test.TestCase):
             real_data_path("wikitext/wiki.valid.raw"), encoding="utf-8"
         ) as file:
             text = file.read()
-        texts = ["", *(" = " + x for x in text.split("\n = ")[1:8])]
+        texts = ["", *(" = " + x for x in text.split("\n = ")[1:5])]
         tokenizer = tokenizers.make_tokenizer(
             real_data_path("vocab/bert_uncased_vocab.txt")
         )
@@ -179,7 +179,7 @@ class SegmentBuilderTest(tf.test.TestCase):
                     words.setdefault(label, set()).add(
                         tuple(row[begin : end + 1])
                     )
-        self.assertGreater(len(words), 50)
+        self.assertGreater(len(words), 30)
         for spellings in words.values():
             self.assertLen(spellings, 1)
 

@@ -1,31 +1,43 @@
+"""Tests of `side_inputs`: all kinds against their definition."""
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import attention_specs
 from etcmodel import feature_utils
-from etcmodel.feature_utils import global_local_side_inputs
-from etcmodel.feature_utils import multihop_side_inputs
 from etcmodel.feature_utils import side_inputs
 
+RADIUS, MAX_DISTANCE = 3, 2
+FIELDS = (
+    "l2l_att_mask",
+    "g2g_att_mask",
+    "l2g_att_mask",
+    "g2l_att_mask",
+    "l2l_relative_att_ids",
+    "g2g_relative_att_ids",
+    "l2g_relative_att_ids",
+    "g2l_relative_att_ids",
+)
 
-def bits(text):
-    """`"0110"` -> `[[0, 1, 1, 0]]`."""
-    return tf.constant([[int(digit) for digit in text]])
 
-
-def random_features():
-    """Ids, links and breakpoints of 11 long and 5 global tokens."""
+def random_features(long_len=11, global_len=5):
+    """Breakpoints, ids beyond both ends, links and exemptions; three rows."""
     rng = np.random.default_rng(3)
+
+    def draw(low, high, length):
+        return rng.integers(low, high, [3, length], np.int32)
+
     features = {
-        name: tf.constant(rng.integers(-1, 6, [2, 11]), tf.int32)
+        name: draw(-1, global_len + 1, long_len)
         for name in ("sentences", "paragraphs", "links")
     }
-    for name, length in (("long", 11), ("global", 5)):
-        features[name] = tf.constant(rng.integers(0, 2, [2, length]))
-        features[f"exempt_{name}"] = tf.constant(
-            rng.integers(0, 2, [2, length]), tf.int32
-        )
+    for name, length in (("long", long_len), ("global", global_len)):
+        features[name] = draw(0, 4, length) // 3
+        features[f"exempt_{name}"] = draw(0, 2, length)
+        # The second row is padding, the third one has none.
+        features[name][1] = 0
+        features[name][2, -1] = 1
     return features
 
 
@@ -34,17 +46,15 @@ def make_sentences(features, **kwargs):
         features["long"],
         features["global"],
         features["sentences"],
-        local_radius=3,
+        local_radius=RADIUS,
         **kwargs,
     )
 
 
 def make_blocks(features, **kwargs):
-    made, global_token_ids = side_inputs.make_fixed_block_side_inputs(
-        features["long"], 4, local_radius=3, **kwargs
-    )
-    assert global_token_ids.shape == [2, 3]
-    return made
+    return side_inputs.make_fixed_block_side_inputs(
+        features["long"], 4, local_radius=RADIUS, **kwargs
+    )[0]
 
 
 def make_multihop(features, **kwargs):
@@ -53,7 +63,7 @@ def make_multihop(features, **kwargs):
         features["paragraphs"],
         features["sentences"],
         features["global"],
-        local_radius=3,
+        local_radius=RADIUS,
         ignore_hard_g2l_mask=features["exempt_global"],
         ignore_hard_l2g_mask=features["exempt_long"],
         l2g_linked_ids=features["links"],
@@ -65,120 +75,106 @@ def make_flat(features, **kwargs):
     return make_multihop(features, flat_sequence=True, **kwargs)
 
 
-class SideInputsTest(tf.test.TestCase):
-    def test_all_names_are_here_and_in_the_package(self):
-        self.assertCountEqual(
-            [
-                "GlobalLocalTransformerSideInputs",
-                "add_side_input_features",
-                "make_fixed_block_side_inputs",
-                "make_global_local_transformer_side_inputs",
-                "make_global_local_transformer_side_inputs_from_example_ids",
-                "make_multihop_side_inputs",
-            ],
-            side_inputs.__all__,
+def _labels(distances):
+    """`[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
+    clipped = np.minimum(np.abs(distances), MAX_DISTANCE)
+    return np.where(distances < 0, MAX_DISTANCE + clipped, clipped)
+
+
+def expected_row(make, features, hard_l2g, hard_g2l):
+    """The eight fields of one row, from the definitions of their kind."""
+    # Contexts are counted from the end; 0 is padding.
+    long_ids, global_ids = (
+        np.cumsum(features[name][::-1])[::-1] for name in ("long", "global")
+    )
+    # What sees each other: long tokens; all others. What is in what.
+    local, seen_long, seen_global = long_ids, long_ids, global_ids
+    contains = [features["sentences"]]
+    if make == make_blocks:
+        local = seen_long = features["long"]
+        blocks = np.arange(len(local)) // 4
+        contains = [blocks]
+        seen_global = np.array(
+            [local[blocks == i].max() for i in range(blocks[-1] + 1)]
         )
-        for name in side_inputs.__all__:
-            source = global_local_side_inputs
-            if name == "make_multihop_side_inputs":
-                source = multihop_side_inputs
-            self.assertIs(getattr(source, name), getattr(side_inputs, name))
-            self.assertIs(
-                getattr(feature_utils, name), getattr(side_inputs, name)
+    elif make != make_sentences:
+        seen_long, seen_global = long_ids > 0, global_ids > 0
+        local = seen_long if make == make_flat else long_ids
+    linked = contains
+    exempt_long, exempt_global = 0 * seen_long, 0 * seen_global
+    if make == make_multihop:
+        contains = [*contains, features["paragraphs"]]
+        linked = [*contains, features["links"]]
+        exempt_long, exempt_global = (
+            features[f"exempt_{name}"] for name in ("long", "global")
+        )
+    global_index = np.arange(len(seen_global))
+    offsets = np.arange(-RADIUS, RADIUS + 1)
+    # [long, 2 * radius + 1]
+    keys = np.arange(len(local))[:, np.newaxis] + offsets
+    inside = (keys >= 0) & (keys < len(local))
+    keys = np.clip(keys, 0, len(local) - 1)
+    # [long, global]
+    same = seen_long[:, np.newaxis] == seen_global
+    contained, is_linked = (
+        np.any([ids[:, np.newaxis] == global_index for ids in rows], axis=0)
+        for rows in (contains, linked)
+    )
+    l2g_open = contained | (exempt_long[:, np.newaxis] == 1) | (not hard_l2g)
+    g2l_open = contained | (exempt_global == 1) | (not hard_g2l)
+    l2g_labels = 2 * MAX_DISTANCE + 1 + is_linked
+    # [global, global]
+    g2g_labels = _labels(global_index - global_index[:, np.newaxis])
+    if make == make_multihop:
+        g2g_labels = np.where(
+            global_ids == global_ids[:, np.newaxis],
+            g2g_labels,
+            2 * MAX_DISTANCE + 3,
+        )
+    fields = (
+        inside & (local[keys] == local[:, np.newaxis]),
+        seen_global == seen_global[:, np.newaxis],
+        same & l2g_open,
+        (same & g2l_open).T,
+        np.broadcast_to(_labels(offsets), keys.shape),
+        g2g_labels,
+        l2g_labels,
+        l2g_labels.T,
+    )
+    return dict(zip(FIELDS, fields, strict=True))
+
+
+class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_as_defined(self, fields, make, features, **hard):
+        self.assertEqual(tuple(fields), FIELDS)
+        rows = [
+            expected_row(
+                make, {name: x[i] for name, x in features.items()}, **hard
             )
-            self.assertIn(name, feature_utils.__all__)
-
-    def test_fields_in_order(self):
-        names = [
-            "l2l_att_mask",
-            "g2g_att_mask",
-            "l2g_att_mask",
-            "g2l_att_mask",
-            "l2l_relative_att_ids",
-            "g2g_relative_att_ids",
-            "l2g_relative_att_ids",
-            "g2l_relative_att_ids",
+            for i in range(3)
         ]
-        made = side_inputs.GlobalLocalTransformerSideInputs(*range(7), None)
-        self.assertEqual(
-            dict(zip(names, [*range(7), None], strict=True)), made.to_dict()
-        )
-        self.assertEqual(names, list(made.to_dict()))
-        self.assertEqual(
-            names[:7], list(made.to_dict(exclude_none_values=True))
-        )
-        with self.assertRaises(TypeError):
-            side_inputs.GlobalLocalTransformerSideInputs(*range(7))
+        for name, value in fields.items():
+            self.assertEqual(value.dtype, tf.int32, name)
+            self.assertAllEqual(value, [row[name] for row in rows], name)
 
-    def test_worked_example(self):
-        """Sentences of 3, 1 and 2 tokens, padded by two."""
-        made = side_inputs.make_global_local_transformer_side_inputs(
-            bits("00000100"),
-            bits("0010"),
-            bits("00012200"),
-            local_radius=2,
-            relative_pos_max_distance=2,
-            use_hard_g2l_mask=True,
-        )
-        self.assertAllEqual(
-            tf.concat([bits("1110")] * 3 + [bits("0001")], 0),
-            made.g2g_att_mask[0],
-        )
-        self.assertAllEqual(
-            tf.concat(
-                [
-                    bits("11100000"),
-                    bits("00010000"),
-                    bits("00001100"),
-                    bits("00000000"),
-                ],
-                0,
-            ),
-            made.g2l_att_mask[0],
-        )
-        self.assertAllEqual(
-            [[0, 1, 2, 2], [3, 0, 1, 2], [4, 3, 0, 1], [4, 4, 3, 0]],
-            made.g2g_relative_att_ids[0],
-        )
-
-    def test_multihop_links_are_labels_only(self):
-        """A question and a text of one token each; the text is linked to it."""
-        minus = tf.constant([[-1, -1]])
-        arguments = [
-            bits("11"),
-            minus,
-            tf.constant([[0, 1]]),
-            bits("11"),
-        ]
-        linked = side_inputs.make_multihop_side_inputs(
-            *arguments,
-            local_radius=1,
-            relative_pos_max_distance=1,
-            l2g_linked_ids=tf.constant([[-1, 0]]),
-        )
-        # With a vocabulary of 3 for distances: 3 is "not linked", 4 "linked".
-        self.assertAllEqual([[[4, 3], [4, 4]]], linked.l2g_relative_att_ids)
-        self.assertAllEqual([[[1, 1], [1, 1]]], linked.l2g_att_mask)
-
-
-class SpecsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
         make=[make_sentences, make_blocks, make_multihop, make_flat],
         hard_l2g=[False, True],
-        hard_g2l=[False, True],
     )
-    def test_same_as_tensors(self, make, hard_l2g, hard_g2l):
+    def test_definition(self, make, hard_l2g):
         options = dict(
-            relative_pos_max_distance=2,
+            relative_pos_max_distance=MAX_DISTANCE,
             use_hard_l2g_mask=hard_l2g,
-            use_hard_g2l_mask=hard_g2l,
+            use_hard_g2l_mask=not hard_l2g,
         )
+        hard = dict(hard_l2g=hard_l2g, hard_g2l=not hard_l2g)
         features = random_features()
-        expected = make(features, **options)
-        fields = make(features, as_specs=True, **options).to_dict(
-            exclude_none_values=True
-        )
-        self.assertEqual(list(expected.to_dict()), list(fields))
+        plain = make(
+            {name: x.astype(np.int64) for name, x in features.items()},
+            **options,
+        ).to_dict()
+        self.assert_as_defined(plain, make, features, **hard)
+        made = make(features, as_specs=True, **options)
         mask = attention_specs.LongGlobalMask
         labels = attention_specs.LongGlobalLabels
         for name, kind in (
@@ -189,112 +185,116 @@ class SpecsTest(tf.test.TestCase, parameterized.TestCase):
             ("l2g_relative_att_ids", labels),
             ("g2l_relative_att_ids", labels),
         ):
-            self.assertIsInstance(fields[name], kind)
-        spelled_out = {
-            "l2l_att_mask": fields["l2l_att_mask"].to_band(3),
-            "g2g_att_mask": fields["g2g_att_mask"],
-            "l2l_relative_att_ids": fields["l2l_relative_att_ids"].to_band(
-                2, 11
-            ),
-            "g2g_relative_att_ids": fields["g2g_relative_att_ids"],
-        }
-        global_len = expected.g2g_att_mask.shape[1]
-        for name in ("l2g", "g2l"):
-            from_global = name == "g2l"
-            spelled_out[f"{name}_att_mask"] = attention_specs.side_mask_tensor(
-                fields[f"{name}_att_mask"], from_global
-            )
-            spelled_out[f"{name}_relative_att_ids"] = (
-                attention_specs.side_label_tensor(
-                    fields[f"{name}_relative_att_ids"], global_len, from_global
-                )
-            )
-        for name, value in expected.to_dict().items():
-            self.assertEqual(value.dtype, tf.int32)
-            self.assertAllEqual(
-                value, tf.cast(spelled_out[name], tf.int32), msg=name
-            )
-
-    @parameterized.parameters(make_sentences, make_blocks, make_multihop)
-    def test_without_labels(self, make):
-        made = make(
-            random_features(), relative_pos_max_distance=0, as_specs=True
+            self.assertIsInstance(getattr(made, name), kind)
+        side_mask = attention_specs.side_mask_tensor
+        side_label = attention_specs.side_label_tensor
+        size = plain["g2g_att_mask"].shape[1]
+        spelled_out = (
+            made.l2l_att_mask.to_band(RADIUS),
+            made.g2g_att_mask,
+            side_mask(made.l2g_att_mask, False),
+            side_mask(made.g2l_att_mask, True),
+            made.l2l_relative_att_ids.to_band(3, 11),
+            made.g2g_relative_att_ids,
+            side_label(made.l2g_relative_att_ids, size, False),
+            side_label(made.g2l_relative_att_ids, size, True),
         )
-        fields = made.to_dict(exclude_none_values=True)
-        self.assertLen(fields, 4)
-        self.assertIs(made.l2g_att_mask, fields["l2g_att_mask"])
+        self.assert_as_defined(
+            {
+                name: tf.cast(value, tf.int32)
+                for name, value in zip(FIELDS, spelled_out, strict=True)
+            },
+            make,
+            features,
+            **hard,
+        )
 
-    @parameterized.parameters(make_sentences, make_multihop)
-    def test_nothing_is_made_of_pairs_with_long_tokens(self, make):
-        @tf.function
-        def count(features):
-            made = make(
-                features,
-                relative_pos_max_distance=2,
-                use_hard_l2g_mask=True,
-                use_hard_g2l_mask=True,
-                as_specs=True,
-            )
-            return made.g2g_relative_att_ids
-
-        graph = count.get_concrete_function(random_features()).graph
-        shapes = [
-            output.shape.as_list()
-            for operation in graph.get_operations()
-            for output in operation.outputs
-        ]
-        self.assertIn([2, 5, 5], shapes)
-        self.assertNotIn([2, 11, 7], shapes)
-        self.assertNotIn([2, 11, 5], shapes)
-
-    @parameterized.parameters(make_sentences, make_multihop)
-    def test_checks_are_the_same(self, make):
-        features = random_features()
-        for as_specs in (False, True):
-            with self.assertRaisesRegex(ValueError, "sentence_ids.*same"):
-                make(
-                    features | {"sentences": bits("11")},
-                    relative_pos_max_distance=2,
-                    as_specs=as_specs,
-                )
-        for max_distance in (0, 2):
-            with self.assertRaisesRegex(ValueError, "local_radius"):
-                side_inputs.make_global_local_transformer_side_inputs(
-                    features["long"],
-                    features["global"],
-                    features["sentences"],
-                    local_radius=0,
-                    relative_pos_max_distance=max_distance,
-                    as_specs=True,
-                )
-
-    def test_known_sizes_stay_static(self):
+    @parameterized.parameters(
+        make_sentences, make_blocks, make_multihop, make_flat
+    )
+    def test_compiled_for_any_length(self, make):
         @tf.function(
             input_signature=[
-                tf.TensorSpec([None, 8], tf.int64),
-                tf.TensorSpec([None, 3], tf.int64),
-                tf.TensorSpec([None, None], tf.int64),
-            ]
+                dict.fromkeys(
+                    random_features(), tf.TensorSpec([None, None], tf.int32)
+                )
+            ],
+            jit_compile=True,
         )
-        def make(long_breakpoints, global_breakpoints, sentence_ids):
-            fields = side_inputs.make_global_local_transformer_side_inputs(
-                long_breakpoints,
-                global_breakpoints,
-                sentence_ids,
-                local_radius=2,
-                relative_pos_max_distance=2,
+        def call(features):
+            return make(
+                features,
+                relative_pos_max_distance=MAX_DISTANCE,
+                use_hard_l2g_mask=True,
                 use_hard_g2l_mask=True,
             ).to_dict()
-            self.assertEqual(
-                [value.shape.as_list() for value in fields.values()],
-                2 * [[None, 8, 5], [None, 3, 3], [None, 8, 3], [None, 3, 8]],
-            )
-            return fields["g2l_relative_att_ids"]
 
-        zeros = tf.zeros([1, 8], tf.int64)
-        self.assertAllEqual(
-            make(zeros, zeros[:, :3], zeros), [[[6] * 8, [5] * 8, [5] * 8]]
+        for sizes in ((6, 3), (2, 4)):
+            features = random_features(*sizes)
+            self.assert_as_defined(
+                call(features), make, features, hard_l2g=True, hard_g2l=True
+            )
+
+    @parameterized.parameters(make_sentences, make_multihop)
+    def test_known_sizes_stay_static(self, make):
+        """And as specifications nothing is made of pairs with long tokens."""
+        options = dict(
+            relative_pos_max_distance=MAX_DISTANCE,
+            use_hard_l2g_mask=True,
+            use_hard_g2l_mask=True,
         )
+
+        @tf.function(
+            input_signature=[
+                {
+                    name: tf.TensorSpec([None, x.shape[1]], tf.int32)
+                    for name, x in random_features(11, 5).items()
+                }
+            ]
+        )
+        def call(features):
+            made = make(features, as_specs=True, **options)
+            shapes = [
+                output.shape.as_list()
+                for operation in made.g2g_att_mask.graph.get_operations()
+                for output in operation.outputs
+                if output.shape.rank is not None
+            ]
+            self.assertIn([None, 5, 5], shapes)
+            self.assertNotIn([None, 11, 7], shapes)
+            self.assertNotIn([None, 11, 5], shapes)
+            fields = make(features, **options).to_dict()
+            self.assertEqual(
+                [fields[name].shape.as_list() for name in FIELDS],
+                2 * [[None, 11, 7], [None, 5, 5], [None, 11, 5], [None, 5, 11]],
+            )
+            return fields["l2l_relative_att_ids"]
+
+        # An empty batch is a batch as well.
+        empty = {name: x[:0] for name, x in random_features(11, 5).items()}
+        self.assertEqual(call(empty).shape, [0, 11, 7])
+
+    @parameterized.product(
+        make=[make_sentences, make_blocks, make_multihop, make_flat],
+        as_specs=[False, True],
+    )
+    def test_without_labels(self, make, as_specs):
+        made = make(
+            random_features(), relative_pos_max_distance=0, as_specs=as_specs
+        )
+        self.assertEqual(tuple(made.to_dict()), FIELDS)
+        self.assertEqual(
+            tuple(made.to_dict(exclude_none_values=True)), FIELDS[:4]
+        )
+
+    def test_public_names(self):
+        for name in side_inputs.__all__:
+            self.assertIs(
+                getattr(feature_utils, name), getattr(side_inputs, name)
+            )
+        self.assertContainsSubset(side_inputs.__all__, feature_utils.__all__)
+        for name in feature_utils.__all__:
+            self.assertTrue(callable(getattr(feature_utils, name)))
 
 
 if __name__ == "__main__":

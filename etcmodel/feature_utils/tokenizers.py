@@ -13,7 +13,8 @@ ops differ from BERT's Python code in a few rare characters:
 * compatibility characters are spelled out and cases folded when lower-casing
   (`ﬁ` -> `fi`, `½` -> `1⁄2`, `ß` -> `ss`; BERT keeps them);
 * control characters and U+FFFD separate words (BERT drops them and joins what
-  they separate);
+  they separate); when lower-casing, the invisible ones of them, such as soft
+  hyphens, are dropped as by BERT, and so are Hangul fillers (BERT keeps them);
 * the longest word that is not unknown has 200 bytes (BERT: characters).
 
 Special tokens that stand in the text, such as "[CLS]", are ordinary text.

@@ -1,0 +1,407 @@
+"""The graph's features equal those of the Python references.
+
+On real records, and on random Unicode ones: their texts and structures are
+drawn by `hypothesis`, always the same ones. The graph of each task is traced
+once.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import tempfile
+import unicodedata
+
+import tensorflow as tf
+from absl.testing import absltest
+from absl.testing import parameterized
+from hypothesis import assume
+from hypothesis import example
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from benchmarks import hotpotqa_python_reference
+from benchmarks import nq_python_reference
+from benchmarks import python_tokenizer
+from benchmarks import wikihop_python_reference
+from etcmodel.feature_utils import sentences
+from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks import errors
+from etcmodel.tasks import registry
+from etcmodel.tasks.hotpotqa.records import HotpotQARecord
+from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.tasks.nq.records import Annotation
+from etcmodel.tasks.nq.records import Candidate
+from etcmodel.tasks.nq.records import NQRecord
+from etcmodel.tasks.wikihop.records import WikiHopRecord
+from etcmodel.testing import real_data_path
+
+# What all tokenizers agree on: scripts with and without case, with marks that
+# are a part of a character or follow it, syllables and ideographs of every
+# block, white space of every kind, emoji, punctuation, symbols.
+AGREED = (
+    "abAB01._-'<>,$ \t\n\r\xa0\u2003\u2028\u3000éÅğİ\u0301\u0323\u20dd\ufe0f"
+    "ЙжНкשׁקاकिไ한が中㐀\uf900𠀀😀👍🏽🇩€§¿«。་"
+)
+# Control characters and what is no character: spaces for the package, which
+# BERT drops.
+CONTROLS = "\x00\x07\x1f\x7f\x85\u0600\ufffd"
+# Spelled out or folded by the package, kept by BERT: `is_compatible` tells.
+COMPATIBLE = "½ﬃßſςΣⅣ①Ａ㎏ŀ…"
+# Invisible, and dropped by both; the last two by the package alone.
+IGNORED = "\xad\u200b\u200d\ufeff\u115f\u3164"
+# No vocabulary has them, so words with them are unknown.
+UNKNOWN = "жि𠀀"
+CONTROL_SPACES = str.maketrans(dict.fromkeys(CONTROLS, " "))
+
+_SETTINGS = settings(
+    max_examples=60, derandomize=True, deadline=None, database=None
+)
+
+
+def folded(text: str) -> str:
+    """A text with all that the package does and BERT does not."""
+    text = text.translate(CONTROL_SPACES)
+    text = "".join(char for char in text if char not in IGNORED)
+    return unicodedata.normalize(
+        "NFKC", unicodedata.normalize("NFKC", text).casefold()
+    )
+
+
+def spelled_out(value):
+    """A record without the characters that tokenizers differ in."""
+    if dataclasses.is_dataclass(value):
+        fields = {
+            field.name: spelled_out(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+        return dataclasses.replace(value, **fields)
+    if isinstance(value, tuple):
+        return tuple(map(spelled_out, value))
+    if not isinstance(value, str) or python_tokenizer.is_compatible(value):
+        return value
+    value = unicodedata.normalize("NFKC", value)
+    return "".join(filter(python_tokenizer.is_compatible, value))
+
+
+class Tokenizer(python_tokenizer.BertTokenizer):
+    """BERT's, but for control characters, which it takes for spaces."""
+
+    def __init__(self, vocab):
+        super().__init__(vocab)
+        # Records repeat their words, and tests their records.
+        self.pieces = functools.cache(self.pieces)
+
+    def words(self, text):
+        return super().words(text.translate(CONTROL_SPACES))
+
+    def words_with_offsets(self, text):
+        return super().words_with_offsets(text.translate(CONTROL_SPACES))
+
+
+@functools.cache
+def vocabulary() -> str:
+    """A file with a piece for every character but the unknown ones."""
+    pieces = dict.fromkeys(
+        char
+        for char in unicodedata.normalize("NFD", folded(AGREED + COMPATIBLE))
+        if not char.isspace()
+        and unicodedata.category(char) != "Mn"
+        and char not in UNKNOWN
+    )
+    reserved = [*tokenizers.WORDPIECE_RESERVED_TOKENS]
+    reserved += ["[unused102]", "[unused103]", "ab", "##ab", "a01"]
+    tokens = [*reserved, *pieces, *(f"##{piece}" for piece in pieces)]
+    handle, path = tempfile.mkstemp()
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write("\n".join(tokens))
+    return path
+
+
+def tearDownModule():
+    os.remove(vocabulary())
+
+
+def texts(alphabet: str = AGREED + CONTROLS, min_size=0, max_size=12):
+    return st.text(alphabet, min_size=min_size, max_size=max_size)
+
+
+@st.composite
+def hotpotqa_records(draw):
+    # A paragraph without any text is padding if it is the last one.
+    paragraphs = st.builds(
+        Paragraph,
+        texts(min_size=1, max_size=4),
+        st.lists(texts(), max_size=4).map(tuple),
+    )
+    context = draw(st.lists(paragraphs, min_size=1, max_size=4))
+    everything = [x for p in context for x in (p.title, *p.sentences)]
+    text = draw(st.sampled_from(everything))
+    start = draw(st.integers(0, len(text)))
+    size = draw(st.integers(0, 4))
+    fact = st.tuples(
+        st.sampled_from([*(p.title for p in context), "?"]), st.integers(0, 4)
+    )
+    return HotpotQARecord(
+        id="x",
+        question=draw(texts()),
+        context=tuple(context),
+        answer=draw(st.sampled_from([text[start : start + size], "yes", "no"])),
+        supporting_facts=tuple(draw(st.lists(fact, max_size=4))),
+    )
+
+
+@st.composite
+def nq_records(draw):
+    html = st.sampled_from(["<P>", "</P>", "<Table>"])
+    words = draw(
+        st.lists(
+            st.tuples(texts(max_size=4), st.just(False))
+            | st.tuples(html, st.just(True)),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    places = st.integers(0, len(words))
+    ends = sorted(draw(st.sets(places, max_size=8)))
+    candidates = []
+    for start, end in zip(ends[::2], ends[1::2], strict=False):
+        candidates.append(Candidate(start, end, True))
+        if end - start > 2 and draw(st.booleans()):
+            candidates.append(Candidate(start + 1, end - 1, False))
+    annotation = Annotation(-1, -1, (), "none")
+    if candidates and draw(st.booleans()):
+        chosen = draw(st.sampled_from(candidates))
+        middle = draw(st.integers(chosen.start, chosen.end - 1))
+        annotation = Annotation(
+            chosen.start,
+            chosen.end,
+            draw(st.sampled_from([(), ((middle, middle + 1),)])),
+            draw(st.sampled_from(["none", "yes", "no"])),
+        )
+    return NQRecord(
+        id="7",
+        question=draw(texts()),
+        tokens=tuple(word for word, _ in words),
+        is_html=tuple(is_html for _, is_html in words),
+        candidates=tuple(candidates),
+        annotations=(annotation,),
+    )
+
+
+@st.composite
+def wikihop_records(draw):
+    # The reference wants the text of a candidate beside its tokens, so two
+    # words have the same tokens here only if they are the same word. Few ones,
+    # so that there are mentions.
+    letters = texts("abAB01Нקक한😀👍", min_size=1, max_size=3)
+    words = draw(st.lists(letters | st.sampled_from("中㐀"), min_size=1))
+    row = st.lists(st.sampled_from(words), max_size=6).map(" ".join)
+    short = st.lists(st.sampled_from(words), min_size=1, max_size=2)
+    sentences_ = st.lists(row, min_size=1, max_size=6).map(" . ".join)
+    return WikiHopRecord(
+        id="x",
+        query=draw(texts(min_size=1, max_size=8)),
+        supports=tuple(draw(st.lists(sentences_, max_size=4))) + ("a",),
+        candidates=tuple(
+            draw(st.lists(short.map(" ".join), min_size=1, max_size=4))
+        ),
+    )
+
+
+def check_examples(test, reference, encoder, tokenizer, records, **translated):
+    """What is stored of a batch of records is what the reference stores."""
+    padding = {
+        **reference.PADDING,
+        "long_paragraph_ids": -1,
+        "l2g_linked_ids": -1,
+    }
+    encoded = encoder.encode(records, "train")
+    for record, made in zip(records, encoded, strict=True):
+        expected = reference.encode(record, tokenizer, encoder.config)
+        test.assertLen(made.examples, len(expected))
+        for pair in zip(made.examples, expected, strict=True):
+            mine, theirs = (
+                wikihop_python_reference.from_example(x, padding) for x in pair
+            )
+            for name, function in translated.items():
+                theirs[name] = [function(x) for x in theirs[name]]
+            test.assertEqual(mine, theirs, record.id)
+    return sum(bool(x.examples) for x in encoded)
+
+
+def make_encoder(task, vocab, **sizes):
+    pipeline = registry.get_pipeline(task)
+    return pipeline.record_encoder("", pipeline.feature_config(sizes), vocab)
+
+
+def traced(function):
+    """A graph function of a vector of texts."""
+    return tf.function(
+        function, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+
+
+class RandomRecordsTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.tokenizer = Tokenizer(tokenizers.load_vocab(vocabulary()))
+        cls.graph = tokenizers.WordpieceTokenizer(vocabulary())
+
+    def test_tokens(self):
+        tokenize = traced(self.graph.tokenize)
+
+        @_SETTINGS
+        @given(
+            st.lists(
+                texts(AGREED + CONTROLS + COMPATIBLE + IGNORED), max_size=6
+            )
+        )
+        def check(batch):
+            self.assertEqual(
+                tokenize(tf.constant(batch, tf.string)).to_list(),
+                [self.tokenizer(folded(text)) for text in batch],
+            )
+
+        check()
+
+    def test_offsets(self):
+        tokenize = traced(self.graph.tokenize_with_offsets)
+
+        @_SETTINGS
+        @given(st.lists(texts(), max_size=6))
+        def check(batch):
+            made = tokenize(tf.constant(batch, tf.string))
+            for text, *columns in zip(
+                batch, *(x.to_list() for x in made), strict=True
+            ):
+                places = hotpotqa_python_reference.byte_offsets(text)
+                expected = [
+                    (token, places[start], places[end])
+                    for token, start, end in self.tokenizer.with_offsets(text)
+                ]
+                self.assertEqual([*zip(*columns, strict=True)], expected)
+
+        check()
+
+    @parameterized.parameters(
+        (
+            "hotpotqa",
+            hotpotqa_python_reference,
+            hotpotqa_records,
+            {"long_length": 40, "global_length": 20},
+            # Texts to read answers from are kept as they are tokenized.
+            {"segments": lambda x: tokenizers.sanitize(x).numpy()},
+        ),
+        (
+            "nq",
+            nq_python_reference,
+            nq_records,
+            {
+                "long_length": 16,
+                "global_length": 7,
+                "stride": 5,
+                "question_length": 3,
+            },
+            {},
+        ),
+    )
+    def test_examples(self, task, reference, records, sizes, translated):
+        encoder = make_encoder(task, vocabulary(), **sizes)
+
+        @_SETTINGS
+        @given(st.lists(records(), min_size=1, max_size=3))
+        def check(records):
+            check_examples(
+                self, reference, encoder, self.tokenizer, records, **translated
+            )
+
+        check()
+
+    def test_wikihop(self):
+        sizes = {"long_length": 64, "global_length": 40}
+        encoder = make_encoder(
+            "wikihop", vocabulary(), max_num_sentences=7, **sizes
+        )
+        split = traced(sentences.split_sentences)
+        too_long = WikiHopRecord("x", "b", ("a " * 70,), ("a",))
+
+        @_SETTINGS
+        @given(st.lists(wikihop_records(), min_size=1, max_size=3))
+        @example([too_long])
+        def check(records):
+            for record in records:
+                kept = (*record.candidates, record.query)
+                # The reference needs room for them, and for a sentence.
+                assume(sum(len(self.tokenizer(x)) for x in kept) < 64)
+            features = encoder.build(records)[0].features
+            made = {name: value.numpy() for name, value in features.items()}
+            for i, record in enumerate(records):
+                found = split(tf.constant(record.supports)).to_list()
+                documents = [[x.decode() for x in row] for row in found]
+                expected = wikihop_python_reference.convert(
+                    record.query,
+                    record.candidates,
+                    range(len(documents)),
+                    self.tokenizer,
+                    split=documents.__getitem__,
+                    max_sentences=7,
+                    **sizes,
+                )
+                self.assertEqual(
+                    {name: x[i].tolist() for name, x in made.items()},
+                    {name: x.tolist() for name, x in expected.items()},
+                )
+
+        check()
+
+
+class RealRecordsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (
+            "hotpotqa",
+            hotpotqa_python_reference,
+            ("train_200.json", "dev_95.json", "2wiki_train_500.json"),
+            {"long_length": 700, "global_length": 60},
+        ),
+        (
+            "nq",
+            nq_python_reference,
+            ("nq-train-00.jsonl.gz", "nq-train-01.jsonl.gz"),
+            {
+                "include_html_tokens": False,
+                "question_length": 5,
+                "long_length": 512,
+                "stride": 128,
+                "global_length": 40,
+            },
+        ),
+    )
+    def test_same_examples(self, task, reference, names, sizes):
+        vocab = real_data_path("vocab/bert_uncased_vocab.txt")
+        tokenizer = Tokenizer(tokenizers.load_vocab(vocab))
+        records = []
+        for name in names:
+            found = registry.get_pipeline(task).read_records(
+                real_data_path(f"{task}/{name}"),
+                "train",
+                errors.BadRecords(True),
+            )
+            # Most are left as they are.
+            records += map(spelled_out, itertools.islice(found, 30))
+        self.assertLen(records, 90 if task == "hotpotqa" else 3)
+        for values in ({}, sizes):
+            learned = check_examples(
+                self,
+                reference,
+                make_encoder(task, vocab, **values),
+                tokenizer,
+                records,
+            )
+            self.assertGreater(learned, len(records) // 3)
+
+
+if __name__ == "__main__":
+    absltest.main()
