@@ -1,10 +1,7 @@
 """Tests of HotpotQA's `features`."""
 
-import json
 import os
-import re
 import tempfile
-import unicodedata
 
 import numpy as np
 import tensorflow as tf
@@ -13,21 +10,12 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
 from etcmodel.tasks.hotpotqa import features
-from etcmodel.testing import real_data_path
 
 # A vocabulary whose ids can be told from the words: "w51" has the id 51.
 _VOCAB = [f"w{i}" for i in range(110)]
 _VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
 _VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _VOCAB[104:107] = ["e", "##t", "##e"]
-
-_SPECS = (
-    tf.TensorSpec([None], tf.string),
-    tf.RaggedTensorSpec([None, None], tf.string, row_splits_dtype=tf.int64),
-    tf.RaggedTensorSpec(
-        [None, None, None], tf.string, ragged_rank=2, row_splits_dtype=tf.int64
-    ),
-)
 
 
 def ragged_inputs(records):
@@ -218,8 +206,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         got = self._build(record, 12, 9)
         e, t_, e_ = 104, 105, 106
         self.assertEqual(
-            got["long_token_ids"],
-            [101, 51, e, e, t_, e_, 71, 72, 100, e, 0, 0],
+            got["long_token_ids"], [101, 51, e, e, t_, e_, 71, 72, 100, e, 0, 0]
         )
         self.assertEqual(
             got["starts"], [-1, -1, 0, 0, 2, 3, 6, 12, 0, 4, -1, -1]
@@ -363,149 +350,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                     tf.ragged.constant(titles),
                     tf.ragged.constant(sentences),
                 )
-
-
-def _without_accents(text):
-    """Lower-cased text without accents, all characters spelled out."""
-    text = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(c for c in text if unicodedata.category(c) != "Mn")
-
-
-class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
-    """All tokens of all real records."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.records = []
-        for name in ("dev_95", "train_200", "2wiki_train_500"):
-            path = real_data_path(f"hotpotqa/{name}.json")
-            with open(path, encoding="utf-8") as file:
-                cls.records += [
-                    (record["question"], record["context"])
-                    for record in json.load(file)
-                ]
-
-    def _tokens(self, tokenizer):
-        """Every context token: (segment's text, start, end, id), in order."""
-        builder = features.HotpotQAFeatureBuilder(
-            features.HotpotQAFeatureConfig(None, None), tokenizer
-        )
-        build = tf.function(builder.build, input_signature=_SPECS)
-        for first in range(0, len(self.records), 32):
-            made, context = build(
-                *ragged_inputs(self.records[first : first + 32])
-            )
-            ids = made.features["long_token_ids"].numpy()
-            sources = made.long_sources.numpy()
-            starts, ends = context.starts.numpy(), context.ends.numpy()
-            sizes = context.paragraph_sizes.to_list()
-            for row, texts in enumerate(context.segments.to_list()):
-                is_own = sources[row, :, 0] == 2
-                _, groups, segments, _ = sources[row, is_own].T
-                before = np.cumsum(sizes[row]) - sizes[row]
-                yield zip(
-                    [texts[i] for i in before[groups] + segments],
-                    starts[row, is_own].tolist(),
-                    ends[row, is_own].tolist(),
-                    ids[row, is_own].tolist(),
-                    strict=True,
-                )
-
-    def _pieces(self, tokenizer):
-        """Different (text by the offsets, token) pairs, and what none covers.
-
-        Also checks that tokens follow each other.
-        """
-        pairs, between, count = set(), set(), 0
-        for tokens in self._tokens(tokenizer):
-            last, reached = b"", 0
-            for text, start, end, token in tokens:
-                count += 1
-                if text is not last:
-                    between.add(last[reached:])
-                    last, reached = text, 0
-                if start < reached:
-                    # Both have a part of one character, such as a ligature.
-                    self.assertLen(text[start:reached].decode(), 1)
-                between.add(text[reached:start])
-                pairs.add((text[start:end], token))
-                reached = end
-            between.add(last[reached:])
-        self.assertGreater(count, 700_000)
-        pairs = sorted(pairs)
-        texts = tokenizer.id_to_token([token for _, token in pairs]).numpy()
-        return [
-            (piece.decode(), text.decode())
-            for (piece, _), text in zip(pairs, texts, strict=True)
-        ], "".join(text.decode() for text in between)
-
-    def test_wordpiece_offsets(self):
-        path = real_data_path("vocab/bert_uncased_vocab.txt")
-        pairs, between = self._pieces(tokenizers.WordpieceTokenizer(path))
-        # No word is lost: spaces and a mark of the direction of writing.
-        self.assertEqual(set(between), set(" \n\u00a0\u2009\u200e"))
-        self.assertGreater(len(pairs), 20_000)
-        for piece, token in pairs:
-            if token == "[UNK]":
-                self.assertFalse(piece.isascii(), piece)
-            elif piece.isascii():
-                self.assertEqual(piece.lower(), token.removeprefix("##"))
-            else:
-                # One character can make several tokens.
-                self.assertIn(
-                    _without_accents(token.removeprefix("##")),
-                    _without_accents(piece),
-                )
-
-    def test_sentencepiece_offsets(self):
-        path = real_data_path("vocab/gpt2.model")
-        pairs, between = self._pieces(tokenizers.SentencepieceTokenizer(path))
-        # A space in front of all is no part of the first token.
-        self.assertEqual(set(between), {" "})
-        self.assertGreater(len(pairs), 20_000)
-        for piece, token in pairs:
-            if token == "<unk>":
-                # A line feed, or what no piece has.
-                self.assertFalse(piece.strip().isascii() and piece.strip())
-            else:
-                piece = re.sub(" +", "\u2581", piece)
-                self.assertIn(token, (piece, "\u2581" + piece))
-
-    @parameterized.parameters("bert_uncased_vocab.txt", "gpt2.model")
-    def test_a_record_does_not_depend_on_its_batch(self, vocab):
-        builder = features.HotpotQAFeatureBuilder(
-            features.HotpotQAFeatureConfig(700, 60),
-            tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}")),
-        )
-        records = self.records[90:98]
-        together = builder.build(*ragged_inputs(records))
-        # Some are cut.
-        self.assertNotAllEqual(
-            together[0].counts["context"].tokens,
-            together[0].counts["context"].kept_tokens,
-        )
-        for i in (0, 4, 7):
-            expected = plain(*together, i)
-            for inputs in (
-                ragged_inputs(records[i : i + 1]),
-                dense_inputs(records[i : i + 1], 2, 3),
-            ):
-                self.assertEqual(plain(*builder.build(*inputs)), expected)
-
-    def test_sentencepiece_special_ids(self):
-        tokenizer = tokenizers.make_tokenizer(
-            real_data_path("vocab/gpt2.model")
-        )
-        builder = features.HotpotQAFeatureBuilder(
-            features.HotpotQAFeatureConfig(), tokenizer
-        )
-        made, _ = builder.build(*ragged_inputs(self.records[:3]))
-        types = made.features["global_token_type_ids"].numpy()
-        tokens = made.features["global_token_ids"].numpy()
-        for kind, expected in ((8, [40]), (5, [41]), (7, [43]), (0, [0, 1])):
-            self.assertAllEqual(np.unique(tokens[types == kind]), expected)
-        self.assertAllEqual(made.features["long_token_ids"][:, 0], [40] * 3)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,10 @@
 import dataclasses
 import unittest
 
+from absl.testing import parameterized
+
 from etcmodel.tasks.hotpotqa import metrics
 from etcmodel.tasks.hotpotqa.metrics import Scores
-
-ZERO = Scores(em=0.0, f1=0.0, precision=0.0, recall=0.0)
-ONE = Scores(em=1.0, f1=1.0, precision=1.0, recall=1.0)
-
-
-class _ScoresTestCase(unittest.TestCase):
-    def assert_scores(self, expected: Scores, actual: Scores):
-        for field in dataclasses.fields(Scores):
-            self.assertAlmostEqual(
-                getattr(expected, field.name),
-                getattr(actual, field.name),
-                places=12,
-                msg=f"{field.name} of {actual}",
-            )
 
 
 class NormalizeAnswerTest(unittest.TestCase):
@@ -30,122 +18,81 @@ class NormalizeAnswerTest(unittest.TestCase):
             ("a-b", "ab"),  # punctuation goes before articles
             ("the\tend\u00a0now\n", "end now"),  # any Unicode space
             ("$1,000.50", "100050"),
+            # Only ASCII punctuation; beside other marks an article is a word,
+            # beside letters of another alphabet it is none.
+            ("\u201cQuoted\u201d \u2013 'x'", "\u201cquoted\u201d \u2013 x"),
+            ("\u00aba\u00bb", "\u00ab \u00bb"),
+            ("A\u00e9", "a\u00e9"),
         ]:
             with self.subTest(text):
                 self.assertEqual(expected, metrics.normalize_answer(text))
 
-    def test_only_ascii_punctuation_is_stripped(self):
-        self.assertEqual(
-            "\u201cquoted\u201d \u2013 x",
-            metrics.normalize_answer("\u201cQuoted\u201d \u2013 'x'"),
-        )
-        # An article next to such a mark is still a word of its own.
-        self.assertEqual(
-            "\u00ab \u00bb", metrics.normalize_answer("\u00aba\u00bb")
-        )
-        # With a letter from another alphabet it is not.
-        self.assertEqual("a\u00e9", metrics.normalize_answer("A\u00e9"))
 
-
-class AnswerScoresTest(_ScoresTestCase):
-    def test_exact_match_after_normalization(self):
-        self.assert_scores(ONE, metrics.answer_scores("The Oslo.", "oslo"))
-        self.assert_scores(ONE, metrics.answer_scores("Yes!", "yes"))
-
-    def test_repeated_words_count_as_often_as_they_occur(self):
-        # Prediction paris x2, texas; gold paris, texas: 2 words in common.
-        # precision 2/3, recall 2/2, F1 = 2 * 2/3 / (5/3) = 0.8
-        self.assert_scores(
-            Scores(em=0.0, f1=0.8, precision=2 / 3, recall=1.0),
-            metrics.answer_scores("Paris Paris Texas", "the Paris, Texas"),
-        )
-        # new x2 in both, york against jersey: 2 of 3 either way.
-        self.assert_scores(
-            Scores(em=0.0, f1=2 / 3, precision=2 / 3, recall=2 / 3),
-            metrics.answer_scores("new new york", "new jersey new"),
+class ScoresTest(parameterized.TestCase):
+    def _check(self, expected, scores):
+        self.assertSequenceAlmostEqual(
+            expected, dataclasses.astuple(scores), places=12
         )
 
-    def test_order_of_words_matters_for_em_alone(self):
-        self.assert_scores(
-            Scores(em=0.0, f1=1.0, precision=1.0, recall=1.0),
-            metrics.answer_scores("Texas Paris", "Paris Texas"),
-        )
+    # Prediction, right answer; EM, F1, precision and recall.
+    @parameterized.parameters(
+        ("The Oslo.", "oslo", (1, 1, 1, 1)),
+        ("Yes!", "yes", (1, 1, 1, 1)),
+        # Words count as often as they occur: two in common.
+        ("Paris Paris Texas", "the Paris, Texas", (0, 0.8, 2 / 3, 1)),
+        ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
+        ("Texas Paris", "Paris Texas", (0, 1, 1, 1)),
+        # Yes, no and noanswer are all or nothing.
+        ("no", "no man", (0, 0, 0, 0)),
+        ("no man", "no", (0, 0, 0, 0)),
+        ("yes", "no", (0, 0, 0, 0)),
+        ("Yes, it is", "yes", (0, 0, 0, 0)),
+        ("noanswer", "noanswer given", (0, 0, 0, 0)),
+        ("", "yes", (0, 0, 0, 0)),
+        # Inside of longer answers they are words like others.
+        ("no man", "no one", (0, 0.5, 0.5, 0.5)),
+        ("Rome", "Oslo", (0, 0, 0, 0)),
+        ("", "Oslo", (0, 0, 0, 0)),
+        ("Rome", "the", (0, 0, 0, 0)),
+        # Both are empty, and share no word.
+        ("the", "A.", (1, 0, 0, 0)),
+    )
+    def test_answers(self, prediction, gold, expected):
+        self._check(expected, metrics.answer_scores(prediction, gold))
 
-    def test_yes_no_and_noanswer_are_all_or_nothing(self):
-        for prediction, gold in [
-            ("no", "no man"),
-            ("no man", "no"),
-            ("yes", "no"),
-            ("Yes, it is", "yes"),
-            ("noanswer", "noanswer given"),
-            ("", "yes"),
-        ]:
-            with self.subTest(prediction=prediction, gold=gold):
-                self.assertEqual(ZERO, metrics.answer_scores(prediction, gold))
-        # Inside of longer answers they are words like others: 1 of 2.
-        self.assertEqual(0.5, metrics.answer_scores("no man", "no one").f1)
-
-    def test_nothing_in_common(self):
-        self.assertEqual(ZERO, metrics.answer_scores("Rome", "Oslo"))
-        self.assertEqual(ZERO, metrics.answer_scores("", "Oslo"))
-        self.assertEqual(ZERO, metrics.answer_scores("Rome", "the"))
-
-    def test_both_empty_match_exactly_but_share_no_word(self):
-        self.assert_scores(
-            Scores(em=1.0, f1=0.0, precision=0.0, recall=0.0),
-            metrics.answer_scores("the", "A."),
-        )
-
-
-class SupportingFactScoresTest(_ScoresTestCase):
-    def test_partial_overlap(self):
+    @parameterized.parameters(
         # 1 right of 3 predicted, 1 found of 2: F1 = 2 * 1/6 / (5/6) = 0.4
-        self.assert_scores(
-            Scores(em=0.0, f1=0.4, precision=1 / 3, recall=0.5),
-            metrics.supporting_fact_scores(
-                [("Oslo", 0), ("Oslo", 2), ("Rome", 0)],
-                [("Oslo", 0), ("Rome", 1)],
-            ),
-        )
+        (
+            [("Oslo", 0), ("Oslo", 2), ("Rome", 0)],
+            [("Oslo", 0), ("Rome", 1)],
+            (0, 0.4, 1 / 3, 0.5),
+        ),
+        # Order, repetition and lists do not matter, but case does.
+        (
+            [["b", 1], ["a", 0], ["b", 1]],
+            [("a", 0), ("b", 1)],
+            (1, 1, 1, 1),
+        ),
+        ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
+        ([], [("a", 0)], (0, 0, 0, 0)),
+        ([("a", 0)], [], (0, 0, 0, 0)),
+        ([], [], (1, 0, 0, 0)),
+    )
+    def test_supporting_facts(self, predicted, gold, expected):
+        self._check(expected, metrics.supporting_fact_scores(predicted, gold))
 
-    def test_order_repetition_and_lists_do_not_matter(self):
-        self.assertEqual(
-            ONE,
-            metrics.supporting_fact_scores(
-                [["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)]
-            ),
-        )
-
-    def test_titles_are_compared_as_they_are(self):
-        self.assertEqual(
-            ZERO, metrics.supporting_fact_scores([("oslo", 0)], [("Oslo", 0)])
-        )
-
-    def test_empty(self):
-        self.assertEqual(ZERO, metrics.supporting_fact_scores([], [("a", 0)]))
-        self.assertEqual(ZERO, metrics.supporting_fact_scores([("a", 0)], []))
-        self.assertEqual(
-            Scores(em=1.0, f1=0.0, precision=0.0, recall=0.0),
-            metrics.supporting_fact_scores([], []),
-        )
-
-
-class JointScoresTest(_ScoresTestCase):
-    def test_f1_of_the_products(self):
+    @parameterized.parameters(
         # precision 2/3 * 1/2 = 1/3, recall 1 * 1/2 = 1/2:
         # F1 = 2 * 1/6 / (5/6) = 0.4, not 0.8 * 0.5.
-        self.assert_scores(
-            Scores(em=0.0, f1=0.4, precision=1 / 3, recall=0.5),
-            metrics.joint_scores(
-                Scores(em=1.0, f1=0.8, precision=2 / 3, recall=1.0),
-                Scores(em=0.0, f1=0.5, precision=0.5, recall=0.5),
-            ),
+        ((1, 0.8, 2 / 3, 1), (0, 0.5, 0.5, 0.5), (0, 0.4, 1 / 3, 0.5)),
+        ((0, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0)),
+        ((1, 1, 1, 1), (0, 0, 0, 0), (0, 0, 0, 0)),
+        ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)),
+    )
+    def test_joint(self, answer, facts, expected):
+        self._check(
+            expected, metrics.joint_scores(Scores(*answer), Scores(*facts))
         )
-
-    def test_zero_and_one(self):
-        self.assertEqual(ZERO, metrics.joint_scores(ZERO, ONE))
-        self.assertEqual(ZERO, metrics.joint_scores(ONE, ZERO))
-        self.assertEqual(ONE, metrics.joint_scores(ONE, ONE))
 
 
 class EvaluateTest(unittest.TestCase):

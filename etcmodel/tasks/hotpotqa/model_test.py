@@ -28,7 +28,8 @@ _SHAPES = {
 }
 
 
-def _features(**changes):
+def example_features(**changes):
+    """Two records of these features, with changes."""
     return {
         name: tf.tile(tf.constant([value], tf.int32), [2, 1])
         for name, value in {**_FEATURES, **changes}.items()
@@ -56,7 +57,7 @@ def _model(encoding="span", config=None, **options):
 
 class IsAnswerTokenTest(tf.test.TestCase):
     def test_titles_and_sentences(self):
-        features = _features()
+        features = example_features()
         is_answer = model_lib.is_answer_token(
             features["long_token_type_ids"], features["long_sentence_ids"]
         )
@@ -69,7 +70,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
         self.rng = np.random.default_rng(3)
         self.long = self.rng.normal(size=[2, 12, 8]).astype(np.float32)
         self.globals = self.rng.normal(size=[2, 11, 8]).astype(np.float32)
-        features = _features()
+        features = example_features()
         self.inputs = (
             tf.constant(self.long),
             tf.constant(self.globals),
@@ -108,48 +109,6 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(_SHAPES[name], value.shape)
             self.assertAllClose(expected[name], value, rtol=1e-5, atol=1e-5)
 
-    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
-    def test_mixed_precision_gives_finite_float32(self, policy):
-        for encoding in model_lib.ANSWER_ENCODINGS:
-            head = model_lib.HotpotQAHead(
-                encoding, dtype=tf.keras.mixed_precision.Policy(policy)
-            )
-            self._randomized(head)
-            for value in head(*self.inputs).values():
-                self.assertEqual(tf.float32, value.dtype)
-                self.assertAllInRange(value, -10001.0, 100.0)
-            for weight in head.trainable_variables:
-                self.assertEqual("float32", tf.as_dtype(weight.dtype).name)
-
-    @parameterized.parameters("span", "bio")
-    def test_config_round_trip_and_symbolic_call(self, encoding):
-        head = model_lib.HotpotQAHead(encoding, 0.3)
-        copy = model_lib.HotpotQAHead.from_config(head.get_config())
-        self.assertEqual(head.get_config(), copy.get_config())
-        self.assertEqual(encoding, copy.answer_encoding)
-        self.assertEqual(0.3, copy.initializer_range)
-        inputs = [
-            tf.keras.Input([None, 8]),
-            tf.keras.Input([None, 8]),
-            tf.keras.Input([None], dtype="int32"),
-            tf.keras.Input([None], dtype="int32"),
-        ]
-        model = tf.keras.Model(inputs, copy(*inputs))
-        self._randomized(copy)
-        result = model(list(self.inputs))
-        for name, value in copy(*self.inputs).items():
-            self.assertAllClose(value, result[name])
-
-    def test_serializing(self):
-        head = self._randomized(model_lib.HotpotQAHead("bio"))
-        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(head))
-        self.assertIsInstance(copy, model_lib.HotpotQAHead)
-        copy(*self.inputs)
-        copy.set_weights(head.get_weights())
-        expected = head(*self.inputs)
-        for name, value in copy(*self.inputs).items():
-            self.assertAllClose(expected[name], value)
-
     def test_initial_weights(self):
         head = model_lib.HotpotQAHead(initializer_range=0.5)
         head(*self.inputs)
@@ -166,65 +125,24 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ModelTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("span", "bio")
-    def test_names_shapes_and_masks(self, encoding):
-        logits = _model(encoding)(_features())
-        self.assertEqual(_names(encoding), set(logits))
-        for name, value in logits.items():
-            self.assertEqual(tf.float32, value.dtype)
-            self.assertEqual(_SHAPES[name], value.shape)
-            self.assertAllClose(value[0], value[1])
-            if name in ("answer_begin_logits", "answer_end_logits"):
-                self.assertAllEqual(
-                    [-10000.0] * 5, tf.boolean_mask(value[0], ~_IS_TEXT)
-                )
-                value = tf.boolean_mask(value[0], _IS_TEXT)
-            self.assertAllInRange(value, -100.0, 100.0)
-
-    def test_padding_does_not_matter(self):
-        model = _model("bio")
-        shorter = {name: value[:, :10] for name, value in _features().items()}
-        expected = model(_features())
-        for name, value in model(shorter).items():
-            whole = expected[name]
-            if name != "answer_type_logits":
-                whole = whole[:, :10]
-            self.assertAllClose(whole, value, rtol=1e-4, atol=1e-5)
-
-    @parameterized.parameters("span", "bio")
-    def test_static_lengths_and_serializing(self, encoding):
-        model = _model(encoding, long_length=12, global_length=11)
-        expected = model(_features())
-        copy = tf.keras.Model.from_config(model.get_config())
-        copy.set_weights(model.get_weights())
-        for name, value in copy(_features()).items():
-            self.assertAllClose(expected[name], value)
-        self.assertEqual([None, 12], list(model.input["long_token_ids"].shape))
-        self.assertEqual(
-            [None, 11], list(model.input["global_token_ids"].shape)
-        )
-
-    @parameterized.parameters("span", "bio")
-    def test_mixed_precision(self, encoding):
-        logits = _model(encoding, dtype="mixed_bfloat16")(_features())
-        for value in logits.values():
-            self.assertEqual(tf.float32, value.dtype)
-            self.assertAllInRange(value, -10001.0, 100.0)
+    def test_only_text_is_an_answer(self):
+        logits = _model()(example_features())
+        for name in ("answer_begin_logits", "answer_end_logits"):
+            value = logits[name][0].numpy()
+            self.assertAllEqual([-10000.0] * 5, value[~_IS_TEXT])
+            self.assertAllInRange(value[_IS_TEXT], -100.0, 100.0)
 
     @parameterized.parameters(True, False)
     def test_hard_mask_exempts_cls(self, exempt):
         """Without the exemption the global CLS sees no text."""
         config = EtcConfig.from_preset(
-            "tiny",
-            vocab_size=20,
-            num_hidden_layers=1,
-            use_hard_g2l_mask=True,
+            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
         model = _model(config=config, cls_ignores_hard_g2l=exempt)
         ids = list(_FEATURES["long_token_ids"])
         ids[9] = 14  # The last sentence.
-        before = model(_features())
-        after = model(_features(long_token_ids=ids))
+        before = model(example_features())
+        after = model(example_features(long_token_ids=ids))
         # In one layer it reaches a global token only by its own attention.
         name = "answer_type_logits"
         if exempt:
@@ -241,10 +159,10 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_flat_sequence(self):
         """Paragraphs are told from each other, unless the text is flat."""
         joined = [1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]
-        changed = _features(long_paragraph_breakpoints=joined)
+        changed = example_features(long_paragraph_breakpoints=joined)
         for flat in (False, True):
             model = _model(flat_sequence=flat)
-            before = model(_features())["answer_begin_logits"][0, 3:10]
+            before = model(example_features())["answer_begin_logits"][0, 3:10]
             after = model(changed)["answer_begin_logits"][0, 3:10]
             if flat:
                 self.assertAllEqual(before, after)
@@ -254,10 +172,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("span", "bio")
     def test_gradients_reach_all_weights(self, encoding):
         config = EtcConfig.from_preset(
-            "tiny",
-            vocab_size=20,
-            num_hidden_layers=1,
-            use_hard_g2l_mask=True,
+            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
         model = _model(encoding, config)
         labels = {
@@ -273,7 +188,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         variables = [v for v in model_variables(model) if v.trainable]
         self.assertNotEmpty(variables)
         with tf.GradientTape() as tape:
-            losses = model_lib.example_losses(model(_features()), labels)
+            losses = model_lib.example_losses(model(example_features()), labels)
             loss = tf.add_n(list(losses.values()))
         for variable, gradient in zip(
             variables, tape.gradient(loss, variables), strict=True
@@ -296,11 +211,7 @@ class BioLabelsTest(tf.test.TestCase):
             )
             self.assertEqual(tf.int32, labels.dtype)
             self.assertAllEqual(
-                [
-                    [2, 0, 1, 2, 0, 2],
-                    [0, 1, 1, 1, 1, 1],
-                    [2, 2, 2, 2, 2, 2],
-                ],
+                [[2, 0, 1, 2, 0, 2], [0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]],
                 labels,
             )
 

@@ -12,8 +12,8 @@ from etcmodel.tasks.hotpotqa import features
 from etcmodel.tasks.hotpotqa import pipeline as pipeline_lib
 from etcmodel.tasks.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.task_testing import write_test_vocab
-from etcmodel.testing import real_data_path
 
 _RECORD = HotpotQARecord(
     id="a",
@@ -52,16 +52,13 @@ class HotpotQAPipelineTest(tf.test.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.pipeline = pipeline_lib.HotpotQAPipeline()
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
         cls.vocab_file = write_test_vocab(
-            directory.name,
+            cls.enterClassContext(tempfile.TemporaryDirectory()),
             "in which region was jan born ? brno . he paints is moravia it big",
         )
         cls.encoders = {}
         # Many sizes and few records: tracing would take most of the time.
-        tf.config.run_functions_eagerly(True)
-        cls.addClassCleanup(tf.config.run_functions_eagerly, False)
+        cls.enterClassContext(without_tracing())
 
     def _encoder(self, long_length=40, global_length=20):
         """An encoder; one of each size is enough."""
@@ -82,10 +79,6 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         self.assertLessEqual(len(stored), 1)
         return (_values(stored[0]) if stored else None), counts
 
-    def test_names(self):
-        self.assertEqual(self.pipeline.name, "hotpotqa")
-        self.assertEqual(self.pipeline.splits, ("train", "dev", "predict"))
-
     def test_raw_inputs_are_padded(self):
         other = _change(
             question="q\u00e9",
@@ -96,18 +89,10 @@ class HotpotQAPipelineTest(tf.test.TestCase):
             ),
         )
         inputs = self.pipeline.serving_inputs([_RECORD, other])
-        self.assertEqual(list(inputs), ["question", "titles", "sentences"])
-        self.assertEqual(
-            inputs["question"].tolist(),
-            [b"In which region was Jan born?", "q\u00e9".encode()],
-        )
-        self.assertEqual(
-            inputs["titles"].tolist(),
-            [[b"Jan", b"Brno", b""], [b"t", b"", b"u"]],
-        )
-        self.assertEqual(
-            inputs["sentences"].tolist(),
-            [
+        expected = {
+            "question": [_RECORD.question.encode(), "q\u00e9".encode()],
+            "titles": [[b"Jan", b"Brno", b""], [b"t", b"", b"u"]],
+            "sentences": [
                 [
                     [b"Jan was born in Brno.", b" He paints.", b""],
                     [b"Brno is in Moravia.", b" It is big.", b""],
@@ -115,9 +100,12 @@ class HotpotQAPipelineTest(tf.test.TestCase):
                 ],
                 [[b"", b"", b""], [b"x", b"", b"y"], [b"z", b"", b""]],
             ],
+        }
+        self.assertEqual(
+            {name: x.tolist() for name, x in inputs.items()}, expected
         )
-
-    def test_raw_inputs_without_any_sentence(self):
+        self.assertEqual(list(inputs), list(expected))
+        # Without any sentence.
         bare = _change(context=(Paragraph("t", ()), Paragraph("u", ())))
         inputs = self.pipeline.serving_inputs([bare])
         self.assertEqual(inputs["titles"].tolist(), [[b"t", b"u"]])
@@ -131,38 +119,32 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "--max_sentences=3: hotpotqa"):
             self.pipeline.feature_config({"max_sentences": 3})
 
+    def _check(self, some, **expected):
+        """Compares some of the values or counts."""
+        self.assertEqual({**some, **expected}, some)
+
     def test_encodes_features_and_labels(self):
         stored, counts = self._encode(_RECORD)
-        self.assertEqual(stored["example_id"], [b"a"])
-        self.assertEqual(stored["question"], [_RECORD.question.encode()])
-        self.assertEqual(stored["answer"], [b"Moravia"])
-        self.assertEqual(stored["fact_titles"], [b"Jan", b"Brno"])
-        self.assertEqual(stored["fact_sentences"], [0, 0])
-        self.assertEqual(
-            stored["segments"],
-            [
-                b"Jan",
-                b"Jan was born in Brno.",
-                b" He paints.",
-                b"Brno",
-                b"Brno is in Moravia.",
-                b" It is big.",
+        self._check(
+            stored,
+            example_id=[b"a"],
+            question=[_RECORD.question.encode()],
+            answer=[b"Moravia"],
+            fact_titles=[b"Jan", b"Brno"],
+            fact_sentences=[0, 0],
+            segments=[
+                *[b"Jan", b"Jan was born in Brno.", b" He paints."],
+                *[b"Brno", b"Brno is in Moravia.", b" It is big."],
             ],
+            paragraph_sizes=[3, 3],
+            # The CLS and 7 tokens of the question; a paragraph, its title, ...
+            global_segments=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 4, 5],
+            supporting_facts=[-1] * 8 + [1, 1, 1, 0, 1, 1, 1, 0] + [-1] * 4,
+            answer_type=[0],
+            # 8 title, 9-14, 15-17; 18 title, 19 brno 20 is 21 in 22 moravia.
+            answer_begins=[22],
+            answer_ends=[22],
         )
-        self.assertEqual(stored["paragraph_sizes"], [3, 3])
-        # The CLS and 7 tokens of the question; a paragraph, its title, ...
-        self.assertEqual(
-            stored["global_segments"], [-1] * 8 + [-1, 0, 1, 2, -1, 3, 4, 5]
-        )
-        self.assertEqual(
-            stored["supporting_facts"][:16],
-            [-1] * 8 + [1, 1, 1, 0, 1, 1, 1, 0],
-        )
-        self.assertEqual(set(stored["supporting_facts"][16:]), {-1})
-        self.assertEqual(stored["answer_type"], [0])
-        # 8 title, 9-14, 15-17; 18 title, 19 brno 20 is 21 in 22 moravia.
-        self.assertEqual(stored["answer_begins"], [22])
-        self.assertEqual(stored["answer_ends"], [22])
         self.assertEqual(stored["long_starts"][22], len("Brno is in "))
         self.assertEqual(stored["long_ends"][22], len("Brno is in Moravia"))
         self.assertLen(stored["long_token_ids"], _TOKENS)
@@ -190,10 +172,8 @@ class HotpotQAPipelineTest(tf.test.TestCase):
     def test_yes_or_no(self):
         for answer, number in (("yes", 1), ("no", 2)):
             stored, counts = self._encode(_change(answer=answer))
-            self.assertEqual(stored["answer_type"], [number])
-            self.assertEqual(stored["answer_begins"], [])
-            self.assertEqual(counts["answers_yes_or_no"], 1)
-            self.assertEqual(counts["answers_not_in_text"], 0)
+            self._check(stored, answer_type=[number], answer_begins=[])
+            self._check(counts, answers_yes_or_no=1, answers_not_in_text=0)
 
     def test_splits(self):
         """The same input; for prediction nothing is told of the answer."""
@@ -232,30 +212,30 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         ):
             stored, counts = self._encode(record, "train")
             self.assertIsNone(stored)
-            self.assertEqual(counts["answers_not_in_text"], 1)
-            self.assertEqual(counts["answers_cut"], 0)
+            self._check(counts, answers_not_in_text=1, answers_cut=0)
             # It is evaluated all the same.
             stored, dev_counts = self._encode(record, "dev")
-            self.assertEqual(stored["answer_begins"], [])
-            self.assertEqual(stored["answer_type"], [0])
+            self._check(stored, answer_begins=[], answer_type=[0])
             self.assertEqual(dev_counts, counts)
 
     def test_facts_that_are_not_in_the_context(self):
-        record = _change(
-            supporting_facts=(("Brno", 0), ("Brno", 2), ("Vienna", 0))
+        facts = (("Brno", 0), ("Brno", 2), ("Vienna", 0))
+        stored, counts = self._encode(_change(supporting_facts=facts))
+        self._check(
+            counts,
+            supporting_facts=1,
+            supporting_facts_not_in_context=2,
+            supporting_facts_cut=0,
         )
-        stored, counts = self._encode(record)
-        self.assertEqual(counts["supporting_facts"], 1)
-        self.assertEqual(counts["supporting_facts_not_in_context"], 2)
-        self.assertEqual(counts["supporting_facts_cut"], 0)
         # What the file tells is what predictions are compared with.
         self.assertEqual(stored["fact_sentences"], [0, 2, 0])
         # None is left.
         record = _change(supporting_facts=(("Brno", 2),), answer="yes")
         stored, counts = self._encode(record)
         self.assertIsNone(stored)
-        self.assertEqual(counts["supporting_facts"], 0)
-        self.assertEqual(counts["supporting_facts_not_in_context"], 1)
+        self._check(
+            counts, supporting_facts=0, supporting_facts_not_in_context=1
+        )
         stored, _ = self._encode(record, "dev")
         self.assertNotIn(1, stored["supporting_facts"])
 
@@ -264,47 +244,53 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         # for the last sentence, but not for the one before.
         stored, counts = self._encode(_RECORD, "train", long_length=23)
         self.assertIsNone(stored)
-        expected = {
-            "tokens": _TOKENS,
-            "tokens_cut": 5,
-            "titles_and_sentences": 6,
-            "titles_and_sentences_cut": 1,
-            "paragraphs": 2,
-            "paragraphs_cut": 0,
-            "question_tokens_cut": 0,
-            "records_cut": 1,
-            "supporting_facts": 2,
-            "supporting_facts_cut": 1,
-            "answers_not_in_text": 0,
-            "answers_cut": 1,
-        }
-        self.assertEqual({**counts, **expected}, counts)
-        stored, _ = self._encode(_RECORD, "dev", long_length=23)
-        self.assertEqual(
-            stored["global_segments"], [-1] * 8 + [-1, 0, 1, 2, -1, 3, 5]
+        self._check(
+            counts,
+            tokens=_TOKENS,
+            tokens_cut=5,
+            titles_and_sentences=6,
+            titles_and_sentences_cut=1,
+            paragraphs=2,
+            paragraphs_cut=0,
+            question_tokens_cut=0,
+            records_cut=1,
+            supporting_facts=2,
+            supporting_facts_cut=1,
+            answers_not_in_text=0,
+            answers_cut=1,
         )
-        self.assertEqual(stored["answer_begins"], [])
+        stored, _ = self._encode(_RECORD, "dev", long_length=23)
+        self._check(
+            stored,
+            global_segments=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 5],
+            answer_begins=[],
+        )
         # The answer is cut in one place only.
         stored, counts = self._encode(
             _change(answer="Brno"), "train", long_length=23
         )
         self.assertEqual(counts["answers_cut"], 0)
         self.assertEqual(stored["answer_begins"], [13, 18])
-        # With room for the other paragraph's token alone.
-        _, counts = self._encode(_RECORD, "dev", global_length=13)
-        self.assertEqual(counts["paragraphs_cut"], 0)
-        self.assertEqual(counts["titles_and_sentences_cut"], 3)
-        self.assertEqual(counts["tokens_cut"], 10)
-        # And without.
-        _, counts = self._encode(_RECORD, "dev", global_length=12)
-        self.assertEqual(counts["paragraphs_cut"], 1)
-
-    def test_question_that_does_not_fit(self):
+        # With room for the other paragraph's token alone, and without.
+        for global_length, paragraphs_cut in ((13, 0), (12, 1)):
+            _, counts = self._encode(
+                _RECORD, "dev", global_length=global_length
+            )
+            self._check(
+                counts,
+                paragraphs_cut=paragraphs_cut,
+                titles_and_sentences_cut=3,
+                tokens_cut=10,
+            )
+        # Not even for the question.
         stored, counts = self._encode(_RECORD, "dev", long_length=5)
-        self.assertEqual(counts["question_tokens_cut"], 3)
-        self.assertEqual(counts["tokens_cut"], 23)
-        self.assertEqual(counts["records_cut"], 1)
-        self.assertEqual(counts["supporting_facts_cut"], 2)
+        self._check(
+            counts,
+            question_tokens_cut=3,
+            tokens_cut=23,
+            records_cut=1,
+            supporting_facts_cut=2,
+        )
         self.assertLen(stored["long_token_ids"], 5)
         self.assertEqual(stored["long_starts"], [])
         stored, _ = self._encode(_RECORD, "train", long_length=5)
@@ -346,17 +332,9 @@ class HotpotQAPipelineTest(tf.test.TestCase):
             self.assertEqual(
                 stored["segments"],
                 [
-                    b"?",
-                    b"? Moravia",
-                    b" \r\n",
-                    "\U0001f600".encode(),
-                    b"",
-                    b"",
-                    "\u0301".encode(),
-                    "e\u0301".encode(),
-                    "\u00bd".encode(),
-                    b"x" * 300,
-                    b" Moravia ",
+                    *[b"?", b"? Moravia", b" \r\n", "\U0001f600".encode()],
+                    *[b"", b"", "\u0301".encode(), "e\u0301".encode()],
+                    *["\u00bd".encode(), b"x" * 300, b" Moravia "],
                 ],
             )
         stored, _ = self._encode(odd)
@@ -371,12 +349,11 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         self.assertIsNone(stored)
         self.assertEqual(counts["answers_not_in_text"], 1)
 
-    def test_wrong_vocabularies(self):
-        for file in (__file__, "/no/such/file", self.get_temp_dir()):
-            with self.assertRaisesRegex(UserError, f"--vocab_file={file}"):
-                pipeline_lib.make_builder(
-                    self.pipeline.feature_config({}), file
-                )
+    def test_wrong_vocabulary(self):
+        with self.assertRaisesRegex(UserError, f"--vocab_file={__file__}"):
+            pipeline_lib.make_builder(
+                self.pipeline.feature_config({}), __file__
+            )
 
     def _collect(self, decoding, answer=b"Moravia"):
         probabilities = np.array(
@@ -426,28 +403,26 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         self.assertEqual(predictions, {"a": ("", [("Jan", 1)])})
 
     def test_writes_the_official_format(self):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding="utf-8")
         predictions = {
             "a": ("Moravia", [("Jan", 0), ("Brno", 0)]),
             "b": ('\u00e9 "x"', []),
+            # What UTF-8 cannot express.
+            "c": ("x", [("\ud83d", 0)]),
         }
-        stream = io.StringIO()
         self.pipeline.write_predictions(predictions, stream)
-        self.assertEqual(
-            json.loads(stream.getvalue()),
-            {
-                "answer": {"a": "Moravia", "b": '\u00e9 "x"'},
-                "sp": {"a": [["Jan", 0], ["Brno", 0]], "b": []},
-            },
-        )
-
-    def test_writes_what_utf8_cannot_express(self):
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding="utf-8")
-        self.pipeline.write_predictions({"a": ("x", [("\ud83d", 0)])}, stream)
         stream.flush()
         self.assertEqual(
             json.loads(raw.getvalue()),
-            {"answer": {"a": "x"}, "sp": {"a": [["?", 0]]}},
+            {
+                "answer": {"a": "Moravia", "b": '\u00e9 "x"', "c": "x"},
+                "sp": {
+                    "a": [["Jan", 0], ["Brno", 0]],
+                    "b": [],
+                    "c": [["?", 0]],
+                },
+            },
         )
 
     def test_predictions_are_scored(self):
@@ -476,22 +451,21 @@ class HotpotQAPipelineTest(tf.test.TestCase):
 
     def test_inspects_a_record(self):
         inspection = self._inspect(long_length=23, global_length=20)
-        question = "in which region was jan born ?".split()
+        question = "[CLS] in which region was jan born ?".split()
         self.assertEqual(
             inspection.long_labels,
-            ["[CLS]", *question]
+            question
             + "jan jan was born in brno . he paints .".split()
             + "brno it is big .".split(),
         )
         self.assertEqual(
             inspection.global_labels,
             [
-                *["[CLS]", *question],
+                *question,
                 *["par 0", "title 0", "sent 0.0", "sent 0.1"],
                 *["par 1", "title 1", "sent 1.1"],
             ],
         )
-        text = inspection.text()
         for expected in (
             "7 (id a)",
             "In which region was Jan born?",
@@ -501,65 +475,26 @@ class HotpotQAPipelineTest(tf.test.TestCase):
             "6, of which 1 cut",
             "28, of which 5 cut (long length 23)",
         ):
-            self.assertIn(expected, text)
+            self.assertIn(expected, inspection.text())
         inputs = inspection.side_inputs
         self.assertEqual([1, 23, 20], inputs.l2g_att_mask.shape)
-        # The CLS reads everything, "jan" only what is linked: itself.
-        self.assertAllEqual(inputs.g2l_att_mask[0, 0], [1] * 23)
-        self.assertAllEqual(
-            np.flatnonzero(inputs.g2l_att_mask[0, 5].numpy()), [5]
-        )
-        # A paragraph's token reads it all; a sentence's the sentence.
-        self.assertAllEqual(
-            np.flatnonzero(inputs.g2l_att_mask[0, 8].numpy()), range(8, 18)
-        )
-        self.assertAllEqual(
-            np.flatnonzero(inputs.g2l_att_mask[0, 11].numpy()), range(15, 18)
-        )
+        for index, expected in (
+            # The CLS reads everything, "jan" only what is linked: itself.
+            (0, range(23)),
+            (5, [5]),
+            # A paragraph's token reads it all; a sentence's the sentence.
+            (8, range(8, 18)),
+            (11, range(15, 18)),
+        ):
+            self.assertAllEqual(
+                np.flatnonzero(inputs.g2l_att_mask[0, index].numpy()), expected
+            )
 
     def test_inspects_a_record_without_answer(self):
         record = _change(answer=None, supporting_facts=None)
         text = self._inspect(record, long_length=5, global_length=9).text()
         self.assertEqual(text.count("not told"), 2)
         self.assertIn("28, of which 23 cut (long length 5)", text)
-
-    def test_counts_of_real_records(self):
-        """As counted in the files themselves."""
-        tf.config.run_functions_eagerly(False)
-        self.addCleanup(tf.config.run_functions_eagerly, True)
-        path = real_data_path("hotpotqa/dev_95.json")
-        with open(path, encoding="utf-8") as stream:
-            values = json.load(stream)
-        encoder = self.pipeline.record_encoder(
-            path,
-            self.pipeline.feature_config({}),
-            real_data_path("vocab/bert_uncased_vocab.txt"),
-        )
-        records = list(self.pipeline.read_records(path, "dev", None))
-        totals, stored = {}, 0
-        for first in range(0, len(records), 19):
-            for item in encoder.encode(records[first : first + 19], "train"):
-                stored += len(item.examples)
-                for name, count in item.counts.items():
-                    totals[name] = totals.get(name, 0) + count
-        self.assertEqual(stored, 95)
-        paragraphs = [p for value in values for p in value["context"]]
-        self.assertEqual(totals["paragraphs"], len(paragraphs))
-        self.assertEqual(
-            totals["titles_and_sentences"],
-            len(paragraphs) + sum(len(p[1]) for p in paragraphs),
-        )
-        self.assertEqual(
-            totals["supporting_facts"]
-            + totals["supporting_facts_not_in_context"],
-            sum(len(value["supporting_facts"]) for value in values),
-        )
-        self.assertEqual(
-            totals["answers_yes_or_no"],
-            sum(value["answer"] in ("yes", "no") for value in values),
-        )
-        for name in ("tokens_cut", "answers_not_in_text", "records_cut"):
-            self.assertEqual(totals[name], 0, name)
 
 
 if __name__ == "__main__":

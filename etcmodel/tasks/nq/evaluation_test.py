@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import tempfile
 
@@ -6,7 +7,7 @@ import tensorflow as tf
 
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.nq import evaluation
-from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq import metrics
 from etcmodel.tasks.nq.decoding_test import decode
 from etcmodel.tasks.nq.decoding_test import random_batch
 from etcmodel.tasks.nq.decoding_test import zero_logits
@@ -82,118 +83,68 @@ def make_batches(logits, words, record, size, max_words=38):
 
 
 class EvaluationTest(tf.test.TestCase):
-    def test_from_windows_to_metrics(self):
-        """Three pages; the second one has two windows, in two batches."""
-        record = np.array([0, 1, 1, 2])
-        words = np.array(
-            [
-                [-1, -1, 4, 5, 6, 7],
-                [-1, -1, 0, 1, 2, 3],
-                [-1, -1, 2, 3, 4, 5],
-                [-1, -1, 8, 9, -1, -1],
+    def test_equals_the_answers_of_exported_models(self):
+        """Which decode all windows of a page at once."""
+        seen = set()
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            logits, words, record, candidates = random_batch(rng)
+            outputs = decode(logits, words, record, candidates, max_words=9)
+            outputs = {name: np.array(x) for name, x in outputs.items()}
+            ids = [f"p{i}" for i in range(len(candidates))]
+            records = [NQRecord(x, "", (), (), ()) for x in ids]
+            expected = {}
+            NQPipeline().collect(records, outputs, expected, {})
+            # A page more, of which nothing is read: it is not answered.
+            right = [
+                (x.long_answer, x.short_answers) for x in expected.values()
             ]
+            gold = {
+                name: _gold(*(x if rng.random() < 0.5 else right[0]))
+                for name, x in zip(ids, right, strict=True)
+            }
+            gold["p4"] = _gold((3, 5))
+            pages = make_pages([*candidates, [(3, 5)]], list(gold.values()))
+            scores = metrics.evaluate(expected, gold, 1)
+            for size in (1, 3, len(record)):
+                batches = make_batches(logits, words, record, size, 9)
+                self.assertEqual(
+                    expected, evaluation.predict_pages(batches, pages)
+                )
+                named = evaluation.score(batches, pages)
+                self.assertEqual(list(scores.values()), list(named.values()))
+            seen.update(x.yes_no for x in expected.values())
+            self.assertGreater(named["long_best_threshold_f1"], 0)
+            self.assertLess(named["long_best_threshold_recall"], 1)
+        self.assertEqual({"none", "yes", "no"}, seen)
+        self.assertLen(named, 21)
+        self.assertContainsSubset(
+            {
+                *("long_best_threshold_f1", "long_best_threshold"),
+                *("short_recall_at_precision_0.9", "average_best_threshold_f1"),
+            },
+            named,
         )
-        logits = zero_logits(4, 6)
-        position = {
-            name: logits[f"{name}_logits"] for name in model_lib.POSITIONS
-        }
-        # Page 0: words 4 and 5 of the candidate 4-8, with a score of 5.
-        position["long_answer_start"][0, 2] = 5.0
-        position["short_answer_start"][0, 2] = 3.0
-        position["short_answer_end"][0, 3] = 1.0
-        # Page 1: the second window is the better one, but for the short answer.
-        position["long_answer_start"][1, 3] = 1.0
-        position["long_answer_start"][2, 4] = 2.0
-        position["long_answer_end"][2, 5] = 0.5
-        position["short_answer_start"][1, 5] = 1.5
-        # Page 2: yes, but the CLS is better than the long answer.
-        logits["answer_type_logits"][3] = [-1.0, 6.0, 3.0, 0.0, 2.0]
-        position["long_answer_end"][3, 0] = 2.5
-        pages = make_pages(
-            [[(0, 4), (4, 8)], [(0, 2), (4, 6)], [(8, 12)]],
-            [
-                _gold((4, 8), ((4, 6),)),
-                _gold((0, 2), ((3, 4),)),
-                _gold((-1, -1), (), "yes"),
-            ],
-        )
-        expected = {
-            "p0": NQPrediction((4, 8), 5.0, ((4, 6),), 4.0),
-            "p1": NQPrediction((4, 6), 2.5, ((3, 4),), 1.5),
-            "p2": NQPrediction((8, 12), -2.5, (), 7.0, "yes"),
-        }
-        for size in (1, 2, 3, 8):
-            batches = make_batches(logits, words, record, size)
-            self.assertEqual(expected, evaluation.predict_pages(batches, pages))
-            metrics = evaluation.score(batches, pages)
-            # Long: right with 5.0, then wrong with 2.5; two have an answer.
-            self.assertAllClose(1 / 2, metrics["long_best_threshold_recall"])
-            self.assertEqual(1.0, metrics["long_best_threshold_precision"])
-            self.assertEqual(5.0, metrics["long_best_threshold"])
-            self.assertAllClose(2 / 3, metrics["long_best_threshold_f1"])
-            self.assertEqual(0.5, metrics["long_recall_at_precision_0.9"])
-            # All short answers are right.
-            self.assertEqual(1.0, metrics["short_best_threshold_f1"])
-            self.assertEqual(1.5, metrics["short_best_threshold"])
-            self.assertAllClose(5 / 6, metrics["average_best_threshold_f1"])
-            self.assertLen(metrics, 21)
-            for name in metrics:
-                self.assertNotRegex(name, "[->=]")
-
-    def test_a_page_may_be_missing(self):
-        """When only some batches are read; it counts as not answered."""
-        logits, words = zero_logits(1, 3), np.array([[-1, 4, 5]])
-        logits["long_answer_start_logits"][0, 1] = 1.0
-        pages = make_pages([[(4, 6)], [(0, 3)]], [_gold((4, 6)), _gold((0, 3))])
-        batches = make_batches(logits, words, np.array([0]), 1)
-        self.assertEqual(["p0"], list(evaluation.predict_pages(batches, pages)))
-        metrics = evaluation.score(batches, pages)
-        self.assertEqual(1.0, metrics["long_best_threshold_precision"])
-        self.assertEqual(0.5, metrics["long_best_threshold_recall"])
+        for name in named:
+            self.assertNotRegex(name, "[->=]")
 
     def test_pages_without_candidates_or_text(self):
         logits = zero_logits(3, 4)
         words = np.array([[-1, 3, 4, 5], [-1] * 4, [-1] * 4])
         batches = make_batches(logits, words, np.arange(3), 2)
+        nothing = NQPrediction((-1, -1), 0.0, (), 0.0)
         for candidates in ([[], [], [(0, 2)]], [[], [], []]):
             predicted = evaluation.predict_pages(
                 batches, make_pages(candidates)
             )
-            self.assertEqual((3, 4), predicted["p0"].long_answer)
-            self.assertEqual(((3, 4),), predicted["p0"].short_answers)
+            self.assertEqual(
+                NQPrediction((3, 4), 0.0, ((3, 4),), 0.0), predicted["p0"]
+            )
             for name in ("p1", "p2"):
-                self.assertEqual((-1, -1), predicted[name].long_answer)
-                self.assertEqual((), predicted[name].short_answers)
-
-    def test_equals_the_answers_of_exported_models(self):
-        """Which decode all windows of a page at once."""
-        seen = set()
-        for seed in range(5):
-            logits, words, record, candidates = random_batch(
-                np.random.default_rng(seed)
-            )
-            pages = make_pages(candidates)
-            outputs = decode(logits, words, record, candidates, max_words=9)
-            records = [
-                NQRecord(f"p{i}", "", (), (), (), None, i)
-                for i in range(len(candidates))
-            ]
-            expected = {}
-            NQPipeline().collect(
-                records,
-                {name: np.array(value) for name, value in outputs.items()},
-                expected,
-                {},
-            )
-            for size in (1, 3, len(record)):
-                self.assertEqual(
-                    expected,
-                    evaluation.predict_pages(
-                        make_batches(logits, words, record, size, 9), pages
-                    ),
+                prediction = dataclasses.replace(
+                    predicted[name], long_score=0.0, short_score=0.0
                 )
-            seen.update(x.yes_no for x in expected.values())
-        self.assertEqual({"none", "yes", "no"}, seen)
+                self.assertEqual(nothing, prediction)
 
     def test_graph_code(self):
         logits, words, record, _ = random_batch(np.random.default_rng(1))

@@ -1,5 +1,6 @@
 """Tests of Natural Questions' `features`."""
 
+import itertools
 import os
 import tempfile
 
@@ -138,6 +139,40 @@ def plain_windows(question, pieces, special, config):
     return made
 
 
+def _random_page(rng, size, html):
+    """A page of so many words with its question, and the tokens of both.
+
+    Returns:
+        The page as for `inputs_of`, and the question and the pieces as for
+        `plain_windows`.
+    """
+    words, tokens = [], []
+    for number in rng.integers(200, 240, size).tolist():
+        kinds = {
+            f"t{number}": [number],
+            f"t{number}x": [number, 250],
+            "": [],
+            "<P>": [107] * html,
+            "</P>": [108] * html,
+        }
+        words.append(str(rng.choice(list(kinds), p=[0.5, 0.2, 0.1, 0.1, 0.1])))
+        tokens.append(kinds[words[-1]])
+    cuts = rng.choice(size + 1, min(size + 1, 7), replace=False)
+    cuts = np.sort(cuts).tolist()
+    outer = [x for x in itertools.pairwise(cuts) if rng.random() < 0.7]
+    nested = [(start, end - 1) for start, end in outer if end > start + 1]
+    pieces = [
+        (token, word, number)
+        for number, span in enumerate(outer)
+        for word in range(*span)
+        for token in tokens[word]
+    ]
+    question = list(range(11, 11 + size % 6))
+    text = " ".join(f"t{i}" for i in question) or rng.choice(["", " ", "\0"])
+    spans = rng.permutation([*outer, *nested, _PAD]).tolist()
+    return (text, words, spans), question, pieces
+
+
 # The worked example of the original code's description: six tokens in the
 # candidates 0 and 2; what lies between them is in none.
 EXAMPLE = (
@@ -167,23 +202,19 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             (4096, 230, 2048),
         )
         self.assertEqual(config.question_length, 32)
+        self.assertEqual(config.unanswerable_rate, 4.0)
         made, windows = self._build([EXAMPLE], config)
         self.assertCountEqual(made.features, etc_features.FEATURES)
-        for name, value in made.features.items():
-            is_long = name in etc_features.LONG_FEATURES
+        for name, value in {**made.features, "long": windows.words}.items():
+            is_long = name.startswith(("long", "l2g"))
             self.assertEqual(value.shape, [1, 4096 if is_long else 230], name)
             self.assertEqual(value.dtype, tf.int32, name)
-        self.assertEqual(windows.words.shape, [1, 4096])
-        self.assertEqual(windows.words.dtype, tf.int32)
 
     def test_unanswerable_rate(self):
-        rate = features.NQFeatureConfig().unanswerable_rate
-        self.assertEqual(rate, 4.0)
         config = features.NQFeatureConfig(include_unknown_rate=0.02)
         self.assertAlmostEqual(config.unanswerable_rate, 0.08)
         config = features.NQFeatureConfig(
-            include_unknown_rate=0.02,
-            include_unknown_rate_for_unanswerable=0.0,
+            include_unknown_rate=0.02, include_unknown_rate_for_unanswerable=0.0
         )
         self.assertEqual(config.unanswerable_rate, 0.0)
 
@@ -218,46 +249,6 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             [expected],
         )
 
-    def test_worked_example_in_windows(self):
-        """A word of two tokens, tags, and nested candidates; 4 tokens fit."""
-        page = (
-            "t11",
-            ["t9", "<P>", "t201", "t202x", "</P>", "t9", "<A>", "t203"],
-            [(2, 4), (6, 8), (1, 5), _PAD],
-        )
-        made, windows = self._build([page], make_config(8, 3, 1))
-        first, second = plain(made, windows)
-        # Pieces: 107 201 202 250 108 | 107 203, and 3 of them are new.
-        self.assertEqual(
-            first["long_token_ids"], [101, 11, 102, 107, 201, 202, 250, 102]
-        )
-        self.assertEqual(first["words"], [_X] * 3 + [1, 2, 3, 3] + [_X])
-        self.assertEqual(first["long_sentence_ids"], [0, 1, _X, 2, 2, 2, 2, _X])
-        self.assertEqual(first["global_token_ids"], [101, 3, 1] + [0] * 5)
-        self.assertEqual(
-            second["long_token_ids"], [101, 11, 102, 250, 108, 107, 203, 102]
-        )
-        self.assertEqual(second["words"], [_X] * 3 + [3, 4, 6, 7] + [_X])
-        self.assertEqual(
-            second["long_sentence_ids"], [0, 1, _X, 2, 2, 3, 3, _X]
-        )
-        self.assertEqual(second["global_token_ids"], [101, 3, 1, 1] + [0] * 4)
-        self.assertEqual(second["long_paragraph_breakpoints"], [0] * 7 + [1])
-        self.assertAllEqual(windows.starts, [0, 3])
-        self.assertAllEqual(windows.sizes, [4, 4])
-        self.assertEqual(windows.piece_words.to_list(), [[1, 2, 3, 3, 4, 6, 7]])
-
-    def test_tags_left_out(self):
-        page = ("t11", ["<P>", "t201", "</P>", "t202"], [(0, 4)])
-        made, windows = self._build(
-            [page], make_config(8, 3, 1, include_html_tokens=False)
-        )
-        (got,) = plain(made, windows)
-        self.assertEqual(
-            got["long_token_ids"], [101, 11, 102, 201, 202, 102, 0, 0]
-        )
-        self.assertEqual(got["words"], [_X] * 3 + [1, 3] + [_X] * 3)
-
     def test_vocabulary_without_tags(self):
         tokens = [x for x in VOCAB if x not in ("[unused102]", "[unused103]")]
         with tempfile.TemporaryDirectory() as folder:
@@ -272,146 +263,51 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         _, windows = builder.build(*inputs_of([EXAMPLE]))
         self.assertLen(windows.record, 2)
 
-    def test_numbers_of_windows_of_the_original_code(self):
-        """With 4061 tokens of a page in a window, and a stride of 2048."""
-        sizes = [0, 4061, 4062, 6109, 6110]
-        question = " ".join(["t11"] * 32)
-        pages = [(question, ["t201"] * n, [(0, n)]) for n in sizes]
-        _, windows = self._build(pages, features.NQFeatureConfig())
-        self.assertAllEqual(
-            windows.record, [0, 1, 2, 2, 3, 3, 4, 4, 4], "1, 1, 2, 2, 3"
-        )
-        self.assertAllEqual(
-            windows.starts, [0, 0, 0, 2048, 0, 2048, 0, 2048, 4096]
-        )
-        self.assertAllEqual(
-            windows.sizes,
-            [0, 4061, 4061, 2014, 4061, 4061, 4061, 4061, 2014],
-        )
-        self.assertAllEqual(windows.piece_words.row_lengths(), sizes)
-
-    @parameterized.parameters((7, 3), (7, 7), (7, 1), (1, 1))
-    def test_windows_of_pages_of_every_size(self, room, stride):
-        """Their number, that they overlap, and that they show everything."""
-        # 4 is what the CLS, the question and the separators take.
-        config = make_config(room + 4, stride, 1)
-        pages = [
-            ("t11", [f"t{200 + i}" for i in range(n)], [(0, n)])
-            for n in range(30)
-        ]
-        made, windows = self._build(pages, config)
-        ids = made.features["long_token_ids"].numpy()
-        starts = windows.starts.numpy()
-        for n in range(30):
-            (rows,) = np.nonzero(windows.record.numpy() == n)
-            expected = range(0, max(n - room, 0) + stride, stride)
-            self.assertSequenceEqual(list(starts[rows]), list(expected))
-            seen = set()
-            for row in rows:
-                shown = ids[row][ids[row] >= 200].tolist()
-                first = 200 + starts[row]
-                last = min(first + room, 200 + n)
-                self.assertEqual(shown, list(range(first, last)))
-                # Only a page without text has a window without text.
-                self.assertTrue(shown or not n)
-                seen.update(shown)
-            self.assertLen(seen, n)
-
-    def test_question_is_cut(self):
-        long = ("t11 t12 t13 t14", ["t201"] * 9, [(0, 9)])
-        short = ("t11", ["t201"] * 9, [(0, 9)])
-        made, windows = self._build([long, short], make_config(10, 4, 2))
-        self.assertAllEqual(windows.question_tokens, [2, 1])
-        # A short question leaves more room for the page.
-        self.assertAllEqual(windows.record, [0, 0, 1, 1])
-        self.assertAllEqual(windows.sizes, [5, 5, 6, 5])
-        self.assertAllEqual(
-            made.features["long_token_ids"][0, :5], [101, 11, 12, 102, 201]
-        )
-        self.assertAllEqual(
-            made.features["global_token_ids"][0], [101, 3, 3, 1] + [0] * 4
-        )
-
-    def test_no_question(self):
-        for question in ("", " ", "\x00"):
-            page = (question, ["t201"], [(0, 1)])
-            made, windows = self._build([page], make_config(8, 3, 1))
-            (got,) = plain(made, windows)
-            self.assertEqual(
-                got["long_token_ids"], [101, 102, 201, 102] + [0] * 4
+    @parameterized.parameters(
+        ((16, 5, 3), {"global_length": 7}),
+        # The least: the last global token is for all of the page, and a window
+        # has one token.
+        ((16, 5, 3), {"global_length": 5}),
+        ((9, 1, 5), {}),
+        # Windows do not overlap.
+        ((12, 7, 2), {"include_html_tokens": False}),
+        # No question.
+        ((8, 3, 0), {}),
+        # Unlike the original code, which is off by one at the padding.
+        *(
+            ((12, 4, 2), {"global_length": 13, "fixed_block_size": size})
+            for size in (1, 4, 5, 40)
+        ),
+        ((12, 4, 2), {"global_length": 3, "fixed_block_size": 4}),
+    )
+    def test_random_pages(self, sizes, more):
+        """Of every size in one batch; the same as those of plain Python."""
+        config = make_config(*sizes, **more)
+        rng = np.random.default_rng(1)
+        pages, expected, record, question_tokens = [], [], [], []
+        piece_words = []
+        for size in range(30):
+            page, question, pieces = _random_page(
+                rng, size, config.include_html_tokens
             )
-            self.assertEqual(got["long_sentence_ids"], [0, _X, 1] + [_X] * 5)
-            self.assertEqual(got["global_token_ids"], [101, 1] + [0] * 6)
-
-    def test_full_global_input(self):
-        """The last global token is shared by the candidates that are left."""
-        page = (
-            "t11 t12",
-            ["t201", "t202", "t203", "t204", "t205", "t206"],
-            [(i, i + 1) for i in range(6)],
-        )
-        made, windows = self._build(
-            [page], make_config(11, 3, 2, global_length=5)
-        )
-        (got,) = plain(made, windows)
-        self.assertEqual(got["global_token_ids"], [101, 3, 3, 1, 1])
-        self.assertEqual(got["global_paragraph_breakpoints"], [0, 0, 0, 0, 1])
-        self.assertEqual(
-            got["long_sentence_ids"], [0, 1, 2, _X, 3, 4, 4, 4, 4, 4, _X]
-        )
-        self.assertEqual(
-            got["long_token_ids"],
-            [101, 11, 12, 102, 201, 202, 203, 204, 205, 206, 102],
-        )
-        # One global token for all of the page is the least.
-        made, windows = self._build(
-            [page], make_config(11, 3, 2, global_length=4)
-        )
-        (got,) = plain(made, windows)
-        self.assertEqual(got["global_token_ids"], [101, 3, 3, 1])
-        self.assertEqual(
-            got["long_sentence_ids"], [0, 1, 2, _X] + [3] * 6 + [_X]
-        )
-
-    def test_fixed_blocks(self):
-        """The original code is off by one at the padding; this is not."""
-        config = make_config(12, 4, 2, global_length=4, fixed_block_size=4)
-        made, windows = self._build([EXAMPLE], config)
-        (got,) = plain(made, windows)
-        (structured,) = plain(*self._build([EXAMPLE], make_config(12, 4, 2)))
-        self.assertEqual(got["global_token_ids"], [1, 1, 1, 0])
-        self.assertEqual(got["global_token_type_ids"], [0, 0, 0, 0])
-        self.assertEqual(got["global_paragraph_breakpoints"], [0, 0, 1, 0])
-        self.assertEqual(
-            got["long_sentence_ids"], [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, _X]
-        )
-        # All else is as with the page's structure.
-        for name, value in structured.items():
-            if name in etc_features.LONG_FEATURES or name == "words":
-                if name != "long_sentence_ids":
-                    self.assertEqual(got[name], value, name)
-
-    @parameterized.parameters(1, 2, 3, 5, 11, 12, 40)
-    def test_fixed_blocks_of_any_size(self, size):
-        config = make_config(12, 4, 2, global_length=13, fixed_block_size=size)
-        pages = [
-            ("t11 t12", ["t201"] * n, [(0, n)]) for n in (0, 1, 4, 8, 9, 20)
-        ]
+            pages.append(page)
+            windows = plain_windows(question, pieces, _SPECIAL, config)
+            expected += windows
+            record += [size] * len(windows)
+            question_tokens.append(min(len(question), config.question_length))
+            piece_words.append([word for _, word, _ in pieces])
         made, windows = self._build(pages, config)
-        ids = made.features["long_token_ids"].numpy()
-        links = made.features["long_sentence_ids"].numpy()
-        for row in range(len(ids)):
-            n = np.count_nonzero(ids[row])
-            blocks = -(-n // size)
+        self.assertAllEqual(windows.record, record)
+        for got, want in zip(plain(made, windows), expected, strict=True):
+            self.assertEqual(got, want)
+        self.assertAllEqual(windows.question_tokens, question_tokens)
+        self.assertEqual(windows.piece_words.to_list(), piece_words)
+        # What each window shows of its page.
+        for i, words in enumerate(windows.words.numpy()):
+            start, size = windows.starts[i], windows.sizes[i]
             self.assertAllEqual(
-                made.features["global_token_ids"][row],
-                [1] * blocks + [0] * (13 - blocks),
+                words[words >= 0], piece_words[record[i]][start:][:size]
             )
-            self.assertAllEqual(links[row, :n], np.arange(n) // size)
-            self.assertAllEqual(links[row, n:], [_X] * (12 - n))
-        self.assertAllEqual(
-            windows.record, [0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5, 5]
-        )
 
     @parameterized.named_parameters(
         ("no_room", (35, 1, 32), {}, "leaves no room"),
@@ -445,56 +341,6 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         make_config(64, 8, 8, global_length=4, fixed_block_size=16)
         make_config(4, 1, 0)
 
-    def test_a_page_does_not_depend_on_its_batch(self):
-        rng = np.random.default_rng(1)
-        config = make_config(16, 5, 3, global_length=7)
-        pages = []
-        for n in (13, 0, 40, 1, 25):
-            words = [f"t{i}" for i in rng.integers(200, 240, n)]
-            for i in rng.integers(0, n, n // 4) if n else ():
-                words[i] = rng.choice(["<P>", "</P>", "t201x", "", "t201.t202"])
-            starts = rng.integers(0, n, n // 5) if n else []
-            spans = [(s, min(s + rng.integers(1, 9), n)) for s in starts]
-            pages.append((" t11" * (n % 6), words, spans))
-        together = plain(*self._build(pages, config))
-        alone = [
-            window
-            for page in pages
-            for window in plain(*self._build([page], config))
-        ]
-        self.assertGreater(len(alone), len(pages))
-        self.assertEqual(together, alone)
-
-    def test_long_page(self):
-        """150,000 tokens in 500 candidates."""
-        n = 150_000
-        page = (
-            "t11 t12",
-            [f"t{200 + i % 40}" for i in range(n)],
-            [(start, start + 300) for start in range(0, n, 300)],
-        )
-        config = features.NQFeatureConfig()
-        made, windows = self._build([page], config)
-        # 4091 tokens of the page are in a window.
-        self.assertLen(windows.record, 1 + -(-(n - 4091) // 2048))
-        pieces = [(200 + i % 40, i, i // 300) for i in range(n)]
-        expected = plain_windows([11, 12], pieces, _SPECIAL, config)
-        got = plain(made, windows)
-        self.assertLen(got, len(expected))
-        for i in (0, 1, 40, len(expected) - 1):
-            self.assertEqual(got[i], expected[i])
-
-    def test_page_without_candidates(self):
-        config = make_config(8, 3, 1)
-        for spans in ([], [_PAD], [(1, 1)]):
-            page = ("t11", ["<P>", "t201", "t202"], spans)
-            made, windows = self._build([page], config)
-            self.assertEqual(
-                plain(made, windows),
-                plain_windows([11], [], _SPECIAL, config),
-            )
-            self.assertAllEqual(windows.sizes, [0])
-
     def test_invalid_utf8(self):
         page = (b"\xfft11", [b"\xff", b"t201\xe9", b"t202"], [(0, 3)])
         config = make_config(10, 3, 2)
@@ -506,12 +352,11 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_empty_rows_and_batches(self):
         config = make_config(8, 3, 1)
         nothing = plain_windows([], [], _SPECIAL, config)
-        for spans in ([], [_PAD]):
-            for words in ([], ["", ""]):
-                page = ("", words, spans)
-                self.assertEqual(
-                    plain(*self._build([page, page], config)), 2 * nothing
-                )
+        for words, spans in (([], []), (["", "t201"], []), (["", ""], [_PAD])):
+            page = ("", words, spans)
+            self.assertEqual(
+                plain(*self._build([page, page], config)), 2 * nothing
+            )
         inputs = [x[:0] for x in inputs_of([EXAMPLE])]
         made, windows = self._builder(config).build(*inputs)
         self.assertEqual(made.features["long_token_ids"].shape, [0, 8])

@@ -56,6 +56,8 @@ _RECORD = NQRecord(
     ),
     index=3,
 )
+# In no candidate.
+_OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
 _SIZES = {
     "long_length": 12,
     "global_length": 8,
@@ -69,14 +71,34 @@ def changed(**changes):
     return dataclasses.replace(_RECORD, **changes)
 
 
+def _labels(*values):
+    """Labels of a window as they are stored."""
+    return {
+        name: [value]
+        for name, value in zip(WindowLabels._fields, values, strict=True)
+    }
+
+
 def parse(serialized):
-    """Stored examples as their features."""
-    return [tf.train.Example.FromString(x).features.feature for x in serialized]
+    """Stored examples, each as a dict of lists."""
+    parsed = []
+    for x in serialized:
+        feature = tf.train.Example.FromString(x).features.feature
+        parsed.append(
+            {
+                name: list(getattr(value, value.WhichOneof("kind")).value)
+                for name, value in feature.items()
+                if value.WhichOneof("kind")
+            }
+        )
+    return parsed
 
 
-def integers(stored, *names):
-    """The stored integers, as a list for each name."""
-    return [list(stored[name].int64_list.value) for name in names]
+def gold_of(serialized):
+    """The annotations of a stored example."""
+    return examples.parse_gold(
+        tf.train.Example.FromString(serialized).features.feature
+    )
 
 
 class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
@@ -99,40 +121,35 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         encoder.config = dataclasses.replace(encoder.config, **rates)
         return encoder
 
+    def _check(self, stored, **expected):
+        """Compares some of what a stored example holds."""
+        self.assertEqual({**stored, **expected}, stored)
+
     def test_raw_inputs_are_padded(self):
         other = NQRecord("8", "\u00e9", ("x", ""), (False, True), ())
         inputs = self.pipeline.serving_inputs([_RECORD, other])
-        self.assertEqual(
-            list(inputs),
-            [
-                "question",
-                "tokens",
-                "is_html",
-                "candidate_starts",
-                "candidate_ends",
+        expected = {
+            "question": [b"t11 t12", "\u00e9".encode()],
+            "tokens": [
+                [x.encode() for x in _RECORD.tokens],
+                [b"x"] + [b""] * 10,
             ],
-        )
+            "is_html": [list(_RECORD.is_html), [False, True] + [False] * 9],
+            "candidate_starts": [[0, 1, 6], [-1] * 3],
+            "candidate_ends": [[5, 3, 11], [-1] * 3],
+        }
         self.assertEqual(
-            [b"t11 t12", "\u00e9".encode()], inputs["question"].tolist()
+            expected, {name: x.tolist() for name, x in inputs.items()}
         )
-        self.assertEqual((2, 11), inputs["tokens"].shape)
-        self.assertEqual([b"x"] + [b""] * 10, inputs["tokens"].tolist()[1])
+        self.assertEqual(list(expected), list(inputs))
         self.assertEqual(
-            [False, True] + [False] * 9, inputs["is_html"].tolist()[1]
+            [object, object, bool, np.int32, np.int32],
+            [x.dtype for x in inputs.values()],
         )
-        self.assertEqual(bool, inputs["is_html"].dtype)
-        self.assertEqual(
-            [[0, 1, 6], [-1] * 3], inputs["candidate_starts"].tolist()
-        )
-        self.assertEqual(
-            [[5, 3, 11], [-1] * 3], inputs["candidate_ends"].tolist()
-        )
-        self.assertEqual(np.int32, inputs["candidate_starts"].dtype)
         inputs = self.pipeline.serving_inputs([other])
         self.assertEqual((1, 0), inputs["candidate_starts"].shape)
 
     def test_feature_config(self):
-        self.assertEqual(NQFeatureConfig(), self.pipeline.feature_config({}))
         config = self.pipeline.feature_config(
             {"long_length": 512, "stride": 128, "global_length": None}
         )
@@ -140,76 +157,61 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             NQFeatureConfig(long_length=512, stride=128, global_length=230),
             config,
         )
-
-    @parameterized.parameters(
-        ({"long_length": 512}, "stride is 2048.* 1 to 477"),
-        ({"long_length": 30}, "leaves no room"),
-        ({"global_length": 20}, "at least 34"),
-        ({"stride": 0}, "stride is 0"),
-        ({"fixed_block_size": 8}, "at least 512"),
-        ({"max_num_sentences": 9}, "--max_num_sentences=9.*no such size"),
-    )
-    def test_sizes_that_do_not_fit(self, values, message):
-        with self.assertRaisesRegex(UserError, message):
-            self.pipeline.feature_config(values)
+        for values, message in (
+            ({"long_length": 512}, "sizes do not fit: stride is 2048"),
+            ({"max_num_sentences": 9}, "--max_num_sentences=9.*no such size"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self.pipeline.feature_config(values)
 
     def test_wrong_vocabularies(self):
-        config = self.pipeline.feature_config({})
-        for file in ("/no/such/file", self.get_temp_dir()):
-            with self.assertRaisesRegex(UserError, f"--vocab_file={file}"):
-                self.pipeline.record_encoder("x", config, file)
         no_tags = write_vocab(
             self.get_temp_dir(), [x for x in VOCAB if "unused102" not in x]
         )
-        with self.assertRaisesRegex(UserError, "--noinclude_html_tokens"):
-            self.pipeline.record_encoder("x", config, no_tags)
+        for file, message in (
+            ("/no/such/file", "--vocab_file=/no/such/file"),
+            (no_tags, "--noinclude_html_tokens"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self.pipeline.record_encoder("x", NQFeatureConfig(), file)
 
     def test_encodes_for_training(self):
         ((serialized, counts),) = self._encoder().encode([_RECORD], "train")
         first, second = parse(serialized)
         for window, stored in enumerate((first, second)):
-            self.assertEqual([b"-25"], stored["example_id"].bytes_list.value)
-            self.assertEqual([b"t11 t12"], stored["question"].bytes_list.value)
-            self.assertEqual([[window]], integers(stored, "window"))
-            self.assertEqual(
-                [[0, 1, 6], [5, 3, 11]],
-                integers(stored, "candidate_starts", "candidate_ends"),
+            self._check(
+                stored,
+                example_id=[b"-25"],
+                question=[b"t11 t12"],
+                window=[window],
+                candidate_starts=[0, 1, 6],
+                candidate_ends=[5, 3, 11],
             )
             self.assertEqual(
                 examples.make_gold(_RECORD.annotations),
-                examples.parse_gold(stored),
+                gold_of(serialized[window]),
             )
         # Pieces: 107 201 202 203 108 107 204 205 206 250 108; the first
         # annotation is learned: the tokens 5 to 10, and 7 to 9.
-        self.assertEqual(
-            [
-                [101, 11, 12, 102, 107, 201, 202, 203, 108, 107, 204, 102],
-                [-1] * 4 + [0, 1, 2, 3, 4, 6, 7],
-                [0, 1, 2, -1, 3, 3, 3, 3, 3, 4, 4],
-                [101, 3, 3, 1, 1],
-            ],
-            integers(
-                first,
-                "long_token_ids",
-                "words",
-                "long_sentence_ids",
-                "global_token_ids",
+        self._check(
+            first,
+            long_token_ids=(
+                [101, 11, 12, 102, 107, 201, 202, 203, 108, 107, 204, 102]
             ),
+            words=[-1] * 4 + [0, 1, 2, 3, 4, 6, 7],
+            long_sentence_ids=[0, 1, 2, -1, 3, 3, 3, 3, 3, 4, 4],
+            global_token_ids=[101, 3, 3, 1, 1],
+            # It shows no end of the short answer.
+            **_labels(0, 0, 9, 0, 0),
         )
-        self.assertEqual(
-            [
-                [101, 11, 12, 102, 108, 107, 204, 205, 206, 250, 108, 102],
-                [-1] * 4 + [4, 6, 7, 8, 9, 9, 10],
-                [0, 1, 2, -1, 3, 4, 4, 4, 4, 4, 4],
-            ],
-            integers(second, "long_token_ids", "words", "long_sentence_ids"),
-        )
-        # The first window shows no end of the short answer.
-        self.assertEqual(
-            [[0], [0], [9], [0], [0]], integers(first, *WindowLabels._fields)
-        )
-        self.assertEqual(
-            [[7], [9], [5], [10], [4]], integers(second, *WindowLabels._fields)
+        self._check(
+            second,
+            long_token_ids=(
+                [101, 11, 12, 102, 108, 107, 204, 205, 206, 250, 108, 102]
+            ),
+            words=[-1] * 4 + [4, 6, 7, 8, 9, 9, 10],
+            long_sentence_ids=[0, 1, 2, -1, 3, 4, 4, 4, 4, 4, 4],
+            **_labels(7, 9, 5, 10, 4),
         )
         self.assertEqual(
             {
@@ -228,75 +230,57 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         encoder = self._encoder()
         for record in (_RECORD, changed(annotations=None)):
             ((serialized, counts),) = encoder.encode([record], "predict")
-            for stored in parse(serialized):
+            for example, stored in zip(
+                serialized, parse(serialized), strict=True
+            ):
                 self.assertNoCommonElements(stored, WindowLabels._fields)
                 self.assertNoCommonElements(
                     stored, examples.gold_values([_NO_ANSWER])
                 )
-                self.assertIsNone(examples.parse_gold(stored))
+                self.assertIsNone(gold_of(example))
             self.assertLen(serialized, 2)
             self.assertEqual(
                 {"tokens": 11, "windows": 2, "candidates": 3}, counts
             )
 
-    def test_development_data_are_never_left_out(self):
-        encoder = self._encoder(include_unknown_rate=0.0)
-        unanswerable = changed(annotations=(_NO_ANSWER,) * 5)
-        for record, null in ((_RECORD, 1), (unanswerable, 2)):
-            ((serialized, counts),) = encoder.encode([record], "dev")
-            self.assertLen(serialized, 2)
-            self.assertEqual(null, counts["windows_without_answer"])
-            self.assertEqual(0, counts["windows_without_answer_left_out"])
-            for stored in parse(serialized):
-                self.assertEqual(
-                    examples.make_gold(record.annotations),
-                    examples.parse_gold(stored),
-                )
-
-    def test_no_windows_without_answer(self):
-        encoder = self._encoder(include_unknown_rate=0.0)
-        ((serialized, counts),) = encoder.encode([_RECORD], "train")
-        (stored,) = parse(serialized)
-        self.assertEqual([[1], [4]], integers(stored, "window", "answer_type"))
-        self.assertEqual(1, counts["windows_without_answer"])
-        self.assertEqual(1, counts["windows_without_answer_left_out"])
-        # 4 times 0 for a page without an answer: nothing is left of it.
-        ((serialized, counts),) = encoder.encode(
-            [changed(annotations=(_NO_ANSWER,))], "train"
+    # An answer, the rates of pages with and without one, the split; the windows
+    # that are left, and counts: answers, answers in no window, windows without
+    # an answer, those of them that are left out.
+    @parameterized.parameters(
+        (None, (0.0, None), "dev", [0, 1], [1, 0, 1, 0]),
+        (None, (0.0, None), "train", [1], [1, 0, 1, 1]),
+        (None, (1.0, 0.0), "train", [0, 1], [1, 0, 1, 0]),
+        (None, (0.0, 1.0), "train", [1], [1, 0, 1, 1]),
+        # By default four times the rate of other pages.
+        (_NO_ANSWER, (0.0, None), "dev", [0, 1], [0, 0, 2, 0]),
+        (_NO_ANSWER, (0.0, None), "train", [], [0, 0, 2, 2]),
+        (_NO_ANSWER, (0.25, None), "train", [0, 1], [0, 0, 2, 0]),
+        (_NO_ANSWER, (1.0, 0.0), "train", [], [0, 0, 2, 2]),
+        (_NO_ANSWER, (0.0, 1.0), "train", [0, 1], [0, 0, 2, 0]),
+        # It cannot be learned; the page is as one without an answer shown.
+        (_OUTSIDE, (1.0, None), "train", [0, 1], [1, 1, 2, 0]),
+        (_OUTSIDE, (0.0, None), "train", [], [1, 1, 2, 2]),
+    )
+    def test_windows_without_answer(self, answer, rates, split, left, counts):
+        record = changed(annotations=(answer,)) if answer else _RECORD
+        encoder = self._encoder(
+            include_unknown_rate=rates[0],
+            include_unknown_rate_for_unanswerable=rates[1],
         )
-        self.assertEmpty(serialized)
-        self.assertEqual(0, counts["answers"])
-        self.assertEqual(0, counts["answers_in_no_window"])
-        self.assertEqual(2, counts["windows_without_answer_left_out"])
-
-    def test_rates_of_answerable_and_unanswerable_pages(self):
-        unanswerable = changed(annotations=(_NO_ANSWER,))
-        for rates, answerable_left, unanswerable_left in (
-            ({"include_unknown_rate": 1.0}, 2, 2),
-            ({"include_unknown_rate": 0.25}, None, 2),
-            (
-                {
-                    "include_unknown_rate": 1.0,
-                    "include_unknown_rate_for_unanswerable": 0.0,
-                },
-                2,
-                0,
-            ),
-            (
-                {
-                    "include_unknown_rate": 0.0,
-                    "include_unknown_rate_for_unanswerable": 1.0,
-                },
-                1,
-                2,
-            ),
-        ):
-            one, other = self._encoder(**rates).encode(
-                [_RECORD, unanswerable], "train"
+        ((serialized, got),) = encoder.encode([record], split)
+        self.assertEqual(counts, list(got.values())[:4])
+        ((windows, _),) = encoder.encode([record], "predict")
+        windows = parse(windows)
+        stored = parse(serialized)
+        self.assertEqual([[i] for i in left], [x["window"] for x in stored])
+        for example, values in zip(serialized, stored, strict=True):
+            self.assertEqual(
+                examples.make_gold(record.annotations), gold_of(example)
             )
-            if answerable_left is not None:
-                self.assertLen(one.examples, answerable_left)
-            self.assertLen(other.examples, unanswerable_left)
+            if answer:
+                self._check(values, **_labels(0, 0, 0, 0, 0))
+            # The window as it is stored for prediction.
+            self._check(values, **windows[values["window"][0]])
 
     def test_sampling(self):
         """A share by chance, the same in every batch and every program."""
@@ -305,9 +289,9 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             changed(id=str(i), annotations=(_NO_ANSWER,)) for i in range(600)
         ]
 
-        def kept(records):
+        def kept(records, encoder=encoder):
             return [
-                [integers(x, "window")[0][0] for x in parse(record.examples)]
+                [x["window"][0] for x in parse(record.examples)]
                 for record in encoder.encode(records, "train")
             ]
 
@@ -322,126 +306,70 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             self.assertBetween(share, 0.25 - 0.09, 0.25 + 0.09)
         both = np.mean([len(x) == 2 for x in together])
         self.assertBetween(both, 0.0625 - 0.05, 0.0625 + 0.05)
-        # The windows of pages with an answer are another matter.
-        ((serialized, _),) = encoder.encode([_RECORD], "train")
-        self.assertLen(serialized, 2)
-
-    def test_greater_rates_keep_what_lesser_ones_keep(self):
-        records = [
-            changed(id=str(i), annotations=(_NO_ANSWER,)) for i in range(60)
-        ]
-        kept = []
-        for rate in (0.1, 0.3):
-            encoder = self._encoder(include_unknown_rate_for_unanswerable=rate)
-            kept.append(
-                {
-                    example
-                    for record in encoder.encode(records, "train")
-                    for example in record.examples
-                }
-            )
-        self.assertNotEmpty(kept[0])
-        self.assertContainsSubset(kept[0], kept[1])
-
-    def test_answer_outside_all_candidates(self):
-        """It cannot be learned; the page is as one without an answer shown."""
-        record = changed(annotations=(Annotation(5, 6, ((5, 6),), "none"),))
-        ((serialized, counts),) = self._encoder().encode([record], "train")
-        self.assertLen(serialized, 2)
-        for stored in parse(serialized):
-            self.assertEqual([[0]] * 5, integers(stored, *WindowLabels._fields))
-            self.assertEqual(
-                [[5], [6]],
-                integers(stored, "gold_short_starts", "gold_short_ends"),
-            )
-        self.assertEqual(1, counts["answers"])
-        self.assertEqual(1, counts["answers_in_no_window"])
-        self.assertEqual(2, counts["windows_without_answer"])
-        encoder = self._encoder(include_unknown_rate=0.0)
-        ((serialized, _),) = encoder.encode([record], "train")
-        self.assertEmpty(serialized)
+        # A greater rate keeps what a lesser one keeps.
+        encoder = self._encoder(include_unknown_rate_for_unanswerable=0.35)
+        for more, less in zip(
+            kept(records[:60], encoder), together[:60], strict=True
+        ):
+            self.assertContainsSubset(less, more)
 
     def test_page_without_candidates(self):
         record = changed(candidates=(), annotations=(_NO_ANSWER,))
         ((serialized, counts),) = self._encoder().encode([record], "train")
         (stored,) = parse(serialized)
-        self.assertEqual(
-            [[101, 11, 12, 102, 102], [], []],
-            integers(stored, "long_token_ids", "words", "candidate_starts"),
-        )
-        self.assertEqual(
-            {"tokens": 0, "windows": 1, "candidates": 0},
-            {
-                name: counts[name]
-                for name in ("tokens", "windows", "candidates")
-            },
-        )
-
-    def _decoded(self, **columns):
-        return {name: np.array(x) for name, x in columns.items()}
+        self._check(stored, long_token_ids=[101, 11, 12, 102, 102])
+        self.assertNotIn("words", stored)
+        self.assertNotIn("candidate_starts", stored)
+        expected = {"tokens": 0, "windows": 1, "candidates": 0}
+        self.assertEqual({**counts, **expected}, counts)
 
     def test_predictions_in_the_official_format(self):
         """Answers are written however low their scores are."""
-        outputs = self._decoded(
-            best_long_answer_start=[0, 6, -1],
-            best_long_answer_end=[5, 11, -1],
-            long_answer_score=np.array([-2.5, 3.0, -2e9], np.float32),
-            best_short_answer_start=[1, -1, -1],
-            best_short_answer_end=[3, -1, -1],
-            short_answer_score=np.array([-4.0, 1.5, -2e9], np.float32),
-            best_yes_no=np.array([0, 2, 0], np.int32),
+        columns = {
+            "best_long_answer_start": [0, 6, -1],
+            "best_long_answer_end": [5, 11, -1],
+            "long_answer_score": np.array([-2.5, 3.0, -2e9], np.float32),
+            "best_short_answer_start": [1, -1, -1],
+            "best_short_answer_end": [3, -1, -1],
+            "short_answer_score": np.array([-4.0, 1.5, -2e9], np.float32),
+            "best_yes_no": np.array([0, 2, 1], np.int32),
             # What is given only above a threshold is not what is scored.
-            long_answer_start=[-1, 6, -1],
-            long_answer_end=[-1, 11, -1],
-            yes_no=[0, 0, 0],
-        )
+            "long_answer_start": [-1, 6, -1],
+            "long_answer_end": [-1, 11, -1],
+            "yes_no": [0, 0, 0],
+        }
+        outputs = {name: np.array(x) for name, x in columns.items()}
         records = [_RECORD, changed(id="8"), changed(id="test")]
         predictions = {}
         self.pipeline.collect(records, outputs, predictions, {})
+        self.assertEqual(
+            {
+                "-25": NQPrediction((0, 5), -2.5, ((1, 3),), -4.0),
+                "8": NQPrediction((6, 11), 3.0, (), 1.5, "no"),
+                "test": NQPrediction((-1, -1), -2e9, (), -2e9, "yes"),
+            },
+            predictions,
+        )
         stream = io.StringIO()
         self.pipeline.write_predictions(predictions, stream)
         self.assertEndsWith(stream.getvalue(), "}\n")
         written = json.loads(stream.getvalue())
-        self.assertEqual(["predictions"], list(written))
-
-        def span(start, end):
-            return {
-                "start_token": start,
-                "end_token": end,
-                "start_byte": -1,
-                "end_byte": -1,
-            }
-
-        self.assertEqual(
-            [
-                {
-                    "example_id": -25,
-                    "long_answer": span(0, 5),
-                    "long_answer_score": -2.5,
-                    "short_answers": [span(1, 3)],
-                    "short_answers_score": -4.0,
-                    "yes_no_answer": "NONE",
-                },
-                {
-                    "example_id": 8,
-                    "long_answer": span(6, 11),
-                    "long_answer_score": 3.0,
-                    "short_answers": [],
-                    "short_answers_score": 1.5,
-                    "yes_no_answer": "NO",
-                },
-                {
-                    "example_id": "test",
-                    "long_answer": span(-1, -1),
-                    "long_answer_score": -2e9,
-                    "short_answers": [],
-                    "short_answers_score": -2e9,
-                    "yes_no_answer": "NONE",
-                },
-            ],
-            written["predictions"],
-        )
         self.assertEqual(predictions, parse_predictions(written))
+        self.assertEqual(["predictions"], list(written))
+        no_bytes = {"start_byte": -1, "end_byte": -1}
+        self.assertEqual(
+            {
+                "example_id": -25,
+                "long_answer": {"start_token": 0, "end_token": 5, **no_bytes},
+                "long_answer_score": -2.5,
+                "short_answers": [
+                    {"start_token": 1, "end_token": 3, **no_bytes}
+                ],
+                "short_answers_score": -4.0,
+                "yes_no_answer": "NONE",
+            },
+            written["predictions"][0],
+        )
 
     def test_gold_and_score(self):
         self.assertIsNone(self.pipeline.gold(changed(annotations=None)))
@@ -492,14 +420,16 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             ["cls 0", "question 1", "question 2", "sentence 3", "sentence 4"],
             list(inspection.global_labels),
         )
-        text = inspection.text()
-        self.assertIn("3 (id -25)", text)
-        self.assertIn("t11 t12", text)
-        self.assertIn("(6, 11), short [(8, 9), (9, 10)], yes/no none", text)
-        self.assertIn("(0, 5), short [], yes/no yes", text)
-        self.assertRegex(text, r"words: +11\n")
-        self.assertRegex(text, r"tokens: +11\n")
-        self.assertRegex(text, r"windows: +2 ")
+        for expected in (
+            r"3 \(id -25\)",
+            "t11 t12",
+            r"\(6, 11\), short \[\(8, 9\), \(9, 10\)\], yes/no none",
+            r"\(0, 5\), short \[\], yes/no yes",
+            r"words: +11\n",
+            r"tokens: +11\n",
+            r"windows: +2 ",
+        ):
+            self.assertRegex(inspection.text(), expected)
         self.assertEqual([1, 12, 8], inspection.side_inputs.l2g_att_mask.shape)
         unknown = inspect(changed(annotations=None))
         self.assertIn("not told", unknown.text())
@@ -546,17 +476,11 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         )
         # Not traced: what a request of raw text goes through.
         build = encoder.builder.build
-        for batches in ([[i] for i in range(3)], [[0, 1, 2]]):
+        for batches in ([[0], [1], [2]], [[0, 1, 2]]):
             first = 0
             for batch in batches:
-                made, windows = build(
-                    *map(
-                        tf.constant,
-                        pipeline.serving_inputs(
-                            [records[i] for i in batch]
-                        ).values(),
-                    )
-                )
+                inputs = pipeline.serving_inputs([records[i] for i in batch])
+                made, windows = build(*map(tf.constant, inputs.values()))
                 rows = slice(first, first + len(windows.record))
                 first = rows.stop
                 self.assertAllEqual(
@@ -565,12 +489,10 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertCountEqual(etc_features.FEATURES, made.features)
                 for name, value in made.features.items():
                     self.assertAllEqual(parsed[name][rows], value, name)
-                self.assertAllEqual(
-                    parsed["words"].to_tensor(
-                        -1, shape=[len(stored), config.long_length]
-                    )[rows],
-                    windows.words,
+                words = parsed["words"].to_tensor(
+                    -1, shape=[len(stored), config.long_length]
                 )
+                self.assertAllEqual(words[rows], windows.words)
             self.assertLen(stored, first)
         for i, record in enumerate(records):
             row = owners.index(i)

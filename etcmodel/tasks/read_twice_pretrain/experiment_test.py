@@ -1,224 +1,106 @@
 import json
 import os
-import shutil
 import tempfile
-import unittest
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from official.core import exp_factory
 
-from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.read_twice_pretrain import experiment
+from etcmodel.tasks.task_testing import BLOCKS
+from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.task_testing import SEGMENT_LENGTH
+from etcmodel.tasks.task_testing import SEGMENTS
 from etcmodel.tasks.task_testing import run_cli
-from etcmodel.testing import call_in_fresh_process
-from etcmodel.testing import two_device_strategy
+from etcmodel.tasks.task_testing import write_small_records
 
-if KERAS_2:
-    from official.core import exp_factory
-    from official.core import train_lib
-
-    from etcmodel.tasks.errors import UserError
-    from etcmodel.tasks.read_twice_pretrain import experiment
-
-_RESERVED = (
-    "[PAD] [unused0] [unused1] [unused2] [unused3] [unused4] [UNK] [CLS] [SEP] "
-    "[MASK]"
-).split()
-_ENTITIES = [f"e{i}" for i in range(20)]
-_WORDS = [f"w{i}" for i in range(20)]
-_MASK = _RESERVED.index("[MASK]")
-# A segment is the CLS and five words; a document has three.
-_LENGTH, _SEGMENTS, _BLOCKS = 6, 3, 24
+_NUM_DOCUMENTS = 80
+_STEPS = 200
 
 
-def make_documents(number, seed):
-    """Documents with one entity each, once in every segment.
-
-    All other words are noise. So a masked mention can be known from another
-    segment of its document, and from nothing else.
-    """
-    rng = np.random.default_rng(seed)
-    documents = []
-    for i in range(number):
-        entity = str(rng.choice(_ENTITIES))
-        words, mentions = [], []
-        for _ in range(_SEGMENTS):
-            segment = rng.choice(_WORDS, _LENGTH - 1).tolist()
-            segment[rng.integers(_LENGTH - 1)] = entity
-            words.extend(segment)
-        start = 0
-        for word in words:
-            if word == entity:
-                end = start + len(word)
-                mentions.append({"start": start, "end": end, "entity": entity})
-            start += len(word) + 1
-        text = " ".join(words)
-        documents.append({"id": str(i), "text": text, "mentions": mentions})
-    return documents
-
-
-def small_experiment(root, name="read_twice/pretrain"):
-    """An experiment with a tiny model on the small records."""
-    params = exp_factory.get_exp_config(name)
-    for data, split in (("train_data", "train"), ("validation_data", "dev")):
-        getattr(params.task, data).override(
-            {
-                "input_path": os.path.join(root, split),
-                "global_batch_size": 2 * _BLOCKS,
-            }
-        )
-    params.task.max_predictions_per_block = _LENGTH
-    params.task.model.encoder.preset = "tiny"
-    return params
-
-
-def train_on_two_devices(root, directory):
-    """Trains on two logical devices; to be called in a fresh process.
-
-    Args:
-        root: directory with the small records.
-        directory: where to write checkpoints.
-    """
-    strategy = two_device_strategy()
-    params = small_experiment(root)
-    # Half an example for each replica, so that documents are on both.
-    params.task.validation_data.global_batch_size = _BLOCKS
-    params.task.train_data.global_batch_size = _BLOCKS
-    params.trainer.override(
-        {
-            "train_steps": 20,
-            "steps_per_loop": 20,
-            "summary_interval": 20,
-            "checkpoint_interval": 20,
-            "validation_interval": 20,
-        }
-    )
-    with strategy.scope():
-        task = experiment.PretrainTask(params.task)
-    runner = train_lib.OrbitExperimentRunner(
-        strategy, task, "train_and_eval", params, directory
-    )
-    with strategy.scope():
-        runner.controller.train(steps=20)
-        logs = runner.controller.evaluate(steps=-1)
-    for variable in runner.trainer.model.trainable_variables:
-        first, second = (value.numpy() for value in variable.values)
-        np.testing.assert_array_equal(first, second)
-    # One device reads the same from the same weights.
-    model = task.build_model()
-    tf.train.Checkpoint(model=model).read(
-        runner.checkpoint_manager.latest_checkpoint
-    ).expect_partial()
-    metrics = task.build_metrics(training=False)
-    losses = []
-    for batch in task.build_inputs(params.task.validation_data):
-        losses.append(task.validation_step(batch, model, metrics)["loss"])
-    for metric in metrics:
-        np.testing.assert_allclose(
-            float(logs[metric.name]), float(metric.result()), rtol=1e-4
-        )
-    np.testing.assert_allclose(
-        float(logs["validation_loss"]), np.mean(losses), rtol=1e-4
-    )
-
-
-@unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
 class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.root = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.root)
-        vocab_file = cls._path("vocab.txt")
-        with open(vocab_file, "w", encoding="utf-8") as file:
-            file.write("\n".join(_RESERVED + _ENTITIES + _WORDS) + "\n")
-        for split, number, seed in (("train", 800, 0), ("dev", 80, 1)):
-            path = cls._path(f"{split}.jsonl")
-            with open(path, "w", encoding="utf-8") as file:
-                for document in make_documents(number, seed):
-                    file.write(json.dumps(document) + "\n")
-            code, _, err = run_cli(
-                "preprocess",
-                "--task=read_twice_pretrain",
-                f"--input={path}",
-                f"--split={split}",
-                f"--vocab_file={vocab_file}",
-                f"--output_dir={cls._path(split)}",
-                f"--block_length={_LENGTH}",
-                f"--num_blocks_per_example={_BLOCKS}",
-                "--max_num_annotations=2",
-                "--num_shards=2",
-            )
-            assert not code, err
+        directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.records = write_small_records(
+            directory, _NUM_DOCUMENTS, "read_twice_pretrain"
+        )
 
-    @classmethod
-    def _path(cls, *names):
-        return os.path.join(cls.root, *names)
-
-    def _params(self):
-        return small_experiment(self.root)
-
-    def test_two_devices(self):
-        call_in_fresh_process(
-            train_on_two_devices, self.root, self.get_temp_dir()
+    def _params(self, examples=2):
+        """A tiny model, and batches of so many examples of segments."""
+        return shrink_experiment(
+            exp_factory.get_exp_config("read_twice/pretrain"),
+            self.records,
+            examples * BLOCKS,
+            max_predictions_per_block=SEGMENT_LENGTH,
         )
 
     def test_memories_tell_masked_entities(self):
-        """As in Table 4: with memories, and in single-segment mode."""
-        accuracy = {}
-        for name in ("", "_single_segment"):
-            directory = self._path(f"run{name}")
-            steps = 400
-            overrides = {
-                "task.train_data.input_path": self._path("train"),
-                "task.validation_data.input_path": self._path("dev"),
-                "task.train_data.global_batch_size": 2 * _BLOCKS,
-                "task.validation_data.global_batch_size": 2 * _BLOCKS,
-                "task.model.encoder.preset": "tiny",
-                "task.model.encoder.hidden_dropout_prob": 0.0,
-                "task.model.encoder.attention_probs_dropout_prob": 0.0,
-                "task.max_predictions_per_block": _LENGTH,
-                "trainer.train_steps": steps,
-                "trainer.steps_per_loop": steps,
-                "trainer.summary_interval": steps,
-                "trainer.checkpoint_interval": steps,
-                "trainer.validation_interval": steps,
-                "trainer.optimizer_config.optimizer.type": "adamw",
-                "trainer.optimizer_config.warmup.linear.warmup_steps": 40,
-                (
-                    "trainer.optimizer_config.learning_rate.polynomial."
-                    "initial_learning_rate"
-                ): 0.003,
-            }
-            code, _, err = run_cli(
-                "train",
-                f"--experiment=read_twice/pretrain{name}",
-                "--mode=train",
-                f"--model_dir={directory}",
+        """As in Table 4: with memories, and of each segment alone."""
+        directory = self.get_temp_dir()
+        train = write_small_records(
+            directory, 500, "read_twice_pretrain", seed=1
+        )
+        model_dir = os.path.join(directory, "run")
+        trainer = "trainer.optimizer_config"
+        overrides = {
+            "task.train_data.input_path": train,
+            "task.validation_data.input_path": self.records,
+            "task.train_data.global_batch_size": 2 * BLOCKS,
+            "task.validation_data.global_batch_size": 2 * BLOCKS,
+            "task.model.encoder.preset": "tiny",
+            "task.model.encoder.num_hidden_layers": 1,
+            "task.model.encoder.hidden_dropout_prob": 0.0,
+            "task.model.encoder.attention_probs_dropout_prob": 0.0,
+            "task.max_predictions_per_block": SEGMENT_LENGTH,
+            "trainer.train_steps": _STEPS,
+            "trainer.steps_per_loop": _STEPS,
+            "trainer.summary_interval": _STEPS,
+            "trainer.checkpoint_interval": _STEPS,
+            f"{trainer}.optimizer.type": "adamw",
+            f"{trainer}.warmup.linear.warmup_steps": _STEPS // 10,
+            f"{trainer}.learning_rate.polynomial.initial_learning_rate": 0.005,
+        }
+        self._run(
+            "train",
+            "--experiment=read_twice/pretrain",
+            "--mode=train",
+            f"--model_dir={model_dir}",
+            "--params_override="
+            + ",".join(f"{k}={v}" for k, v in overrides.items()),
+        )
+        results = {}
+        for mode in ("doc", "block"):
+            output = os.path.join(model_dir, f"{mode}.json")
+            self._run(
+                "evaluate",
+                f"--model_dir={model_dir}",
+                f"--output={output}",
                 "--params_override="
-                + ",".join(f"{k}={v}" for k, v in overrides.items()),
+                f"task.model.cross_block_attention_mode={mode}",
             )
-            self.assertEqual(0, code, err)
-            output = self._path(f"metrics{name}.json")
-            code, _, err = run_cli(
-                "evaluate", f"--model_dir={directory}", f"--output={output}"
-            )
-            self.assertEqual(0, code, err)
             with open(output, encoding="utf-8") as file:
-                result = json.load(file)
-            accuracy[name] = result["entity_accuracy"]
+                results[mode] = json.load(file)
             # The other words are noise: one of 20.
-            self.assertLess(result["other_accuracy"], 0.15)
+            self.assertLess(results[mode]["other_accuracy"], 0.15)
         # Chance is one in 20, too.
-        self.assertLess(accuracy["_single_segment"], 0.2)
-        self.assertGreater(accuracy[""], accuracy["_single_segment"] + 0.3)
+        self.assertLess(results["block"]["entity_accuracy"], 0.2)
+        self.assertGreater(results["doc"]["entity_accuracy"], 0.4)
+
+    def _run(self, *arguments):
+        code, _, err = run_cli(*arguments)
+        self.assertEqual(0, code, err)
 
     def test_batches(self):
         params = self._params()
         task = experiment.PretrainTask(params.task)
         features, labels = next(iter(task.build_inputs(params.task.train_data)))
         self.assertEqual(
-            [2 * _BLOCKS, _LENGTH], list(features["token_ids"].shape)
+            [2 * BLOCKS, SEGMENT_LENGTH], list(features["token_ids"].shape)
         )
         ids = features["block_ids"].numpy()
         # Whole documents: each of its three segments.
@@ -226,14 +108,16 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(
                 [1, 2, 3], features["block_pos"].numpy()[ids == number]
             )
-        masked = features["token_ids"].numpy() == _MASK
+        masked = features["token_ids"].numpy() == PRETRAINING_VOCAB.index(
+            "[MASK]"
+        )
         weights = labels["weights"].numpy()
         self.assertEqual(masked.sum(), weights.sum())
-        rows = np.arange(2 * _BLOCKS)[:, None]
+        rows = np.arange(2 * BLOCKS)[:, None]
         positions = features["masked_positions"].numpy()
         self.assertTrue(masked[rows, positions][weights > 0].all())
         # Masked mentions are entities, and other masked words are not.
-        names = np.array(_RESERVED + _ENTITIES + _WORDS)[labels["label_ids"]]
+        names = np.array(PRETRAINING_VOCAB)[labels["label_ids"]]
         is_entity = labels["is_entity"].numpy()
         for name, weight, entity in zip(
             names.ravel(), weights.ravel(), is_entity.ravel(), strict=True
@@ -244,7 +128,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_same_document_twice_is_two_documents(self):
         """Examples are repeated; one copy does not tell what another hides."""
         params = self._params()
-        params.task.train_data.global_batch_size = 40 * _BLOCKS
+        params.task.train_data.global_batch_size = 40 * BLOCKS
         task = experiment.PretrainTask(params.task)
         features, _ = next(iter(task.build_inputs(params.task.train_data)))
         pairs = np.stack([features["block_ids"], features["block_pos"]], axis=1)
@@ -253,7 +137,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_evaluation_sees_all_once_and_alike(self):
         params = self._params()
-        params.task.validation_data.global_batch_size = 4 * _BLOCKS
+        params.task.validation_data.global_batch_size = 4 * BLOCKS
         task = experiment.PretrainTask(params.task)
 
         def read():
@@ -280,7 +164,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(masked[0], masked[1])
         numbers, counts = np.unique(ids[0][ids[0] > 0], return_counts=True)
         self.assertLen(numbers, 80)
-        self.assertAllEqual(counts, [_SEGMENTS] * 80)
+        self.assertAllEqual(counts, [SEGMENTS] * 80)
 
     def test_loss_by_hand(self):
         params = self._params()
@@ -348,7 +232,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_mistakes(self):
         params = self._params()
         task = experiment.PretrainTask(params.task)
-        params.task.train_data.global_batch_size = _BLOCKS + 1
+        params.task.train_data.global_batch_size = BLOCKS + 1
         with self.assertRaisesRegex(UserError, "multiple of 24"):
             task.build_inputs(params.task.train_data)
         params.task.model.encoder.max_seq_length = 5

@@ -51,7 +51,9 @@ class PretrainModel(tf.keras.Model):
             )
         check_cross_block_attention_mode(cross_block_attention_mode)
         self.cross_block_attention_mode = cross_block_attention_mode
-        self.encoder = ReadTwiceModel(config, use_one_hot_embeddings)
+        self.encoder = ReadTwiceModel(
+            config, use_one_hot_embeddings, name="read_twice"
+        )
         self.encoder.build(None)
         shape = (None, None, config.hidden_size)
         self.head = pretraining_heads.LanguageModelHead(
@@ -59,11 +61,14 @@ class PretrainModel(tf.keras.Model):
             config.embedding_size or config.hidden_size,
             activation=config.hidden_act,
             initializer_range=config.initializer_range,
+            name="language_model_head",
         )
         self.head.build(shape)
         self.coreference = None
         if use_coreference:
-            self.coreference = coreference_loss.BatchCoreferenceResolutionLoss()
+            self.coreference = coreference_loss.BatchCoreferenceResolutionLoss(
+                name="batch_coreference_resolution_loss"
+            )
             self.coreference.build(shape[1:])
         self.built = True
 

@@ -7,6 +7,7 @@ from absl.testing import parameterized
 from etcmodel.models import coreference_loss_test
 from etcmodel.models import pretraining_heads_test
 from etcmodel.models import read_twice_model_test as model_test
+from etcmodel.tasks.export_lib import model_variables
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 
 
@@ -70,16 +71,26 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["logits"], list(model(make_inputs())))
 
     def test_gradients_reach_all_weights(self):
+        """But the keys' biases, which add the same to all scores of a query."""
         model = make_model()
         with tf.GradientTape() as tape:
             outputs = model(make_inputs(), training=True)
             loss = tf.reduce_sum(tf.sin(outputs["logits"]))
             loss += tf.reduce_sum(outputs["coreference_losses"])
-        variables = model.trainable_variables
-        for gradient, variable in zip(
-            tape.gradient(loss, variables), variables, strict=True
+        variables = [v for v in model_variables(model) if v.trainable]
+        unreached = []
+        for variable, gradient in zip(
+            variables, tape.gradient(loss, variables), strict=True
         ):
             self.assertIsNotNone(gradient, variable.name)
+            gradient = tf.convert_to_tensor(gradient)
+            self.assertAllInRange(gradient, -1e4, 1e4)
+            if tf.reduce_max(tf.abs(gradient)) < 1e-4:
+                unreached.append(variable)
+        # One in each of the two readings.
+        self.assertEqual([[8], [8]], [list(x.shape) for x in unreached])
+        for variable in unreached:
+            self.assertIn("bias", variable.name)
 
     def test_weights_are_saved_and_restored(self):
         model, other = make_model(0), make_model(1)

@@ -12,10 +12,7 @@ def _softmax(values):
 class DecodingTest(tf.test.TestCase):
     def test_picks_the_most_probable_candidate(self):
         logits = tf.constant(
-            [
-                [1.0, 3.0, -10000.0, -10000.0],
-                [0.5, -1.0, 2.0, -10000.0],
-            ]
+            [[1.0, 3.0, -10000.0, -10000.0], [0.5, -1.0, 2.0, -10000.0]]
         )
         candidates = tf.constant([["Oslo", "Rome", ""], ["a", "b", "c"]])
         result = decoding.decode_answers(logits, candidates)

