@@ -22,7 +22,9 @@ class ReadmeTest(unittest.TestCase):
 
     def test_what_the_table_names_is_there(self):
         text = (ROOT / "README.md").read_text("utf-8")
-        for path in re.findall(r"^\| `(\S+)` \|", text, re.MULTILINE):
+        paths = re.findall(r"^\| `(\S+)` \|", text, re.MULTILINE)
+        self.assertTrue(paths)
+        for path in paths:
             there = ROOT / path.replace(".", "/")
             module = there.with_name(f"{there.name}.py")
             self.assertTrue(there.is_dir() or module.is_file(), path)

@@ -38,22 +38,16 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
 
     def _write(self, content):
         path = os.path.join(self.get_temp_dir(), "questions.json")
-        with open(path, "w", encoding="utf-8") as file:
-            if isinstance(content, str):
-                file.write(content)
-            else:
-                json.dump(content, file)
+        text = content if isinstance(content, str) else json.dumps(content)
+        pathlib.Path(path).write_text(text, "utf-8")
         return path
 
     def _main(self, *arguments, typed=()):
         """What the program prints."""
-        output = io.StringIO()
         with (
             mock.patch.object(sys, "argv", ["ask.py", *arguments]),
-            mock.patch.object(
-                sys, "stdin", io.StringIO("".join(f"{x}\n" for x in typed))
-            ),
-            contextlib.redirect_stdout(output),
+            mock.patch.object(sys, "stdin", io.StringIO("\n".join(typed))),
+            contextlib.redirect_stdout(io.StringIO()) as output,
         ):
             ask.main()
         return output.getvalue()
@@ -71,11 +65,6 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             {"tensorflow", "tensorflow_text"}, tops - sys.stdlib_module_names
         )
 
-    def test_pads_with_empty_strings(self):
-        self.assertAllEqual(
-            [[b"a", b""], [b"b", b"c"]], ask.pad([["a"], ["b", "c"]])
-        )
-
     def test_answers_more_than_a_batch_in_order(self):
         records = [_record(f"x{i}", *["y"] * (i % 3)) for i in range(70)]
         answers = ask.answer(self.model, records)
@@ -84,8 +73,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(ask.answer(self.model, []))
 
     def test_shows_probabilities_of_candidates_but_not_of_padding(self):
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             ask.show(_record("rome", "oslo"), "oslo", [0.25, 0.75, 0.0])
         self.assertEqual(
             "\n  | Jan is here.\n  |\n  Question: city jan\n"
@@ -95,39 +83,36 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_reads_one_record_or_a_list(self):
         record = _record("rome")
-        self.assertEqual([record], ask.read_records(self._write(record)))
-        self.assertEqual(
-            [record] * 2, ask.read_records(self._write([record] * 2))
-        )
+        for content in (record, [record]):
+            self.assertEqual([record], ask.read_records(self._write(content)))
 
-    @parameterized.named_parameters(
-        ("no_json", "{", "questions.json cannot be read: Expecting"),
+    @parameterized.parameters(
+        ("{", "questions.json cannot be read: Expecting"),
         (
-            "no_candidates",
             [_record("rome"), {"query": "a", "supports": ["b"]}],
             "questions.json, record 1: 'candidates' is None; expected a list",
         ),
-        ("no_object", [[1]], r"questions.json, record 0 is \[1\]; expected"),
-        ("no_query", {"query": 7}, "record 0: 'query' is 7; expected a text"),
+        ([[1]], r"questions.json, record 0 is \[1\]; expected"),
+        ({"query": 7}, "record 0: 'query' is 7; expected a text"),
         (
-            "no_text",
-            {"query": "a", "candidates": ["b"], "supports": [1]},
+            _record("b") | {"supports": [1]},
             r"record 0: 'supports' is \[1\]; expected a list of texts",
         ),
     )
     def test_bad_files_end_the_program(self, content, message):
         with self.assertRaisesRegex(SystemExit, message):
             ask.read_records(self._write(content))
-
-    def test_pads_lists_of_any_length(self):
-        padded = ask.pad([["a", "b"], []])
-        self.assertAllEqual(padded, [[b"a", b"b"], [b"", b""]])
-        self.assertEqual(ask.pad([[], []]).dtype, tf.string)
-        self.assertEqual(ask.pad([[], []]).shape, [2, 0])
-
-    def test_missing_file_ends_the_program(self):
         with self.assertRaisesRegex(SystemExit, "/no/such cannot be read"):
             ask.read_records("/no/such")
+
+    def test_pads_lists_of_any_length(self):
+        for rows, expected in (
+            ([["a"], ["b", "c"]], [[b"a", b""], [b"b", b"c"]]),
+            ([["a", "b"], []], [[b"a", b"b"], [b"", b""]]),
+        ):
+            self.assertAllEqual(expected, ask.pad(rows))
+        padded = ask.pad([[], []])
+        self.assertEqual((tf.string, [2, 0]), (padded.dtype, padded.shape))
 
     def test_answers_a_file_and_counts(self):
         path = self._write(
@@ -143,18 +128,10 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(3, printed.count("Answer:"))
         with open(output, encoding="utf-8") as file:
             written = json.load(file)
-        self.assertEqual(
-            {
-                path: {
-                    "answers": ["rome", "rome", "bonn"],
-                    "num_right": 1,
-                    "num_known": 2,
-                }
-            },
-            written["files"],
-        )
-
-    def test_long_files_are_counted_not_shown(self):
+        answers = ["rome", "rome", "bonn"]
+        expected = {"answers": answers, "num_right": 1, "num_known": 2}
+        self.assertEqual({path: expected}, written["files"])
+        # Long files are counted, not shown.
         path = self._write([_record("rome", answer="rome")] * 4)
         printed = self._main(self.saved_model, path)
         self.assertNotIn("Answer:", printed)
@@ -163,15 +140,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
     def test_without_a_file_asks_at_the_keyboard(self):
         printed = self._main(
             self.saved_model,
-            typed=[
-                "Jan is in Oslo.",
-                "Hi.",
-                "",
-                "oslo",
-                "rome",
-                "",
-                "city jan",
-            ],
+            typed="Jan is in Oslo.|Hi.||oslo|rome||city jan".split("|"),
         )
         self.assertIn("  | Jan is in Oslo.\n", printed)
         self.assertIn("Question: city jan\n", printed)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.demo import corpus
-from etcmodel.demo import world
 
 # What tells a trade, written down here a second time: the solver below must
 # not share the generator's tables.
@@ -25,7 +24,7 @@ _TELLTALES = {
     "weavers": {"weavers", "looms", "wool"},
     "printers": {"printers", "almanacs", "books"},
 }
-_NUM_RECORDS = 800
+_NUM_RECORDS = 400
 
 
 @functools.lru_cache
@@ -44,7 +43,8 @@ def _sentences(record):
 
 
 def _mentions(name, text):
-    return re.findall(rf"\b{re.escape(name)}\b", text)
+    """Where a name stands in a text."""
+    return [m.start() for m in re.finditer(rf"\b{name}\b", text.lower())]
 
 
 def _read(record):
@@ -83,12 +83,11 @@ def _solve(record):
     return [i for i, trades in _read(record).items() if asked <= set(trades)]
 
 
-# Strategies that do not read: candidate -> score; the highest wins.
 def _positions(record, name):
-    text = " ".join(record["supports"]).lower()
-    return [m.start() for m in re.finditer(rf"\b{name}\b", text)]
+    return _mentions(name, " ".join(record["supports"]))
 
 
+# Strategies that do not read: candidate -> score; the highest wins.
 _TRIVIAL_STRATEGIES = {
     "listed first": lambda r, c: -r["candidates"].index(c),
     "listed last": lambda r, c: r["candidates"].index(c),
@@ -99,17 +98,13 @@ _TRIVIAL_STRATEGIES = {
     "mentioned least": lambda r, c: -len(_positions(r, c)),
     "mentioned first": lambda r, c: -_positions(r, c)[0],
     "mentioned last": lambda r, c: _positions(r, c)[-1],
-    "in the first document": lambda r, c: len(
-        _mentions(c, r["supports"][0].lower())
-    ),
-    "in the last document": lambda r, c: len(
-        _mentions(c, r["supports"][-1].lower())
-    ),
+    "in the first document": lambda r, c: len(_mentions(c, r["supports"][0])),
+    "in the last document": lambda r, c: len(_mentions(c, r["supports"][-1])),
     "in most documents": lambda r, c: sum(
-        bool(_mentions(c, d.lower())) for d in r["supports"]
+        bool(_mentions(c, document)) for document in r["supports"]
     ),
     "in the longest document": lambda r, c: len(
-        _mentions(c, max(r["supports"], key=len).lower())
+        _mentions(c, max(r["supports"], key=len))
     ),
 }
 
@@ -129,48 +124,32 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*corpus.QUESTION_KINDS)
     def test_a_reader_finds_exactly_one_candidate(self, kind):
         for split in corpus.SPLITS:
-            for record in corpus.make_records(300, kind, split, seed=1):
+            for record in corpus.make_records(100, kind, split, seed=1):
                 self.assertEqual(_solve(record), [record["answer"]], record)
 
     @parameterized.parameters(*corpus.QUESTION_KINDS)
     def test_trades_of_the_candidates_are_the_six_pairs_of_four(self, kind):
-        for record in corpus.make_records(200, kind, seed=2):
-            pairs = {frozenset(trades) for trades in _read(record).values()}
+        """Each trade of an island is told in another document.
+
+        So one trade alone leaves three candidates.
+        """
+        for record in corpus.make_records(70, kind, seed=2):
+            told = _read(record).values()
+            pairs = {frozenset(trades) for trades in told}
             self.assertLen(pairs, 6)
             counts = collections.Counter(t for pair in pairs for t in pair)
             self.assertEqual(sorted(counts.values()), [3, 3, 3, 3])
-
-    @parameterized.parameters(*corpus.QUESTION_KINDS)
-    def test_each_trade_of_an_island_is_told_in_another_document(self, kind):
-        for record in corpus.make_records(200, kind, seed=3):
-            for trades in _read(record).values():
+            for trades in told:
                 self.assertLen(set(trades.values()), 2)
 
-    @parameterized.product(
-        kind=corpus.QUESTION_KINDS, strategy=sorted(_TRIVIAL_STRATEGIES)
-    )
-    def test_trivial_strategies_are_at_chance(self, kind, strategy):
+    @parameterized.parameters(*corpus.QUESTION_KINDS)
+    def test_trivial_strategies_are_at_chance(self, kind):
         records = _many_records(kind)
-        accuracy = _accuracy(
-            records, _TRIVIAL_STRATEGIES[strategy], np.random.RandomState(0)
-        )
         # Four standard deviations of a binomial share.
         tolerance = 4 * np.sqrt(1 / 6 * 5 / 6 / _NUM_RECORDS)
-        self.assertNear(accuracy, corpus.CHANCE, tolerance)
-
-    @parameterized.product(kind=("fixed", "asked"), which=(0, 1))
-    def test_one_trade_alone_leaves_three_candidates(self, kind, which):
-        def has_one(record, candidate):
-            asked = sorted(
-                set(re.findall(r"\w+", record["query"])) & set(_TELLTALES)
-            )
-            return asked[which] in reads[record["id"]][candidate]
-
-        records = _many_records(kind)
-        reads = {record["id"]: _read(record) for record in records}
-        accuracy = _accuracy(records, has_one, np.random.RandomState(0))
-        tolerance = 4 * np.sqrt(1 / 3 * 2 / 3 / _NUM_RECORDS)
-        self.assertNear(accuracy, 1 / 3, tolerance)
+        for name, strategy in _TRIVIAL_STRATEGIES.items():
+            accuracy = _accuracy(records, strategy, np.random.RandomState(0))
+            self.assertNear(accuracy, corpus.CHANCE, tolerance, name)
 
     def test_names_say_nothing_about_the_role(self):
         """Each name is the answer about as often as any other."""
@@ -183,9 +162,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
         # that (times 5/6: an answer's count varies less than Poisson's).
         statistic = np.sum((observed - expected) ** 2 / expected) / (5 / 6)
         degrees = len(seen)
-        self.assertLess(
-            abs(statistic - degrees), 5 * np.sqrt(2 * degrees), statistic
-        )
+        self.assertNear(statistic, degrees, 5 * np.sqrt(2 * degrees))
 
     def test_splits_share_words_but_no_name(self):
         names = {split: corpus.island_names(split) for split in corpus.SPLITS}
@@ -196,52 +173,25 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
         }
         self.assertEqual(words["train"], words["heldout"])
         records = corpus.make_records(300, split="heldout")
-        train = {name.lower() for name in names["train"]}
-        text = " ".join(t for r in records for t in r["supports"]).lower()
-        for name in train:
-            self.assertEmpty(_mentions(name, text))
+        text = " ".join(t for r in records for t in r["supports"])
+        for name in names["train"]:
+            self.assertEmpty(_mentions(name.lower(), text))
 
     def test_documents_are_prose_longer_than_the_window(self):
-        for record in corpus.make_records(200, seed=7):
+        for record in corpus.make_records(70, seed=7):
             self.assertLen(record["supports"], 4)
             for text in record["supports"]:
                 # The demo's radius is 12: a token sees 25.
                 self.assertGreater(len(text.split()), 25)
                 self.assertRegex(text, r"^([A-Z][A-Za-z ,]+\. )+[A-Z].*\.$")
-            text = " ".join(record["supports"]).lower()
-            counts = [len(_mentions(c, text)) for c in record["candidates"]]
+            counts = [len(_positions(record, c)) for c in record["candidates"]]
             self.assertGreaterEqual(min(counts), 2)
             self.assertGreaterEqual(np.mean(counts), 3.5)
 
-    def test_sentences_without_a_trade_have_no_telltale_word(self):
-        telltales = set().union(*_TELLTALES.values())
-        self.assertEqual(
-            telltales, {word for t in world.TRADES for word in t.keywords}
-        )
-        for sentence in (
-            *world.OPENINGS,
-            *world.REMARKS_ON_ONE,
-            *world.REMARKS_ON_TWO,
-            *world.RESIDENCES,
-            *world.FRAMES,
-        ):
-            words = set(re.findall(r"[a-z]+", sentence.lower()))
-            self.assertEmpty(words & telltales, sentence)
-        for trade in world.TRADES:
-            for sentence in (*trade.phrases, *trade.sayings):
-                words = set(re.findall(r"[a-z]+", sentence.lower()))
-                found = {t for t, tell in _TELLTALES.items() if words & tell}
-                self.assertEqual(found, {trade.name}, sentence)
-
     def test_question_kinds(self):
         fixed = {r["query"] for r in corpus.make_records(50, "fixed")}
-        self.assertEqual(
-            fixed,
-            {
-                "island_with lighthouse and beehives",
-                "island_with beehives and lighthouse",
-            },
-        )
+        names = [("lighthouse", "beehives"), ("beehives", "lighthouse")]
+        self.assertEqual(fixed, {f"island_with {x} and {y}" for x, y in names})
         asked = {r["query"] for r in corpus.make_records(2000, "asked")}
         self.assertLen(asked, 8 * 7)
         for record in corpus.make_records(50, "bridge"):
@@ -259,8 +209,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(read, records)
         for record in read:
             self.assertEqual(
-                set(record),
-                {"id", "query", "answer", "candidates", "supports"},
+                "answer candidates id query supports".split(), sorted(record)
             )
             self.assertIn(record["answer"], record["candidates"])
             self.assertLen(set(record["candidates"]), 6)
@@ -269,16 +218,10 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen({record["id"] for record in read}, 3)
 
     def test_seed_decides(self):
-        self.assertEqual(
-            corpus.make_records(5, seed=9), corpus.make_records(5, seed=9)
-        )
-        self.assertNotEqual(
-            corpus.make_records(5, seed=9), corpus.make_records(5, seed=10)
-        )
+        records = corpus.make_records(5, seed=9)
+        self.assertNotEqual(records, corpus.make_records(5, seed=10))
         # More records of the same seed begin with the same ones.
-        self.assertEqual(
-            corpus.make_records(9, seed=9)[:5], corpus.make_records(5, seed=9)
-        )
+        self.assertEqual(corpus.make_records(9, seed=9)[:5], records)
 
     @parameterized.parameters(
         (dict(num_records=-1), "num_records"),

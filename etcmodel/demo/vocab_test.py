@@ -37,11 +37,8 @@ class VocabTest(tf.test.TestCase):
         tokenizer = tokenizers.make_tokenizer(vocab_file)
         heldout = corpus.make_records(200, split="heldout")
         for record in (*heldout, QUESTION):
-            texts = [
-                record["query"],
-                *record["candidates"],
-                *record["supports"],
-            ]
+            texts = [record["query"], *record["candidates"]]
+            texts += record["supports"]
             ids = tokenizer.tokenize(tf.constant(texts)).flat_values.numpy()
             pieces = [tokens[i] for i in ids]
             self.assertNotIn("[UNK]", pieces)

@@ -38,31 +38,38 @@ def _share_of_color(image, color):
 
 
 class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
-    def _path(self, name="picture.png"):
+    def setUp(self):
+        super().setUp()
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
-        return os.path.join(directory.name, name)
+        self.directory = directory.name
 
-    def test_colors(self):
-        path = self._path()
+    def _draw(self, name="picture.png", **arguments):
+        """Path of a picture of six long and two global tokens."""
+        path = os.path.join(self.directory, name)
+        defaults = {
+            "side_inputs": _side_inputs(),
+            "long_labels": list("abcdef"),
+            "global_labels": list("xy"),
+        }
         result = attention_picture.draw_attention_picture(
-            _side_inputs(),
-            long_labels=["the", "##ory", "of", "$5", "▁x_1$", "."],
-            global_labels=["<a>", "<b>"],
-            path=path,
-            title="Example",
+            path=path, **{**defaults, **arguments}
         )
         self.assertEqual(result, path)
+        return path
+
+    def test_colors(self):
+        path = self._draw(
+            long_labels=["the", "##ory", "of", "$5", "▁x_1$", "."],
+            global_labels=["<a>", "<b>"],
+            title="Example",
+        )
         image = _read_png(path)
         self.assertGreater(min(image.shape[:2]), 500)
         # The square has 8 x 8 cells; with the legend it is about a third of
         # the picture, so one cell is about half a percent.
         colors = attention_picture._COLORS
-        for name, num_cells in [
-            ("self", 8),
-            ("linked", 12),
-            ("not linked", 6),
-        ]:
+        for name, num_cells in (("self", 8), ("linked", 12), ("not linked", 6)):
             share = _share_of_color(image, colors[name])
             self.assertBetween(share, 0.002 * num_cells, 0.008 * num_cells)
         for name in ("right", "left"):
@@ -72,11 +79,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(_share_of_color(image, colors["masked"]), 0.3)
 
     def test_without_labels(self):
-        path = self._path()
-        attention_picture.draw_attention_picture(
-            _side_inputs(max_distance=0), list("abcdef"), list("xy"), path
-        )
-        image = _read_png(path)
+        image = _read_png(self._draw(side_inputs=_side_inputs(max_distance=0)))
         colors = attention_picture._COLORS
         self.assertGreater(_share_of_color(image, colors["visible"]), 0.1)
         self.assertEqual(_share_of_color(image, colors["linked"]), 0)
@@ -85,22 +88,18 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         labels = [f"token{i}" for i in range(300)] + ["[PAD]"] * 100
         with mock.patch.object(attention_picture, "_draw") as draw:
             draw.return_value.savefig = lambda stream, **_: stream.write(b"x")
-            attention_picture.draw_attention_picture(
-                _side_inputs(long_len=400, global_len=60),
-                labels,
-                [f"global{i}" for i in range(50)],
-                self._path(),
+            self._draw(
+                side_inputs=_side_inputs(long_len=400, global_len=60),
+                long_labels=labels,
+                global_labels=[f"global{i}" for i in range(50)],
                 first_long_token=100,
                 max_long_tokens=5,
                 max_global_tokens=3,
             )
         matrix, names, num_global, scheme, _, note = draw.call_args.args
         self.assertEqual(matrix.shape, (8, 8))
-        self.assertEqual(
-            names,
-            ["global0", "global1", "global2"]
-            + [f"token{i}" for i in range(100, 105)],
-        )
+        self.assertEqual(names[:3], ["global0", "global1", "global2"])
+        self.assertEqual(names[3:], labels[100:105])
         self.assertEqual(num_global, 3)
         self.assertEqual(scheme.max_distance, 2)
         self.assertEqual(
@@ -110,12 +109,12 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_small_window_of_a_full_size_record(self):
-        path = self._path("big.png")
-        attention_picture.draw_attention_picture(
-            _side_inputs(long_len=4096, global_len=64, max_distance=12),
-            ["a rather long name of a token"] * 4096,
-            ["sentence"] * 64,
-            path,
+        path = self._draw(
+            side_inputs=_side_inputs(
+                long_len=4096, global_len=64, max_distance=12
+            ),
+            long_labels=["a rather long name of a token"] * 4096,
+            global_labels=["sentence"] * 64,
             max_long_tokens=200,
             title="T" * 500,
         )
@@ -124,33 +123,20 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertBetween(width, 1500, 3500)
 
     def test_other_formats(self):
-        path = self._path("picture.svg")
-        attention_picture.draw_attention_picture(
-            _side_inputs(), list("abcdef"), list("xy"), path
-        )
-        with open(path) as stream:
+        with open(self._draw("picture.svg")) as stream:
             self.assertIn("<svg", stream.read())
 
     def test_failure_leaves_the_old_file(self):
-        path = self._path("picture.unknown")
+        path = os.path.join(self.directory, "picture.unknown")
         with open(path, "w") as stream:
             stream.write("old")
         with self.assertRaisesRegex(ValueError, "unknown"):
-            attention_picture.draw_attention_picture(
-                _side_inputs(), list("abcdef"), list("xy"), path
-            )
+            self._draw("picture.unknown")
         with open(path) as stream:
             self.assertEqual(stream.read(), "old")
-        self.assertLen(os.listdir(os.path.dirname(path)), 1)
-
-    def test_path_of_a_directory(self):
+        self.assertLen(os.listdir(self.directory), 1)
         with self.assertRaisesRegex(UserError, "directory"):
-            attention_picture.draw_attention_picture(
-                _side_inputs(),
-                list("abcdef"),
-                list("xy"),
-                os.path.dirname(self._path()),
-            )
+            self._draw("")
 
     @parameterized.parameters(
         (dict(long_labels=["", "[PAD]"]), "long_labels.*nothing to draw"),
@@ -161,14 +147,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         (dict(max_global_tokens=0), "max_global_tokens"),
     )
     def test_bad_arguments(self, arguments, message):
-        good = dict(
-            side_inputs=_side_inputs(),
-            long_labels=list("abcdef"),
-            global_labels=list("xy"),
-            path=self._path(),
-        )
         with self.assertRaisesRegex(ValueError, message):
-            attention_picture.draw_attention_picture(**(good | arguments))
+            self._draw(**arguments)
 
     def test_matplotlib_is_missing(self):
         original = builtins.__import__
@@ -180,9 +160,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
 
         with mock.patch.object(builtins, "__import__", fail):
             with self.assertRaisesRegex(ImportError, "pip install"):
-                attention_picture.draw_attention_picture(
-                    _side_inputs(), list("abcdef"), list("xy"), self._path()
-                )
+                self._draw()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 import json
 import os
+import shutil
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -18,17 +20,13 @@ def _module():
         inputs, dense(tf.keras.layers.Rescaling(2.0)(inputs))
     )
 
-    class Words(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    ["a", "b"], tf.constant([1, 2], tf.int64)
-                ),
-                default_value=0,
-            )
-
-    words = Words()
+    words = tf.Module()
+    words.table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            ["a", "b"], tf.constant([1, 2], tf.int64)
+        ),
+        default_value=0,
+    )
 
     def score(ids):
         return {"score": model(tf.cast(ids, tf.int32))[:, 0]}
@@ -50,24 +48,29 @@ def _module():
 
 
 class ExportLibTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.path = os.path.join(self.get_temp_dir(), "out", "model")
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.module = _module()
+        cls.path = os.path.join(cls.root, "out", "model")
+        cls.export()
 
-    def _export(self, **kwargs):
+    @classmethod
+    def export(cls, **kwargs):
         options = {
             "model_name": "words",
             "metadata": {"task": "words"},
             "warmup_inputs": {
                 "serving_default": {"text": np.array([b"b"], dtype=object)},
-                "features": {"ids": np.ones([1, 3], np.int64)},
+                "features": {"ids": np.array([[1, 2, 0]])},
             },
             **kwargs,
         }
-        export_lib.export_saved_model(_module(), self.path, **options)
+        export_lib.export_saved_model(cls.module, cls.path, **options)
 
     def test_signatures_answer(self):
-        self._export()
         loaded = tf.saved_model.load(self.path)
         self.assertEqual(
             {"serving_default", "features"}, set(loaded.signatures)
@@ -78,59 +81,48 @@ class ExportLibTest(tf.test.TestCase):
             [12.0, 6.0, 0.0],
             answer(text=tf.constant(["b", "a", "zebra"]))["score"],
         )
-        features = loaded.signatures["features"]
-        self.assertAllClose(
-            [12.0],
-            features(ids=tf.constant([[1, 2, 3]], tf.int64))["score"],
-        )
-
-    def test_loads_through_the_session_loader(self):
-        self._export()
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            meta = tf.compat.v1.saved_model.loader.load(
-                session, ["serve"], self.path
+        # Warm-up requests are such that they are answered.
+        requests = serving_warmup_test.read_warmup_requests(self.path)
+        self.assertLen(requests, 2)
+        for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
+            outputs = loaded.signatures[name](
+                **{key: tf.constant(value) for key, value in inputs.items()}
             )
-            signature = meta.signature_def["serving_default"]
-            score = session.run(
-                signature.outputs["score"].name,
-                {signature.inputs["text"].name: ["b", "a"]},
-            )
-        self.assertAllClose([12.0, 6.0], score)
+            self.assertAllClose([expected], outputs["score"])
 
-    def test_saves_no_keras_objects(self):
-        self._export()
-        self.assertNotIn("keras_metadata.pb", os.listdir(self.path))
-
-    def test_metadata_and_warmup(self):
-        self._export()
+    def test_what_is_in_the_directory(self):
+        # And no keras_metadata.pb.
+        names = "assets assets.extra fingerprint.pb saved_model.pb variables"
+        self.assertCountEqual(names.split(), os.listdir(self.path))
         self.assertEqual(
             {"task": "words"}, export_lib.read_export_metadata(self.path)
         )
-        requests = serving_warmup_test.read_warmup_requests(self.path)
-        loaded = tf.saved_model.load(self.path)
-        self.assertLen(requests, 2)
-        for name, inputs in requests:
-            loaded.signatures[name](
-                **{key: tf.constant(value) for key, value in inputs.items()}
-            )
 
-    def test_failure_leaves_nothing_behind(self):
-        with self.assertRaises(Exception):  # noqa: B017  Any will do.
-            self._export(metadata={"not": json})
-        self.assertEmpty(os.listdir(os.path.dirname(self.path)))
-
-    def test_does_not_replace_without_being_told(self):
-        self._export()
+    def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "--overwrite"):
-            self._export()
-        self._export(overwrite=True)
+            self.export()
+        # The old one stays until the new one is whole, and answers.
+        inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
+        for bad, error in (
+            ({"metadata": {"not": json}}, TypeError),
+            ({"warmup_inputs": inputs}, tf.errors.InvalidArgumentError),
+        ):
+            with self.assertRaises(error):
+                self.export(**bad, overwrite=True)
+            self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
+            self.assertEqual(
+                {"task": "words"}, export_lib.read_export_metadata(self.path)
+            )
+        self.export(overwrite=True)
+        self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
 
     def test_other_directories(self):
+        other = self.get_temp_dir()
         with self.assertRaisesRegex(UserError, "no saved_model.pb"):
-            export_lib.read_export_metadata(self.get_temp_dir())
-        tf.saved_model.save(tf.Module(), self.path)
+            export_lib.read_export_metadata(other)
+        tf.saved_model.save(tf.Module(), other)
         with self.assertRaisesRegex(UserError, "not one that `export`"):
-            export_lib.read_export_metadata(self.path)
+            export_lib.read_export_metadata(other)
 
 
 class MapChunksTest(tf.test.TestCase, parameterized.TestCase):
@@ -150,7 +142,7 @@ class MapChunksTest(tf.test.TestCase, parameterized.TestCase):
             "matrix": matrix + tf.reduce_max(first, 1)[:, None, None],
         }
 
-    @parameterized.product(rows=(0, 1, 3, 4, 5, 8, 11), known=(True, False))
+    @parameterized.product(rows=(0, 1, 4, 11), known=(True, False))
     def test_equals_one_call(self, rows, known):
         rng = np.random.default_rng(rows)
         inputs = {
@@ -160,23 +152,15 @@ class MapChunksTest(tf.test.TestCase, parameterized.TestCase):
         expected = self._outputs(inputs)
         self.sizes.clear()
 
-        @tf.function(
-            input_signature=[
-                {
-                    name: tf.TensorSpec(
-                        value.shape if known else [None, None], value.dtype
-                    )
-                    for name, value in inputs.items()
-                }
-            ]
-        )
+        spec = {
+            name: tf.TensorSpec(x.shape if known else [None, None], x.dtype)
+            for name, x in inputs.items()
+        }
+
+        @tf.function(input_signature=[spec])
         def chunked(inputs):
-            return export_lib._map_chunks(
-                self._outputs,
-                inputs,
-                4,
-                {"scalar": 1, "vector": 2, "matrix": 3},
-            )
+            ranks = {"scalar": 1, "vector": 2, "matrix": 3}
+            return export_lib._map_chunks(self._outputs, inputs, 4, ranks)
 
         actual = chunked(inputs)
         self.assertEqual(set(expected), set(actual))

@@ -1,22 +1,15 @@
-import unittest
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from official.core import config_definitions as cfg
 
+from etcmodel.tasks import read_twice_lib
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.experiment_lib_test import KERAS_2
-
-if KERAS_2:
-    from official.core import config_definitions as cfg
-
-    from etcmodel.tasks import read_twice_lib
-    from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.errors import UserError
 
 _BLOCKS = 4
 
 
-@unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
 class ReadTwiceParamsTest(tf.test.TestCase):
     def test_preset_with_changes(self):
         params = read_twice_lib.ReadTwiceParams(
@@ -27,14 +20,11 @@ class ReadTwiceParamsTest(tf.test.TestCase):
         self.assertEqual(0.0, config.hidden_dropout_prob)
         self.assertEqual(100, config.cross_attention_top_k)
         self.assertEqual("entity", config.summary_mode)
-
-    def test_mistakes(self):
         params = read_twice_lib.ReadTwiceParams(summary_mode="words")
         with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
             params.to_read_twice_config()
 
 
-@unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
 class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
     """Example i, from 1 to 5, has the segments 10 i to 10 i + 3."""
 
@@ -101,12 +91,6 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(
             [[1, 2, 2, 0, 5, 6, 6, 0], [9, 10, 10, 0, 13, 14, 14, 0]], numbers
         )
-
-    def test_number_documents(self):
-        numbers = read_twice_lib.number_documents(
-            tf.constant([[7, 7, 8], [7, 9, 0]]), tf.constant([0, 5])
-        )
-        self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)
 
     @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
     def test_sizes_that_do_not_fit(self, size, replicas, hosts):

@@ -1,3 +1,4 @@
+import pytest
 import tensorflow as tf
 
 from etcmodel.tasks import registry
@@ -18,6 +19,7 @@ class RegistryTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "bert/squad.*etc/wikihop"):
             registry.task_of_experiment("bert/squad")
 
+    @pytest.mark.both_kerases
     def test_task_of_experiment(self):
         if KERAS_2:
             entry = registry.task_of_experiment("etc/wikihop_lamb")

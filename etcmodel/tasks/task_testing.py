@@ -4,19 +4,22 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
-from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import export_lib
+from etcmodel.tasks import registry
+from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import cli
 
 
@@ -28,26 +31,187 @@ def run_cli(*arguments: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-class EndToEndTestCase(tf.test.TestCase):
-    """From the official file to a SavedModel: real records, learned by heart.
+class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
+    """Tests of commands, each with a directory of its own.
 
     Attributes:
+        directory: the test's directory.
+    """
+
+    def setUp(self):
+        """Makes the directory."""
+        super().setUp()
+        self.directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+
+    def path(self, *names: str) -> str:
+        """A path in the directory."""
+        return os.path.join(self.directory, *names)
+
+    def assert_succeeds(self, result: tuple[int, str, str]) -> str:
+        """A command, as of `run_cli`, ended well; returns its output."""
+        code, out, err = result
+        self.assertEqual((0, ""), (code, err))
+        return out
+
+    def assert_fails(self, result: tuple[int, str, str], *messages: str):
+        """A command ended with an error that tells what is wrong.
+
+        Args:
+            result: as of `run_cli`.
+            *messages: regular expressions of what the error says.
+        """
+        code, out, err = result
+        self.assertEqual((1, ""), (code, out))
+        self.assertStartsWith(err, "Error: ")
+        self.assertNotIn("Traceback", err)
+        for message in messages:
+            self.assertRegex(err, message)
+
+
+def read_json(path: str):
+    """The content of a JSON file."""
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def write_json(path: str, value) -> None:
+    """Writes a JSON file."""
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(value, stream)
+
+
+@contextlib.contextmanager
+def without_tracing():
+    """Calls functions as they are: for few records, tracing takes longer."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def shared_encoders():
+    """Lets `preprocess` trace a task's features once, not once a run.
+
+    Returns:
+        A patch, for a test, a test class or a `with` statement: while it lasts,
+        the encoder of a task is used again for the same sizes and vocabulary.
+    """
+    get_pipeline, encoders = registry.get_pipeline, {}
+
+    def get_sharing_pipeline(name):
+        pipeline = get_pipeline(name)
+        make = pipeline.record_encoder
+
+        def record_encoder(path, config, vocab_file):
+            key = (name, config, tfrecords.fingerprint(vocab_file))
+            if key not in encoders:
+                encoders[key] = make(path, config, vocab_file)
+            encoders[key]._path = path
+            return encoders[key]
+
+        pipeline.record_encoder = record_encoder
+        return pipeline
+
+    return mock.patch.object(registry, "get_pipeline", get_sharing_pipeline)
+
+
+class EndToEndTestCase(tf.test.TestCase):
+    """From a data file to a SavedModel: records learned by heart.
+
+    A subclass says what is learned, and how; the run is made once for it.
+
+    Attributes:
+        task: name of the task.
+        experiment: name of the experiment, if it is not `etc/` and the task.
+        features: flags of `preprocess` that are the task's own.
+        overrides: parameters of the experiment that differ from those of a
+            small model, of one layer.
+        learning_rate: the highest one.
+        steps: how many steps to train.
+        mode: of `train`.
+        exports: whether there is something to export.
         root: directory of everything.
         input: the data file.
+        vocab_file: the vocabulary.
         records: directory of the TFRecords.
         model_dir: directory of the run.
         saved_model: directory of the SavedModel.
+        train_output: what `train` printed.
     """
+
+    task = ""
+    experiment = ""
+    features = ()
+    overrides = MappingProxyType({})
+    learning_rate = 0.01
+    steps = 60
+    mode = "train"
+    exports = True
+
+    @classmethod
+    def write_data(cls) -> tuple[str, str]:
+        """Paths of the data file and of the vocabulary."""
+        raise NotImplementedError
 
     @classmethod
     def setUpClass(cls):
-        """Makes a directory."""
+        """Preprocesses, trains and exports."""
         super().setUpClass()
         cls.root = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.root)
         cls.records = cls.path("records")
         cls.model_dir = cls.path("run")
         cls.saved_model = cls.path("saved_model")
+        cls.input, cls.vocab_file = cls.write_data()
+        cls.run_command(
+            "preprocess",
+            f"--task={cls.task}",
+            f"--input={cls.input}",
+            f"--vocab_file={cls.vocab_file}",
+            f"--output_dir={cls.records}",
+            "--num_shards=2",
+            *cls.features,
+        )
+        tf.keras.utils.set_random_seed(1)
+        cls.train_output = cls.run_command("train", *cls.train_flags())
+        if cls.exports:
+            cls.run_command(
+                "export",
+                f"--model_dir={cls.model_dir}",
+                f"--output_dir={cls.saved_model}",
+            )
+
+    @classmethod
+    def train_flags(cls, overrides: Mapping = MappingProxyType({})) -> list:
+        """The flags of `train`; parameters may be added or replaced."""
+        encoder = "task.model.encoder"
+        rate = "trainer.optimizer_config.learning_rate.polynomial"
+        intervals = ("steps_per_loop", "summary_interval")
+        intervals += ("checkpoint_interval", "validation_interval")
+        overrides = {
+            "task.train_data.input_path": cls.records,
+            "task.train_data.seed": 1,
+            "task.validation_data.input_path": cls.records,
+            f"{encoder}.preset": "tiny",
+            f"{encoder}.num_hidden_layers": 1,
+            f"{encoder}.initializer_range": 0.1,
+            f"{encoder}.hidden_dropout_prob": 0.0,
+            f"{encoder}.attention_probs_dropout_prob": 0.0,
+            "trainer.train_steps": cls.steps,
+            **{f"trainer.{name}": cls.steps for name in intervals},
+            f"{rate}.initial_learning_rate": cls.learning_rate,
+            **cls.overrides,
+            **overrides,
+        }
+        given = ",".join(f"{name}={x}" for name, x in overrides.items())
+        return [
+            f"--experiment={cls.experiment or f'etc/{cls.task}'}",
+            f"--mode={cls.mode}",
+            f"--model_dir={cls.model_dir}",
+            f"--params_override={given}",
+        ]
 
     @classmethod
     def path(cls, *names: str) -> str:
@@ -62,83 +226,13 @@ class EndToEndTestCase(tf.test.TestCase):
             raise AssertionError(err)
         return out
 
-    @classmethod
-    def make_saved_model(
-        cls,
-        task: str,
-        features: Sequence[str],
-        overrides: Mapping[str, object],
-        vocab_file: str,
-        learning_rate: float,
-        steps: int,
-        mode: str = "train",
-    ) -> str:
-        """Preprocesses `input`, trains and exports.
-
-        The model is large enough to learn a few records by heart.
-
-        Args:
-            task: its name.
-            features: flags of `preprocess` that are the task's own.
-            overrides: parameters of the experiment.
-            vocab_file: the vocabulary.
-            learning_rate: the highest one.
-            steps: how many steps to train.
-            mode: of `train`.
-
-        Returns:
-            What `train` prints.
-        """
-        cls.run_command(
-            "preprocess",
-            f"--task={task}",
-            f"--input={cls.input}",
-            f"--vocab_file={vocab_file}",
-            f"--output_dir={cls.records}",
-            "--num_shards=2",
-            *features,
-        )
-        encoder = "task.model.encoder"
-        schedule = "trainer.optimizer_config.learning_rate.polynomial"
-        overrides = {
-            "task.train_data.input_path": cls.records,
-            "task.validation_data.input_path": cls.records,
-            f"{encoder}.preset": "tiny",
-            f"{encoder}.hidden_size": 64,
-            f"{encoder}.num_attention_heads": 4,
-            f"{encoder}.hidden_dropout_prob": 0.0,
-            f"{encoder}.attention_probs_dropout_prob": 0.0,
-            "trainer.train_steps": steps,
-            "trainer.steps_per_loop": steps // 2,
-            "trainer.summary_interval": steps // 2,
-            "trainer.checkpoint_interval": steps // 2,
-            "trainer.validation_interval": steps,
-            f"{schedule}.initial_learning_rate": learning_rate,
-            **overrides,
-        }
-        overrides = ",".join(f"{key}={x}" for key, x in overrides.items())
-        output = cls.run_command(
-            "train",
-            f"--experiment=etc/{task}",
-            f"--mode={mode}",
-            f"--model_dir={cls.model_dir}",
-            f"--params_override={overrides}",
-        )
-        cls.run_command(
-            "export",
-            f"--model_dir={cls.model_dir}",
-            f"--output_dir={cls.saved_model}",
-        )
-        return output
-
     def evaluate(self) -> dict:
         """The metrics of the last checkpoint."""
         output = self.path("metrics.json")
         self.run_command(
             "evaluate", f"--model_dir={self.model_dir}", f"--output={output}"
         )
-        with open(output, encoding="utf-8") as stream:
-            return json.load(stream)
+        return read_json(output)
 
     def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
         """What the SavedModel makes of a data file.
@@ -158,14 +252,11 @@ class EndToEndTestCase(tf.test.TestCase):
             f"--output={output}",
             *arguments,
         )
-        with open(output, encoding="utf-8") as stream:
-            return printed, json.load(stream)
+        return printed, read_json(output)
 
     def read_stats(self) -> dict:
         """What `preprocess` counted."""
-        path = os.path.join(self.records, "stats.json")
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+        return read_json(os.path.join(self.records, "stats.json"))
 
 
 def write_test_vocab(directory: str, words: str) -> str:
@@ -213,8 +304,7 @@ def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
             }
         )
     path = os.path.join(directory, "small.json")
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(records, stream)
+    write_json(path, records)
     words = " ".join([*_CITIES, "city jan is here ."])
     return path, write_test_vocab(directory, words)
 
@@ -255,8 +345,7 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
             }
         )
     path = os.path.join(directory, "small.json")
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(records, stream)
+    write_json(path, records)
     words = " ".join([*_CITIES, "where jan is not he in a city here . ?"])
     return path, write_test_vocab(directory, words)
 
@@ -325,41 +414,102 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     return path, write_test_vocab(directory, " ".join([*_CITIES, words]))
 
 
+# Reserved tokens of ReadTwice's vocabulary, entities and other words. A segment
+# is the CLS and five words; a document has three.
+SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
+PRETRAINING_VOCAB = [
+    *("[PAD] [unused0] [unused1] [unused2] [unused3] [unused4]".split()),
+    *("[UNK] [CLS] [SEP] [MASK]".split()),
+    *(f"e{i}" for i in range(20)),
+    *(f"w{i}" for i in range(20)),
+]
+
+
+def write_small_documents(
+    directory: str, num_records: int, seed: int = 0
+) -> tuple[str, str]:
+    """Writes documents with one entity each, and a vocabulary for them.
+
+    The entity is once in every segment, and all other words are noise. So a
+    masked mention can be known from another segment of its document, and from
+    nothing else.
+
+    Args:
+        directory: where to write them.
+        num_records: how many documents.
+        seed: another one gives other documents.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    rng = np.random.default_rng(seed)
+    path = os.path.join(directory, "small.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        for i in range(num_records):
+            entity = f"e{rng.integers(20)}"
+            words = [f"w{j}" for j in rng.integers(20, size=3 * 5)]
+            for segment in range(SEGMENTS):
+                words[5 * segment + rng.integers(5)] = entity
+            text = " ".join(words)
+            mentions = [
+                {"start": x.start(), "end": x.end(), "entity": entity}
+                for x in re.finditer(rf"{entity}\b", text)
+            ]
+            record = {"id": str(i), "text": text, "mentions": mentions}
+            stream.write(json.dumps(record) + "\n")
+    vocab_file = os.path.join(directory, "vocab.txt")
+    with open(vocab_file, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{token}\n" for token in PRETRAINING_VOCAB)
+    return path, vocab_file
+
+
+# How small records are written, and their sizes.
+_SIZES = ("--long_length=32", "--global_length=16")
+SMALL_RECORDS = {
+    "wikihop": (write_small_wikihop, _SIZES),
+    "hotpotqa": (write_small_hotpotqa, _SIZES),
+    "nq": (write_small_nq, (*_SIZES, "--stride=8", "--question_length=6")),
+    "read_twice_pretrain": (
+        write_small_documents,
+        (
+            f"--block_length={SEGMENT_LENGTH}",
+            f"--num_blocks_per_example={BLOCKS}",
+            "--max_num_annotations=2",
+        ),
+    ),
+}
+
+
 def write_small_records(
-    directory: str, num_records: int, task: str = "wikihop"
+    directory: str, num_records: int, task: str = "wikihop", **options
 ) -> str:
     """Preprocesses tiny records with the program itself.
 
     Args:
         directory: where to write them.
         num_records: how many records.
-        task: "wikihop", "hotpotqa" or "nq".
+        task: its name.
+        **options: of what writes the task's records.
 
     Returns:
-        Directory of the TFRecords, of long length 32 and global length 16.
+        Directory of the TFRecords; see `SMALL_RECORDS` for their sizes.
     """
-    write = {
-        "wikihop": write_small_wikihop,
-        "hotpotqa": write_small_hotpotqa,
-        "nq": write_small_nq,
-    }[task]
-    more = ["--stride=8", "--question_length=6"] if task == "nq" else []
-    path, vocab_file = write(directory, num_records)
+    write, sizes = SMALL_RECORDS[task]
+    path, vocab_file = write(directory, num_records, **options)
     output = os.path.join(directory, "records")
-    code = cli.main(
-        [
-            "preprocess",
-            f"--task={task}",
-            f"--input={path}",
-            f"--vocab_file={vocab_file}",
-            f"--output_dir={output}",
-            "--long_length=32",
-            "--global_length=16",
-            "--num_shards=2",
-            "--overwrite",
-            *more,
-        ]
-    )
+    with without_tracing():
+        code = cli.main(
+            [
+                "preprocess",
+                f"--task={task}",
+                f"--input={path}",
+                f"--vocab_file={vocab_file}",
+                f"--output_dir={output}",
+                "--num_shards=2",
+                "--overwrite",
+                *sizes,
+            ]
+        )
     assert code == 0
     return output
 
@@ -408,76 +558,3 @@ def write_small_saved_model(directory: str) -> str:
         overwrite=True,
     )
     return output
-
-
-# Runs in a process of its own: what a program without this package sees.
-_PROGRAM = """
-import json, sys
-import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
-
-path, request = sys.argv[1], json.loads(sys.argv[2])
-from tensorflow.core.protobuf import saved_model_pb2
-with open(path + "/saved_model.pb", "rb") as stream:
-    saved_model = saved_model_pb2.SavedModel.FromString(stream.read())
-graph = saved_model.meta_graphs[0].graph_def
-functions = graph.library.function
-nodes = list(graph.node) + [n for f in functions for n in f.node_def]
-ops = {node.op for node in nodes} - {f.signature.name for f in functions}
-other = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-import tensorflow_text
-unknown = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-signature = tf.saved_model.load(path).signatures["serving_default"]
-outputs = signature(**{k: tf.constant(v) for k, v in request.items()})
-result = {
-    "python": {k: v.numpy().tolist() for k, v in outputs.items()},
-    "ops": sorted(ops), "other": other, "unknown": unknown,
-}
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
-    signature = meta.signature_def["serving_default"]
-    result["session"] = {
-        k: v.tolist() for k, v in session.run(
-            {k: v.name for k, v in signature.outputs.items()},
-            {signature.inputs[k].name: v for k, v in request.items()},
-        ).items()
-    }
-assert not any(name.startswith("etcmodel") for name in sys.modules)
-json.dump(result, sys.stdout, default=lambda text: text.decode())
-"""
-
-
-def run_without_package(
-    saved_model: str, request: Mapping[str, Sequence]
-) -> dict:
-    """Answers, and operations, of a SavedModel in a process of its own.
-
-    Args:
-        saved_model: its directory.
-        request: inputs of `serving_default` as lists.
-
-    Returns:
-        A dict with the outputs as `python` (`tf.saved_model.load`) and as
-        `session` (the loader of TensorFlow Serving); and the operations as
-        `ops` (all), `other` (not TensorFlow's own) and `unknown` (not of
-        tensorflow-text either).
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                _PROGRAM,
-                saved_model,
-                json.dumps(request),
-            ],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise AssertionError(done.stderr[-3000:])
-    return json.loads(done.stdout)

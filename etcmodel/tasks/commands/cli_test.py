@@ -1,9 +1,11 @@
+import importlib
 import os
 import pathlib
 import subprocess
 import sys
 from unittest import mock
 
+import pytest
 import tensorflow as tf
 from absl import flags
 from absl.testing import parameterized
@@ -11,67 +13,57 @@ from absl.testing import parameterized
 import etcmodel
 from etcmodel.tasks.commands import cli
 from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 
 # The directory that holds the package.
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 
 
-class CliTest(tf.test.TestCase, parameterized.TestCase):
+class CliTest(CommandTestCase):
     @parameterized.parameters((), ("--help",), ("-h",), ("help",))
     def test_general_help(self, *arguments):
-        code, out, _ = run_cli(*arguments)
-        self.assertEqual(0, code)
+        out = self.assert_succeeds(run_cli(*arguments))
         for command in cli.COMMANDS:
             self.assertIn(f"  {command}", out)
         self.assertIn("From a data file to answers", out)
 
     @parameterized.parameters(*cli.COMMANDS)
     def test_command_help(self, command):
-        code, out, err = run_cli(command, "--help")
-        self.assertEqual(0, code)
-        self.assertEmpty(err)
+        out = self.assert_succeeds(run_cli(command, "--help"))
         self.assertIn("Example:", out)
         self.assertIn(f"python -m etcmodel {command}", out)
         for line in out.splitlines():
             self.assertLessEqual(len(line), 80, line)
-
-    @parameterized.parameters(*cli.COMMANDS)
-    def test_every_flag_is_explained(self, command):
-        module = cli.importlib.import_module(cli.COMMANDS[command].module)
+        module = importlib.import_module(cli.COMMANDS[command].module)
         flag_values = flags.FlagValues()
         module.define_flags(flag_values)
         for name in flag_values:
             self.assertGreater(len(flag_values[name].help), 10, name)
+            self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
         self.assertContainsSubset(module.REQUIRED, list(flag_values))
+        if not module.REQUIRED:
+            return
+        needed = ", ".join(f"--{name}" for name in module.REQUIRED)
+        self.assert_fails(run_cli(command), f"{command} needs {needed}")
 
     @parameterized.named_parameters(
-        ("command", ["prepro"], "no command 'prepro'. Did you mean 'prepro"),
-        ("flag", ["predict", "--inptu=x"], "no flag --inptu. Did you mean"),
-        ("missing", ["predict", "--input=x"], "needs --saved_model, --output"),
-        ("word", ["predict", "x.json"], "what to do with 'x.json'"),
-        ("number", ["predict", "--batch_size=x"], "--batch_size=x"),
-        ("bound", ["predict", "--batch_size=0"], "--batch_size=0"),
-        ("enum", ["evaluate", "--mode=train"], "--mode=train"),
+        ("command", "prepro", "no command 'prepro'. Did you mean 'prepro"),
+        ("flag", "predict --inptu=x", "no flag --inptu. Did you mean"),
+        ("missing", "predict --input=x", "needs --saved_model, --output"),
+        ("word", "predict x.json", "what to do with 'x.json'"),
+        ("number", "predict --batch_size=x", "--batch_size=x"),
+        ("bound", "predict --batch_size=0", "--batch_size=0"),
+        ("enum", "evaluate --mode=train", "--mode=train"),
         (
             "task",
-            [
-                "preprocess",
-                "--task=squad",
-                "--input=x",
-                "--output_dir=y",
-                "--vocab_file=z",
-            ],
+            "preprocess --task=a --input=x --output_dir=y --vocab_file=z",
             "no such task. Choose one of: hotpotqa, nq, read_twice_pretrain, ",
         ),
     )
     def test_mistakes_are_explained(self, arguments, message):
-        code, out, err = run_cli(*arguments)
-        self.assertEqual(1, code)
-        self.assertEmpty(out)
-        self.assertStartsWith(err, "Error: ")
-        self.assertIn(message, err)
-        self.assertNotIn("Traceback", err)
+        self.assert_fails(run_cli(*arguments.split()), message)
 
     def test_errors_and_interrupts_end_without_traceback(self):
         for error, expected in (
@@ -86,9 +78,21 @@ class CliTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNotIn("Traceback", err)
 
     def test_environment_is_left_alone_once_tensorflow_is_there(self):
-        before = os.environ.get("TF_USE_LEGACY_KERAS")
-        cli.prepare_environment()
-        self.assertEqual(before, os.environ.get("TF_USE_LEGACY_KERAS"))
+        with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS="as it was"):
+            cli.prepare_environment()
+            self.assertEqual("as it was", os.environ["TF_USE_LEGACY_KERAS"])
+
+    @parameterized.parameters(
+        ("train --experiment=etc/wikihop", "no train_data"),
+        ("evaluate --experiment=etc/nq", "no validation_data"),
+        ("export --experiment=etc/hotpotqa --output_dir=x", "not the dir"),
+    )
+    @pytest.mark.both_kerases
+    def test_training_needs_keras_2(self, arguments, message):
+        self.assert_fails(
+            run_cli(*arguments.split(), "--model_dir=/no/such"),
+            message if KERAS_2 else "TF_USE_LEGACY_KERAS=1",
+        )
 
     def test_help_does_not_load_tensorflow(self):
         program = (
@@ -108,17 +112,6 @@ class CliTest(tf.test.TestCase, parameterized.TestCase):
             check=True,
             stdout=subprocess.DEVNULL,
         )
-
-    def test_runs_as_a_module(self):
-        done = subprocess.run(
-            [sys.executable, "-m", "etcmodel", "nothing"],
-            cwd=_ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(1, done.returncode)
-        self.assertStartsWith(done.stderr, "Error: There is no command")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def run(flag_values: flags.FlagValues) -> None:
     model_dir = flag_values.model_dir
     experiment = training.use_saved_params(flag_values, model_dir)
     entry, params = training.parse_params(flag_values, experiment)
+    pipeline = registry.get_task_pipeline(entry.name)
     note = training.read_run(model_dir)
     records = note.get("records", {})
     vocab_file = flag_values.vocab_file
@@ -131,7 +132,6 @@ def run(flag_values: flags.FlagValues) -> None:
             f"The checkpoint {checkpoint} does not fit the model that "
             f"{model_dir} and the flags describe: {reason}"
         ) from error
-    pipeline = registry.get_task_pipeline(entry.name)
     features = dict(
         records.get("features", {}),
         long_length=task.long_length,

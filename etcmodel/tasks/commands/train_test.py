@@ -1,12 +1,11 @@
 import os
-import unittest
 from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 
 _OVERRIDES = (
@@ -16,37 +15,31 @@ _OVERRIDES = (
 )
 
 
-class TrainTest(tf.test.TestCase, parameterized.TestCase):
+class TrainTest(CommandTestCase):
     def setUp(self):
         super().setUp()
-        self.model_dir = os.path.join(self.get_temp_dir(), self._testMethodName)
+        self.model_dir = self.path("run")
 
-    def _train(self, *arguments, overrides=_OVERRIDES):
+    def _arguments(self):
+        return [
+            "--experiment=etc/wikihop",
+            f"--model_dir={self.model_dir}",
+            f"--params_override={_OVERRIDES}",
+        ]
+
+    def _train(self, *arguments):
         """Runs the command, but for the training itself."""
         with (
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):
-            task, runner = mock.Mock(metadata=None), mock.Mock()
-            make_runner.return_value = task, runner
-            return run_cli(
-                "train",
-                "--experiment=etc/wikihop",
-                f"--model_dir={self.model_dir}",
-                f"--params_override={overrides}",
-                # The last of two equal flags counts.
-                *arguments,
-            )
+            make_runner.return_value = mock.Mock(metadata=None), mock.Mock()
+            # The last of two equal flags counts.
+            return run_cli("train", *self._arguments(), *arguments)
 
     @parameterized.parameters("train", "train_and_eval", "train_and_post_eval")
     def test_leaves_its_configuration_and_says_what_is_next(self, mode):
-        code, out, err = self._train(f"--mode={mode}")
-        if not KERAS_2:
-            self.assertEqual(1, code)
-            self.assertIn("TF_USE_LEGACY_KERAS=1", err)
-            self.assertFalse(os.path.exists(self.model_dir))
-            return
-        self.assertEqual((0, ""), (code, err))
+        out = self.assert_succeeds(self._train(f"--mode={mode}"))
         _, params, mode_run = self.run_mode.call_args.args
         self.assertEqual(mode, mode_run)
         self.assertEqual("TRAIN", params.task.train_data.input_path)
@@ -62,44 +55,40 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
             f"etcmodel export --model_dir={self.model_dir} --output_dir=", out
         )
 
-    @unittest.skipUnless(KERAS_2, "the Model Garden needs Keras 2")
     def test_pretraining_has_nothing_to_export(self):
-        code, out, err = self._train("--experiment=read_twice/pretrain")
-        self.assertEqual((0, ""), (code, err))
+        result = self._train("--experiment=read_twice/pretrain")
+        out = self.assert_succeeds(result)
         self.assertNotIn("etcmodel export", out)
         self.assertIn(f"task.init_checkpoint={self.model_dir}", out)
 
     @parameterized.parameters("eval", "continuous_eval")
     def test_evaluation_leaves_the_run_as_it_was(self, mode):
-        code, out, err = self._train(f"--mode={mode}")
-        if not KERAS_2:
-            self.assertIn("TF_USE_LEGACY_KERAS=1", err)
-            return
-        self.assertEqual((0, "", ""), (code, out, err))
+        self.assertEqual((0, "", ""), self._train(f"--mode={mode}"))
         self.assertEqual(mode, self.run_mode.call_args.args[2])
         self.assertFalse(os.path.exists(self.model_dir))
 
-    def test_data_must_be_named_before_anything_is_written(self):
-        code, _, err = self._train(
-            "--mode=train_and_eval",
-            overrides="task.train_data.input_path=TRAIN",
+    @parameterized.parameters(
+        ("--experiment=bert/squad", "no such experiment"),
+        ("--experiment=etc/wikihop_x", "no such experiment"),
+        ("--params_override=task.nothing=1", "'nothing' does not exist"),
+        ("--config_file=/no/such.yaml", "do not fit.*no/such"),
+        ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
+        (
+            "--params_override=task.train_data.input_path=A",
+            "no validation_data",
+        ),
+    )
+    def test_configuration_that_cannot_be_used(self, argument, message):
+        """Nothing is written."""
+        self.assert_fails(
+            self._train("--mode=train_and_eval", argument), message
         )
-        self.assertEqual(1, code)
-        if KERAS_2:
-            self.assertIn("There is no validation_data", err)
-        else:
-            self.assertIn("TF_USE_LEGACY_KERAS=1", err)
         self.run_mode.assert_not_called()
         self.assertFalse(os.path.exists(self.model_dir))
 
-    def test_required_flags_and_modes(self):
-        code, _, err = run_cli("train")
-        self.assertEqual(1, code)
-        self.assertIn("train needs --experiment, --model_dir", err)
-        code, _, err = self._train("--mode=predict")
-        self.assertEqual(1, code)
-        for mode in ("train", "eval", "train_and_eval", "continuous_eval"):
-            self.assertIn(mode, err)
+    def test_missing_records(self):
+        result = run_cli("train", *self._arguments())
+        self.assert_fails(result, "no TFRecord files")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""From the official files to answers: real records, learned by heart."""
+
+import gzip
+import json
+
+import tensorflow as tf
+
+from etcmodel.tasks import task_testing
+from etcmodel.tasks.commands import end_to_end_test
+from etcmodel.testing import real_data_path
+
+
+def _shortest(path, number, is_wanted=lambda record: True):
+    """The shortest records of a file of WikiHop or HotpotQA."""
+    records = task_testing.read_json(real_data_path(path))
+    records = [x for x in records if is_wanted(x)]
+    records.sort(key=lambda x: len(str(x.get("supports") or x["context"])))
+    return records[:number]
+
+
+class _RealRecords(task_testing.EndToEndTestCase):
+    @classmethod
+    def write_lines(cls, text):
+        """Writes the data file; answers what `write_data` does."""
+        path = cls.path("data")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return path, real_data_path("vocab/bert_uncased_vocab.txt")
+
+
+class WikiHopTest(end_to_end_test.WikiHop, _RealRecords):
+    features = ("--long_length=256", "--global_length=96")
+    overrides = {
+        **end_to_end_test.WikiHop.overrides,
+        "task.validation_data.global_batch_size": 5,
+    }
+
+    @classmethod
+    def write_data(cls):
+        return cls.write_lines(
+            json.dumps(_shortest("wikihop/train_22.json", 8))
+        )
+
+
+class HotpotQATest(end_to_end_test.HotpotQA, _RealRecords):
+    features = ("--long_length=944", "--global_length=96")
+    overrides = {
+        **end_to_end_test.HotpotQA.overrides,
+        "task.train_data.global_batch_size": 6,
+        "task.validation_data.global_batch_size": 4,
+    }
+
+    @classmethod
+    def write_data(cls):
+        path = "hotpotqa/train_200.json"
+        closed = ("yes", "no")
+        records = [
+            *_shortest(path, 2, lambda x: x["answer"] in closed),
+            *_shortest(path, 4, lambda x: x["answer"] not in closed),
+        ]
+        return cls.write_lines(json.dumps(records))
+
+    def test_nothing_that_matters_is_cut(self):
+        stats = self.read_stats()
+        expected = {
+            "answers_yes_or_no": 2,
+            "answers_cut": 0,
+            "answers_not_in_text": 0,
+            "records_cut": 0,
+            "supporting_facts_cut": 0,
+            "tokens_cut": 0,
+        }
+        self.assertEqual(expected, {name: stats[name] for name in expected})
+
+
+class NQTest(end_to_end_test.NQ, _RealRecords):
+    """Two pages, of which one has no answer.
+
+    The long answer of the other has 1,424 words: only one window of 2,048
+    tokens shows all of it, and another one its end.
+    """
+
+    features = ("--long_length=2048", "--global_length=128", "--stride=1800")
+    overrides = {
+        **end_to_end_test.Learning.overrides,
+        "task.train_data.global_batch_size": 4,
+        "task.validation_data.global_batch_size": 3,
+    }
+
+    @classmethod
+    def write_data(cls):
+        lines = []
+        for i in range(2):
+            path = real_data_path(f"nq/nq-train-0{i}.jsonl.gz")
+            with gzip.open(path, "rt", encoding="utf-8") as stream:
+                lines.append(next(stream))
+        return cls.write_lines("".join(lines))
+
+    def test_the_pages_are_those_described(self):
+        pages = self.raw_records()
+        spans = [page["annotations"][0]["long_answer"] for page in pages]
+        self.assertEqual(
+            [1424, 0], [x["end_token"] - x["start_token"] for x in spans]
+        )
+        stats = self.read_stats()
+        candidates = sum(len(x["long_answer_candidates"]) for x in pages)
+        self.assertEqual(candidates, stats["candidates"])
+        self.assertEqual(2, stats["windows"] - stats["windows_without_answer"])
+        self.assertEqual(stats["windows"], stats["examples_written"])
+        self.assertEqual(1, stats["answers"])
+        self.assertEqual(0, stats["answers_in_no_window"])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,133 @@
+"""What the experiments of the ETC paper's tasks have in common."""
+
+import tensorflow as tf
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel.tasks.hotpotqa import experiment as hotpotqa
+from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.model_testing import small_records
+from etcmodel.tasks.nq import experiment as nq
+from etcmodel.tasks.wikihop import experiment as wikihop
+
+
+def _small_task(name):
+    """A tiny experiment on nine tiny records, and its task."""
+    module, task_class = {
+        "wikihop": (wikihop, wikihop.WikiHopTask),
+        "hotpotqa": (hotpotqa, hotpotqa.HotpotQATask),
+        "nq": (nq, nq.NQTask),
+    }[name]
+    params = getattr(module, f"{name}_experiment")()
+    shrink_experiment(params, small_records(name), 8 if name == "nq" else 4)
+    return params, task_class(params.task)
+
+
+class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # 43,738 records, 15 epochs of batches of 64.
+        ("wikihop", "base", 64, 10251, 4e-5, 0.1, "accuracy"),
+        # 90,431 records, 9 epochs of batches of 64; 5 epochs of batches of 32.
+        ("hotpotqa", "base", 64, 12716, 5e-5, 0.01, "joint_f1"),
+        ("hotpotqa_large", "large", 32, 14129, 3e-5, 0.01, "joint_f1"),
+        # 307,373 examples in batches of 64: 5 epochs, 2 for large models.
+        ("nq", "base", 64, 24013, 5e-5, 0.01, "average_best_threshold_f1"),
+        (
+            "nq_large",
+            "large",
+            64,
+            9605,
+            3e-5,
+            0.01,
+            "average_best_threshold_f1",
+        ),
+    )
+    def test_hyperparameters_of_the_paper(
+        self, name, preset, batch_size, steps, rate, weight_decay, metric
+    ):
+        params = exp_factory.get_exp_config(f"etc/{name}")
+        trainer, optimizer = params.trainer, params.trainer.optimizer_config
+        decay = optimizer.learning_rate.polynomial
+        self.assertEqual(
+            {
+                "preset": preset,
+                "batch": batch_size,
+                "steps": (steps, steps),
+                "warmup": steps // 10,
+                "rate": rate,
+                "optimizer": ("adamw", weight_decay),
+                "best": (metric, "higher"),
+            },
+            {
+                "preset": params.task.model.encoder.preset,
+                "batch": params.task.train_data.global_batch_size,
+                "steps": (trainer.train_steps, decay.decay_steps),
+                "warmup": optimizer.warmup.linear.warmup_steps,
+                "rate": decay.initial_learning_rate,
+                "optimizer": (
+                    optimizer.optimizer.type,
+                    optimizer.optimizer.adamw.weight_decay_rate,
+                ),
+                "best": (
+                    trainer.best_checkpoint_eval_metric,
+                    trainer.best_checkpoint_metric_comp,
+                ),
+            },
+        )
+        encoder = params.task.model.encoder.to_etc_config()
+        self.assertEqual(name != "wikihop", encoder.use_hard_g2l_mask)
+        self.assertFalse(encoder.use_hard_l2g_mask)
+        self.assertEqual(
+            (169, 24, 24) if preset == "large" else (84, 12, 12),
+            (
+                encoder.local_radius,
+                encoder.relative_pos_max_distance,
+                encoder.num_hidden_layers,
+            ),
+        )
+
+    @parameterized.parameters(
+        ("hotpotqa", "supporting_fact_threshold", 0.5, 0.4),
+        ("hotpotqa", "max_answer_length", 30, 5),
+        ("nq", "null_threshold", 0.0, 1.5),
+        ("nq", "max_short_answer_words", 38, 12),
+    )
+    def test_decoding_options(self, name, option, default, value):
+        params, task = _small_task(name)
+        before = task.decoding_options()
+        self.assertEqual(default, before[option])
+        self.assertLen(before, 2)
+        setattr(params.task, option, value)
+        task = type(task)(params.task)
+        self.assertEqual({**before, option: value}, task.decoding_options())
+
+    @parameterized.parameters("hotpotqa", "nq")
+    def test_steps_compile(self, name):
+        """The whole of training and of evaluation, as a TPU needs it."""
+        params, task = _small_task(name)
+        model = task.build_model()
+        optimizer = task.create_optimizer(params.trainer.optimizer_config)
+        batches = task.build_inputs(params.task.validation_data)
+        features, labels = next(iter(batches))
+        optimizer._create_all_weights(model.trainable_variables)
+        expected = task.build_losses(labels, model(features))
+
+        @tf.function(jit_compile=True, autograph=False)
+        def train(*inputs):
+            return task.train_step(inputs, model, optimizer)
+
+        @tf.function(jit_compile=True, autograph=False)
+        def evaluate(*inputs):
+            return task.validation_step(inputs, model)
+
+        losses = [train(features, labels)["loss"] for _ in range(3)]
+        self.assertAllClose(expected, losses[0], rtol=1e-4)
+        self.assertLess(losses[-1], losses[0])
+        self.assertEqual(3, optimizer.iterations)
+        logs = evaluate(features, labels)
+        self.assertLess(logs["loss"], losses[-1])
+        self.assertAllEqual(labels["record"], logs["predictions"]["record"])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,343 @@
+"""What the readers of all tasks' data files have in common: their errors."""
+
+import copy
+import gzip
+import json
+import os
+import re
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.tasks.errors import BadRecords
+from etcmodel.tasks.errors import RecordError
+from etcmodel.tasks.errors import UserError
+from etcmodel.tasks.hotpotqa import records as hotpotqa
+from etcmodel.tasks.hotpotqa import records_test as hotpotqa_test
+from etcmodel.tasks.nq import records as nq
+from etcmodel.tasks.nq import records_test as nq_test
+from etcmodel.tasks.read_twice_pretrain import records as pretraining
+from etcmodel.tasks.read_twice_pretrain import records_test as pretraining_test
+from etcmodel.tasks.wikihop import records as wikihop
+from etcmodel.tasks.wikihop import records_test as wikihop_test
+
+_NQ = nq_test.original_record()
+# The module, a good record, the field with its id, the one with "Moravia".
+_FORMATS = {
+    "wikihop": (wikihop, wikihop_test.good_record(), "id", "supports"),
+    "hotpotqa": (hotpotqa, hotpotqa_test.good_record(), "_id", "context"),
+    "nq": (nq, _NQ, "example_id", "document_tokens"),
+    "nq_simplified": (
+        *(nq, nq_test.to_simplified(_NQ)),
+        *("example_id", "document_text"),
+    ),
+    "pretraining": (pretraining, pretraining_test.DOCUMENT, "id", "text"),
+}
+_REMOVE = object()
+
+_INTEGER = "expected a whole number"
+_OBJECT = "expected a JSON object"
+_OBJECTS = "expected a list of JSON objects"
+_STRING = "expected a string"
+# Format, place, wrong value there, message, and the field that it names if that
+# is not the place.
+_WIKIHOP = [
+    *((x, _REMOVE, "missing") for x in ("id", "query", "supports")),
+    ("id", 4, f"got 4, {_STRING}"),
+    ("id", " ", "it is empty"),
+    ("id", "1", "a record before it has the same"),
+    ("query", " ", "it is empty"),
+    ("supports", "text", "expected a list of strings"),
+    ("supports[0]", ["a"], _STRING),
+    ("supports", [], "none of its 0"),
+    ("supports", ["", " "], "none of its 2"),
+    ("candidates", _REMOVE, "missing"),
+    ("candidates", [], "at least one"),
+    ("candidates[2]", " ", "got ' ', expected some text"),
+]
+_FACT = "supporting_facts[1]"
+_HOTPOTQA = [
+    *((x, _REMOVE, "missing") for x in ("_id", "question", "context")),
+    # JSON's null is no value.
+    *((x, None, "got None") for x in hotpotqa_test.good_record()),
+    ("_id", 4, f"got 4, {_STRING}"),
+    ("_id", " ", "it is empty"),
+    ("_id", "1", "a record before it has the same"),
+    ("question", ["a"], _STRING),
+    ("question", " ", "it is empty"),
+    ("answer", 1984, "got 1984"),
+    ("type", 1, _STRING),
+    ("level", 1, _STRING),
+    ("context", "text", r"got 'text', expected .* \[title, \[sent.*\]\]"),
+    ("context", [], "is empty"),
+    ("context[1]", {"title": "a"}, r"\[title, \[sent"),
+    ("context[0]", ["a"], "a list of 1, expected"),
+    ("context[1]", ["a", "b", "c"], "a list of 3, expected"),
+    ("context[0][0]", 1984, f"got 1984, {_STRING}"),
+    ("context[1][1]", "d", "got 'd', .* of strings"),
+    ("context[1][1][1]", 7, f"got 7, {_STRING}"),
+    ("context", [["a", ["", " "]], ["b", []]], "no sentence of its 2 para"),
+    ("supporting_facts", "Jan", r"expected a list of \[title, number of the s"),
+    (_FACT, "Jan", "got 'Jan', expected"),
+    (_FACT, ["Jan"], "a list of 1, expected"),
+    (_FACT, ["Jan", 0, 1], "a list of 3, expected"),
+    (f"{_FACT}[0]", 1984, _STRING),
+    *((f"{_FACT}[1]", x, f"got {x!r}, {_INTEGER}") for x in ("1", True, 1.0)),
+    (f"{_FACT}[1]", -1, "-1, .* of a sentence, from 0"),
+]
+_C = "long_answer_candidates"
+_A = "annotations[0]"
+_LONG = "annotations[0].long_answer"
+_SHORT = "annotations[0].short_answers"
+
+
+def _span(start, end):
+    return {"start_token": start, "end_token": end, "top_level": True}
+
+
+# Of both formats.
+_ANY_NQ = [
+    *(
+        (place, _REMOVE, "it is missing")
+        for place in (
+            *("example_id", "question_text", _C),
+            *(f"{_C}[1].start_token", f"{_C}[1].end_token"),
+            *(f"{_C}[1].top_level", _LONG, _SHORT, f"{_A}.yes_no_answer"),
+            *(f"{_LONG}.start_token", f"{_LONG}.end_token"),
+            *(f"{_SHORT}[1].start_token", f"{_SHORT}[1].end_token"),
+        )
+    ),
+    *(("example_id", x, f"got {x!r}, {_INTEGER}") for x in ("12", True, 1.5)),
+    ("example_id", 1, "a record before it has the same"),
+    ("question_text", ["a"], _STRING),
+    ("question_text", " ", "it is empty"),
+    (_C, {}, f"got {{}}, {_OBJECTS}"),
+    (f"{_C}[1]", 4, f"got 4, {_OBJECT}"),
+    (f"{_C}[2].start_token", False, f"got False, {_INTEGER}"),
+    (f"{_C}[2].end_token", 9.5, f"got 9.5, {_INTEGER}"),
+    (f"{_C}[2].top_level", 1, "got 1, expected true or false"),
+    ("annotations", None, f"got None, {_OBJECTS}"),
+    ("annotations[1]", [], _OBJECT),
+    (_LONG, [3, 9], _OBJECT),
+    (f"{_LONG}.start_token", None, f"got None, {_INTEGER}"),
+    (f"{_LONG}.end_token", True, f"got True, {_INTEGER}"),
+    (_SHORT, {}, _OBJECTS),
+    (f"{_SHORT}[1]", 5, _OBJECT),
+    (f"{_SHORT}[1].end_token", "5", f"got '5', {_INTEGER}"),
+    (f"{_A}.yes_no_answer", True, f"got True, {_STRING}"),
+    (
+        f"{_A}.yes_no_answer",
+        "MAYBE",
+        r"got 'MAYBE', expected one of \['NONE', 'YES', 'NO'\]",
+    ),
+    ("annotations[1].yes_no_answer", "yes", "got 'yes', expected one of"),
+    # The page has 17 tokens.
+    *(
+        (
+            place,
+            _span(*span),
+            f"got start_token {span[0]} and end_token {span[1]}, "
+            "expected 0 <= start_token < end_token <= .* here 17",
+        )
+        for place, spans in (
+            (f"{_C}[1]", ((3, 18), (3, 3), (-2, 9), (-1, -1))),
+            (_LONG, ((17, 18), (9, 3), (-3, -2))),
+            (f"{_SHORT}[1]", ((3, 18), (9, 3), (-1, 3))),
+        )
+        for span in spans
+    ),
+    (_LONG, _span(-1, 9), "expected both to be -1"),
+    (_LONG, _span(3, -1), "expected both to be -1"),
+]
+_T = "document_tokens"
+_ORIGINAL_NQ = [
+    (_T, _REMOVE, 'missing.* or "document_text"'),
+    (_T, "a b", f"got 'a b', {_OBJECTS}"),
+    (_T, [], "it has no text"),
+    (_T, [{"token": " ", "html_token": True}], "has no text"),
+    *((f"{_T}[4]", x, _OBJECT) for x in ("Brno", ["Brno"], None, 4)),
+    (f"{_T}[16].token", _REMOVE, "missing"),
+    (f"{_T}[16].html_token", _REMOVE, "missing"),
+    (f"{_T}[4].token", 1984, f"got 1984, {_STRING}"),
+    (f"{_T}[4].html_token", 0, "got 0, expected true or false"),
+]
+_SIMPLIFIED_NQ = [
+    ("document_text", _REMOVE, 'missing.* or "document_text"', _T),
+    ("document_text", ["a", "b"], _STRING),
+    ("document_text", "", "it has no text"),
+    ("document_text", "  ", "it has no text"),
+]
+_M = "mentions[1]"
+_PRETRAINING = [
+    ("id", "", "it is empty"),
+    ("id", 3, _STRING),
+    ("id", "1", "a record before it has the same"),
+    ("text", _REMOVE, "missing"),
+    ("text", [], _STRING),
+    ("text", " \n", "it is empty"),
+    ("mentions", {}, _OBJECTS),
+    (_M, 3, _OBJECT),
+    (f"{_M}.start", _REMOVE, "missing"),
+    (f"{_M}.start", "0", _INTEGER),
+    (f"{_M}.entity", 7, "a string or null"),
+    (_M, {"start": 3, "end": 3}, "from 3 to 3.*28 characters", f"{_M}.end"),
+    (_M, {"start": 2, "end": 29}, "from 2 to 29", f"{_M}.end"),
+    (_M, {"start": -1, "end": 2}, "from -1 to 2", f"{_M}.start"),
+]
+_CASES = [
+    (name, *case)
+    for name, cases in (
+        ("wikihop", _WIKIHOP),
+        ("hotpotqa", _HOTPOTQA),
+        ("nq", _ANY_NQ + _ORIGINAL_NQ),
+        ("nq_simplified", _ANY_NQ + _SIMPLIFIED_NQ),
+        ("pretraining", _PRETRAINING),
+    )
+    for case in cases
+]
+# Fields without which there is nothing to learn or to compare with.
+_PREDICT = ".*--split=predict"
+_NEEDED = [
+    ("wikihop", "answer", _REMOVE, f"it is missing{_PREDICT}"),
+    ("wikihop", "answer", "france", "got 'france', expected one of its 3 cand"),
+    *(
+        (name, field, value, f"it is {problem}.*'SPLIT'{_PREDICT}")
+        for name, field, empty in (
+            ("hotpotqa", "answer", " "),
+            ("hotpotqa", "supporting_facts", []),
+            ("nq", "annotations", []),
+            ("nq_simplified", "annotations", []),
+        )
+        for value, problem in ((_REMOVE, "missing"), (empty, "empty"))
+    ),
+]
+
+
+def _changed(record, place, value):
+    """A copy of a record with another value at a place such as `a[0].b`."""
+    record = copy.deepcopy(record)
+    *keys, last = [
+        int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
+    ]
+    parent = record
+    for key in keys:
+        parent = parent[key]
+    if value is _REMOVE:
+        del parent[last]
+    else:
+        parent[last] = value
+    return record
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    def _setup(self, name):
+        """Chooses a format; gives its module."""
+        module, self.good, self.id_field, self.text_field = _FORMATS[name]
+        self.is_array = name in ("wikihop", "hotpotqa")
+        return module
+
+    def _record(self, number):
+        is_integer = self.id_field == "example_id"
+        value = number if is_integer else str(number)
+        return {**self.good, self.id_field: value}
+
+    def _write(self, values, change=bytes):
+        text = (
+            json.dumps(values)
+            if self.is_array
+            else "".join(json.dumps(value) + "\n" for value in values)
+        )
+        path = os.path.join(self.get_temp_dir(), "data")
+        with open(path, "wb") as stream:
+            stream.write(change(text.encode()))
+        return path
+
+    @parameterized.parameters(*_CASES)
+    def test_bad_record(self, name, place, value, message, field=None):
+        module = self._setup(name)
+        bad = _changed(self.good, place, value)
+        path = self._write([self._record(1), bad, self._record(2)])
+        for split in module.SPLITS:
+            reader = module.read_records(path, split)
+            self.assertEqual("1", next(reader).id)
+            with self.assertRaisesRegex(RecordError, message) as caught:
+                next(reader)
+            error = str(caught.exception)
+            self.assertStartsWith(error, f"{path}, record 1")
+            self.assertIn(f"field '{field or place}':", error)
+            self.assertIn("--skip_bad_records", error)
+            if place != self.id_field:
+                self.assertIn(f"(id '{self.good[self.id_field]}')", error)
+        bad_records = BadRecords(skip=True)
+        read = list(module.read_records(path, "train", bad_records))
+        self.assertEqual(["1", "2"], [record.id for record in read])
+        self.assertEqual([0, 2], [record.index for record in read])
+        self.assertEqual(1, bad_records.total)
+
+    @parameterized.parameters(*_NEEDED)
+    def test_answers_are_needed(self, name, field, value, message):
+        module = self._setup(name)
+        path = self._write([_changed(self.good, field, value)])
+        for split in module.SPLITS:
+            reader = module.read_records(path, split)
+            if split == "predict":
+                self.assertLen(list(reader), 1)
+                continue
+            with self.assertRaisesRegex(
+                RecordError, f"'{field}': {message.replace('SPLIT', split)}"
+            ):
+                next(reader)
+
+    @parameterized.parameters(*_FORMATS)
+    def test_not_an_object(self, name):
+        module = self._setup(name)
+        with self.assertRaisesRegex(RecordError, "got 5, expected a .*{"):
+            list(module.read_records(self._write([self.good, 5])))
+
+    @parameterized.parameters(*_FORMATS)
+    def test_invalid_utf8_is_skipped_alone(self, name):
+        module = self._setup(name)
+        path = self._write(
+            [self._record(i) for i in range(3)],
+            lambda content: content.replace(b"Moravia", b"M\xe4hren", 1),
+        )
+        with self.assertRaisesRegex(
+            RecordError, f"id '0'.*'{self.text_field}'.*not UTF-8"
+        ):
+            next(module.read_records(path))
+        bad_records = BadRecords(skip=True)
+        read = module.read_records(path, "train", bad_records)
+        self.assertEqual(["1", "2"], [record.id for record in read])
+        self.assertEqual({"invalid UTF-8": 1}, dict(bad_records.counts))
+
+    @parameterized.product(name=list(_FORMATS), skip=[False, True])
+    def test_truncated_file(self, name, skip):
+        """What is lost cannot be skipped."""
+        module = self._setup(name)
+        path = self._write(
+            [self._record(1), self._record(2)], lambda content: content[:-40]
+        )
+        reader = module.read_records(path, bad_records=BadRecords(skip))
+        self.assertEqual("1", next(reader).id)
+        with self.assertRaisesRegex(UserError, "after 1 whole records"):
+            next(reader)
+
+    @parameterized.parameters(*_FORMATS)
+    def test_gzip_and_position(self, name):
+        module = self._setup(name)
+        path = self._write([self._record(1), self._record(2)], gzip.compress)
+        positions = []
+        read = list(module.read_records(path, on_position=positions.append))
+        self.assertEqual(["1", "2"], [record.id for record in read])
+        self.assertEqual([0, 1], [record.index for record in read])
+        self.assertEqual([os.path.getsize(path)] * 2, positions)
+
+    @parameterized.parameters(*_FORMATS)
+    def test_unknown_split(self, name):
+        module = self._setup(name)
+        with self.assertRaisesRegex(ValueError, "'test', expected one of"):
+            next(module.read_records(self._write([]), "test"))
+
+
+if __name__ == "__main__":
+    tf.test.main()
