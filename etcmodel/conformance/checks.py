@@ -273,10 +273,11 @@ def check_other_keras(suite: Suite) -> None:
     instance. Of the formats only SavedModels do so. `.keras` files are never
     read, as the modules of functional models and the configurations of dtype
     policies and inputs differ; a `.weights.h5` file is read where neither
-    layers in lists nor shared ones have another name in it; a
-    `tf.train.Checkpoint` is not where there is a `Dense` layer, whose kernel is
-    `_kernel` in Keras 3. All of them fail with an exception. The order of
-    weights may differ, too: do not trust `set_weights`.
+    layers in lists nor shared ones have another name in it. Those two fail with
+    an exception. A `tf.train.Checkpoint` leaves out the kernels of `Dense`
+    layers, which are `_kernel` in Keras 3, and says so only if it is asked with
+    `assert_consumed`. The order of weights may differ, too: do not trust
+    `set_weights`.
     """
     environment = dict(os.environ)
     is_legacy = environment.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
