@@ -136,6 +136,10 @@ class ScoreTest(tf.test.TestCase):
         for types, em in (((1, 1, 0), 0.5), ((0, 2, 0), 0.5), ((2, 2, 0), 0)):
             result = evaluation.score([_batch(types)], _gold())
             self.assertAllClose(em, result["em"])
+        # Nor is no answer a right one.
+        batch = _batch()
+        batch["segment"][0] = -1
+        self.assertAllClose(0.5, evaluation.score([batch], _gold())["em"])
 
 
 def _write_records(directory, records):

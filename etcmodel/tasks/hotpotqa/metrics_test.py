@@ -82,9 +82,9 @@ class ScoresTest(parameterized.TestCase):
         self._check(expected, metrics.supporting_fact_scores(predicted, gold))
 
     @parameterized.parameters(
-        # precision 2/3 * 1/2 = 1/3, recall 1 * 1/2 = 1/2:
-        # F1 = 2 * 1/6 / (5/6) = 0.4, not 0.8 * 0.5.
-        ((1, 0.8, 2 / 3, 1), (0, 0.5, 0.5, 0.5), (0, 0.4, 1 / 3, 0.5)),
+        # precision 2/3 * 1, recall 1 * 1/2: F1 = 2 * 1/3 / (7/6) = 4/7, not
+        # 0.8 * 2/3.
+        ((1, 0.8, 2 / 3, 1), (0, 2 / 3, 1, 0.5), (0, 4 / 7, 2 / 3, 0.5)),
         ((0, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0)),
         ((1, 1, 1, 1), (0, 0, 0, 0), (0, 0, 0, 0)),
         ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)),
