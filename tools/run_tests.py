@@ -115,9 +115,9 @@ def split_arguments(rest: Sequence[str]) -> tuple[list[str], list[str]]:
 def is_placed(test: str, keras: int) -> bool:
     """Whether some of a file's tests run under a Keras."""
     path = pathlib.Path(test.split("::")[0])
-    return modules.place_of(modules.target_of(path))[
-        0
-    ] == keras or "both_kerases" in (modules.ROOT / path).read_text("utf-8")
+    own, _ = modules.place_of(modules.target_of(path))
+    text = (modules.ROOT / path).read_text("utf-8")
+    return own == keras or "both_kerases" in text
 
 
 class Plan:

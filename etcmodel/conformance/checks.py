@@ -143,15 +143,14 @@ class Suite(dict[str, Prepared]):
         """
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            results = self._save(folder)
-            testing.call_in_fresh_process(
-                read_in_fresh_process, self.module, str(folder)
+            failures, requests = self._save(folder)
+            results = testing.call_in_fresh_process(
+                read_in_fresh_process, self.module, str(folder), requests
             )
-            with open(folder / "results", "rb") as file:
-                return pickle.load(file) | results
+            return results | failures
 
     def _save(self, folder):
-        """Saves all cases; what failed is in the result."""
+        """Saves all cases; what failed, and requests to the SavedModel."""
         failures, requests = {}, {}
         module, signatures = tf.Module(), {}
         for name, prepared in self.items():
@@ -171,9 +170,7 @@ class Suite(dict[str, Prepared]):
             with attempt(failures, name, "weights"):
                 prepared.model.save_weights(str(folder / f"{name}.weights.h5"))
         tf.saved_model.save(module, str(folder / "saved"), signatures)
-        with open(folder / "requests", "wb") as file:
-            pickle.dump(requests, file)
-        return failures
+        return failures, requests
 
     def read(self, folder: pathlib.Path) -> dict[tuple[str, str], Any]:
         """What all files but the SavedModels of a folder give."""
@@ -212,17 +209,21 @@ def attempt(results: dict, name: str, form: str):
         results[name, form] = traceback.format_exc()
 
 
-def read_in_fresh_process(module: str, folder: str) -> None:
+def read_in_fresh_process(
+    module: str, folder: str, requests: Mapping[str, list]
+) -> dict[tuple[str, str], Any]:
     """Reads what `Suite.restored` has saved, first without the package.
 
     Args:
         module: name of the module that holds the suite as `SUITE`.
-        folder: where everything is, and where the results go.
+        folder: where everything is.
+        requests: batches of inputs of each signature of the SavedModel.
+
+    Returns:
+        What everything gives; see `Suite.restored`.
     """
     folder = pathlib.Path(folder)
     results = {}
-    with open(folder / "requests", "rb") as file:
-        requests = pickle.load(file)
     saved = tf.saved_model.load(str(folder / "saved"))
     for name, batches in requests.items():
         with attempt(results, name, "saved_model"):
@@ -237,9 +238,7 @@ def read_in_fresh_process(module: str, folder: str) -> None:
             results[name, "saved_model"] = outputs
     # They needed none of the code that has made them.
     assert "etcmodel.layers" not in sys.modules
-    results |= importlib.import_module(module).SUITE.read(folder)
-    with open(folder / "results", "wb") as file:
-        pickle.dump(results, file)
+    return results | importlib.import_module(module).SUITE.read(folder)
 
 
 def read_weights(module: str, folder: str) -> None:

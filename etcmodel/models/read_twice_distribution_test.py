@@ -7,10 +7,8 @@ processes.
 import json
 import os
 import socket
-import tempfile
 from concurrent import futures
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -105,26 +103,23 @@ def run(strategy, weights, is_graph):
     ]
 
 
-def _run_and_save(strategy, directory, name, is_graph):
-    """Runs with the weights that are there, and writes what it gave."""
-    # Half precision is gathered, too.
+def _run_with_all_dtypes(strategy, weights, is_graph):
+    """What a run gives; half precision is gathered before."""
     for dtype in (tf.float16, tf.bfloat16):
         gathered = strategy.run(
             lambda dtype=dtype: cross_replica.all_gather(tf.ones([3, 2], dtype))
         )
         for x in strategy.experimental_local_results(gathered):
             assert (x.dtype, x.shape) == (dtype, [6, 2])
-    with np.load(os.path.join(directory, "weights.npz")) as weights:
-        results = run(strategy, list(weights.values()), is_graph)
-    np.savez(os.path.join(directory, f"{name}.npz"), *results)
+    return run(strategy, weights, is_graph)
 
 
-def run_on_two_devices(directory):
+def run_on_two_devices(weights):
     """Runs on two logical devices of a process of its own."""
-    _run_and_save(two_device_strategy(), directory, "devices", False)
+    return _run_with_all_dtypes(two_device_strategy(), weights, False)
 
 
-def run_worker(directory, ports, index):
+def run_worker(weights, ports, index):
     """Runs one of two workers, each in a process of its own."""
     workers = [f"localhost:{port}" for port in ports]
     os.environ["TF_CONFIG"] = json.dumps(
@@ -133,11 +128,8 @@ def run_worker(directory, ports, index):
             "task": {"type": "worker", "index": index},
         }
     )
-    _run_and_save(
-        tf.distribute.MultiWorkerMirroredStrategy(),
-        directory,
-        f"worker_{index}",
-        True,
+    return _run_with_all_dtypes(
+        tf.distribute.MultiWorkerMirroredStrategy(), weights, True
     )
 
 
@@ -156,39 +148,31 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.directory = folder.name
-        weights = model_test.make_model(**model_test.PAPER).get_weights()
-        np.savez(os.path.join(cls.directory, "weights.npz"), *weights)
-        cls.expected = run(tf.distribute.get_strategy(), weights, False)
+        cls.weights = model_test.make_model(**model_test.PAPER).get_weights()
+        cls.expected = run(tf.distribute.get_strategy(), cls.weights, False)
 
-    def check(self, name):
-        """Compares what was written with what one device gives."""
+    def check(self, actual):
+        """Compares what a run gives with what one device gives."""
         # Document 1 learns from all of its segments, wherever they are.
         self.assertEqual((8, model_test.LENGTH, 8), self.expected[1].shape)
-        path = os.path.join(self.directory, f"{name}.npz")
-        with np.load(path) as actual:
-            for expected, x in zip(self.expected, actual.values(), strict=True):
-                self.assertAllClose(expected, x, 1e-4, 1e-4)
+        for expected, x in zip(self.expected, actual, strict=True):
+            self.assertAllClose(expected, x, 1e-4, 1e-4)
 
     @pytest.mark.both_kerases
     def test_two_devices(self):
-        call_in_fresh_process(run_on_two_devices, self.directory)
-        self.check("devices")
+        self.check(call_in_fresh_process(run_on_two_devices, self.weights))
 
     def test_two_processes(self):
         ports = _free_ports(2)
         with futures.ThreadPoolExecutor() as pool:
             workers = [
                 pool.submit(
-                    call_in_fresh_process, run_worker, self.directory, ports, i
+                    call_in_fresh_process, run_worker, self.weights, ports, i
                 )
                 for i in range(2)
             ]
-        for i, worker in enumerate(workers):
-            worker.result()
-            self.check(f"worker_{i}")
+        for worker in workers:
+            self.check(worker.result())
 
 
 if __name__ == "__main__":

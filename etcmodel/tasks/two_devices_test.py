@@ -1,7 +1,6 @@
 """All tasks train on two devices, in one process that is set up for them."""
 
 import os
-import shutil
 import tempfile
 import traceback
 
@@ -157,35 +156,33 @@ def check_all_tasks(directory):
     """Checks all tasks; to be called in a fresh process.
 
     Args:
-        directory: an empty one. For each task a folder is made there, with a
-            file `error` of what went wrong, which is empty if nothing did.
+        directory: an empty one.
+
+    Returns:
+        Task -> what went wrong, which is empty if nothing did.
     """
     strategy = two_device_strategy()
+    errors = dict.fromkeys(_TASKS, "")
     for name in _TASKS:
         folder = os.path.join(directory, name)
         os.mkdir(folder)
-        error = ""
         try:
             _check_task(strategy, name, folder)
         except Exception:  # Whatever it is, the others are to be tried.
-            error = traceback.format_exc()
-        with open(os.path.join(folder, "error"), "w", encoding="utf-8") as file:
-            file.write(error)
+            errors[name] = traceback.format_exc()
+    return errors
 
 
 class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.directory = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.directory)
-        call_in_fresh_process(check_all_tasks, cls.directory)
+        with tempfile.TemporaryDirectory() as directory:
+            cls.errors = call_in_fresh_process(check_all_tasks, directory)
 
     @parameterized.parameters(*_TASKS)
     def test_trains_and_evaluates(self, task):
-        path = os.path.join(self.directory, task, "error")
-        with open(path, encoding="utf-8") as file:
-            self.assertEqual("", file.read())
+        self.assertEqual("", self.errors[task])
 
 
 if __name__ == "__main__":
