@@ -121,9 +121,7 @@ class QkvRelativeAttention(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "qkv_relative_attention"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         if relative_vocab_size is not None:
             check_at_least_1(relative_vocab_size=relative_vocab_size)
         self.relative_vocab_size = relative_vocab_size
@@ -318,9 +316,7 @@ class RelativeAttention(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "relative_attention"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         total_key_size = total_key_size or hidden_size
         total_value_size = total_value_size or hidden_size
         check_divisible(

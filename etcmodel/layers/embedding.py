@@ -6,7 +6,6 @@ import math
 import tensorflow as tf
 
 from etcmodel import tensor_utils
-from etcmodel.layers import helpers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -40,9 +39,7 @@ class EmbeddingLookup(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "embedding_lookup"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         if min(vocab_size, embedding_size) < 1 or projection_size < 0:
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "

@@ -59,9 +59,7 @@ class FusedSideAttention(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "fused_side_attention"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         attention.check_divisible(num_heads, hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.num_heads = num_heads

@@ -41,7 +41,7 @@ class DenseLayers(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=default_name(name, "dense_layers"), **kwargs)
+        super().__init__(name=name, **kwargs)
         hidden_sizes = list(hidden_sizes)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(
@@ -234,7 +234,9 @@ def _activate_and_apply(activation, layer, inputs):
 def default_name(name: str | None, base: str) -> str:
     """The name of a layer, which is another one for each that is given none.
 
-    Layers of a functional model need different names.
+    Layers of a functional model need different names. Keras does the same with
+    a base of its own, the name of the class in snake case; this is for those
+    that are called otherwise.
 
     Args:
         name: the name that is asked for, or None.

@@ -56,10 +56,7 @@ class RelativeTransformerLayers(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "relative_transformer_layers"),
-            **kwargs,
-        )
+        super().__init__(name=name, **kwargs)
         attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
         self.hidden_size = hidden_size

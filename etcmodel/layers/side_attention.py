@@ -7,7 +7,6 @@ from etcmodel.layers import attention
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import streaming_tools
@@ -106,9 +105,7 @@ class SideAttention(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "side_attention"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.att_dropout_prob = att_dropout_prob

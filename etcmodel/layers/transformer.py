@@ -94,10 +94,7 @@ class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "global_local_transformer_layers"),
-            **kwargs,
-        )
+        super().__init__(name=name, **kwargs)
         self.long_hidden_size = long_hidden_size
         self.global_hidden_size = global_hidden_size
         self.num_hidden_layers = num_hidden_layers

@@ -49,9 +49,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "residual_block"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         self.dropout_probability = dropout_probability
         self.use_pre_activation_order = use_pre_activation_order
         self.inner_intermediate_size = inner_intermediate_size

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel import tensor_utils
-from etcmodel.layers import helpers
 from etcmodel.models.pretraining_heads import static_size
 
 # Keeps the mean over an item's partners defined when there are none.
@@ -56,13 +55,7 @@ class BatchCoreferenceResolutionLoss(tf.keras.layers.Layer):
         **kwargs,
     ):
         # Inputs are not to be rounded to the compute dtype.
-        super().__init__(
-            name=helpers.default_name(
-                name, "batch_coreference_resolution_loss"
-            ),
-            autocast=False,
-            **kwargs,
-        )
+        super().__init__(name=name, autocast=False, **kwargs)
         self.apply_linear_layer = apply_linear_layer
         self.padding_id = padding_id
         self.unknown_id = unknown_id

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
-from etcmodel.layers import helpers
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
 
@@ -64,9 +63,7 @@ class SideInputs(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "side_inputs"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         if structure not in STRUCTURES:
             raise ValueError(
                 f"there is no structure '{structure}'; expected one of "

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from etcmodel.activations import get_activation
-from etcmodel.layers import helpers
 from etcmodel.layers.wrappers import ResidualBlock
 
 # What is added to the logits of positions that cannot be chosen.
@@ -86,9 +85,7 @@ class GlobalChoiceHead(tf.keras.layers.Layer):
             name: string. Name of the layer.
             **kwargs: passed to the base class.
         """
-        super().__init__(
-            name=helpers.default_name(name, "global_choice_head"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         self.choice_type_id = choice_type_id
         self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act

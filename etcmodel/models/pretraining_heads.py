@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
-from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 
 
@@ -78,9 +77,7 @@ class LanguageModelHead(tf.keras.layers.Layer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            name=helpers.default_name(name, "language_model_head"), **kwargs
-        )
+        super().__init__(name=name, **kwargs)
         if min(vocab_size, embedding_size) < 1:
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "

@@ -14,7 +14,6 @@ from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.feature_utils.entity_masking import mention_token_mask
-from etcmodel.layers import helpers
 from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -142,11 +141,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(
-            config,
-            name=helpers.default_name(name, "summary_extraction"),
-            **kwargs,
-        )
+        super().__init__(config, name=name, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.entity_pool_linear = None
         self.cls_pool = None
