@@ -26,6 +26,10 @@ class Dense(tf.keras.layers.Layer): pass
     "etcmodel/models/__init__.py": "",
     "etcmodel/models/model.py": "from etcmodel.layers import Dense",
     "etcmodel/models/model_test.py": "import etcmodel.models.model",
+    "etcmodel/models/table_test.py": """
+from etcmodel import layers as all_layers
+TABLE = [all_layers.Norm]
+""",
     "etcmodel/tasks/__init__.py": "",
     "etcmodel/tasks/records.py": "",
     "etcmodel/tasks/records_test.py": "from etcmodel.tasks import records",
@@ -69,6 +73,10 @@ class ModulesTest(unittest.TestCase):
             {"etcmodel/layers/dense", "etcmodel/layers/norm"},
             modules.imports_of("etcmodel/layers/__init__"),
         )
+        self.assertEqual(
+            {"etcmodel/layers/__init__", "etcmodel/layers/norm"},
+            modules.imports_of("etcmodel/models/table_test"),
+        )
 
     def test_strings_that_name_a_module_count(self):
         self.assertEqual(
@@ -106,7 +114,7 @@ class ModulesTest(unittest.TestCase):
             modules.tests_of(["etcmodel/reshape"]),
         )
         self.assertEqual(
-            ["etcmodel/layers/norm_test"],
+            ["etcmodel/layers/norm_test", "etcmodel/models/table_test"],
             modules.tests_of(["etcmodel/layers/norm"]),
         )
         self.assertEqual(
@@ -118,12 +126,21 @@ class ModulesTest(unittest.TestCase):
             modules.tests_of(["etcmodel/tasks/records"]),
         )
 
+    def test_tests_of_a_module_that_is_gone(self):
+        for path in ("models/model.py", "models/model_test.py"):
+            (modules.ROOT / "etcmodel" / path).unlink()
+        self.assertEqual(
+            ["benchmarks/speed_test"],
+            modules.tests_of(["etcmodel/models/model"]),
+        )
+
     def test_tests_of_all_that_depends_on_a_change(self):
         self.assertEqual(
             [
                 "benchmarks/speed_test",
                 "etcmodel/layers/dense_test",
                 "etcmodel/models/model_test",
+                "etcmodel/models/table_test",
                 "etcmodel/reshape_test",
             ],
             modules.tests_of(["etcmodel/reshape"], all_dependents=True),

@@ -77,6 +77,18 @@ class MutateTest(unittest.TestCase):
         self.assertEqual(1, self.run_tool("etcmodel/none.py")[0])
         self.assertIn("a + b becomes", self.run_tool("--list")[1])
 
+    def test_what_fails_anyway_notices_nothing(self):
+        test = modules.ROOT / "etcmodel/sums_test.py"
+        test.write_text(f"{test.read_text()}    assert sums.add(2, 3) == 6\n")
+        self.write(("a + b", "abs(a + b)"))
+        code, printed = self.run_tool()
+        self.assertEqual(1, code)
+        self.assertRegex(printed, "UNNOTICED: .*::test_sum fails without")
+        self.assertIn("1 mutations, 1 unnoticed", printed)
+        test.write_text("import no_such_module\n")
+        code, printed = self.run_tool()
+        self.assertRegex(printed, "UNNOTICED: etcmodel/sums_test.py fails")
+
     def test_a_mutation_must_fit_its_module(self):
         for old, count in (("a - b", 0), ("a", 3)):
             self.write((old, "x"))
@@ -84,6 +96,9 @@ class MutateTest(unittest.TestCase):
                 ValueError, rf"sums.yaml: .* etcmodel/sums.py .*{count} times"
             ):
                 mutate.read_mutations()
+        self.write(("a + b", "'a +'"))
+        with self.assertRaisesRegex(SyntaxError, "sums.yaml"):
+            mutate.read_mutations()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,15 @@ KERASES = (3, 2)
 # Two processes are worth their start if the tests take longer, in seconds.
 _WORTH_TWO_PROCESSES = 60
 NO_TESTS = 5  # An exit code of pytest.
+# Options of pytest whose values may look like paths of tests.
+_OPTIONS_WITH_VALUES = (
+    "-k",
+    "-m",
+    "-c",
+    "--ignore",
+    "--deselect",
+    "--basetemp",
+)
 # Of the project as a whole: any change may break them.
 _ALWAYS = ("etcmodel/imports_test", "tools/write_build_test")
 
@@ -96,17 +105,22 @@ def changed_tests(files: Sequence[str], all_dependents: bool) -> list[str]:
 
 
 def split_arguments(rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Test files or single tests, and options for pytest."""
+    """Test files or single tests, and options for pytest.
+
+    Raises:
+        SystemExit: a folder has no tests.
+    """
     paths, options = [], []
-    for argument in rest:
+    for before, argument in zip(["", *rest], rest, strict=False):
         path = modules.ROOT / argument.split("::")[0]
-        if argument.startswith("-") or not path.exists():
+        is_option = argument.startswith("-") or before in _OPTIONS_WITH_VALUES
+        if is_option or not path.exists():
             options.append(argument)
         elif path.is_dir():
-            paths += [
-                file.relative_to(modules.ROOT).as_posix()
-                for file in sorted(path.rglob("*_test.py"))
-            ]
+            files = sorted(path.rglob("*_test.py"))
+            if not files:
+                raise SystemExit(f"error: there are no tests in {argument}.")
+            paths += [f.relative_to(modules.ROOT).as_posix() for f in files]
         else:
             paths.append(argument)
     return paths, options
@@ -148,6 +162,8 @@ def command_of(keras: int, arguments: Sequence[str]) -> dict:
         args=[
             *(sys.executable, "-m", "pytest"),
             *("-o", f"cache_dir=.pytest_cache/keras_{keras}"),
+            # Where nothing has failed, `--lf` runs nothing.
+            "--last-failed-no-failures=none",
             *arguments,
         ],
         cwd=modules.ROOT,
@@ -215,6 +231,9 @@ def main(arguments: Sequence[str]) -> int:
     """
     options, rest = make_parser().parse_known_args(arguments)
     paths, pytest_options = split_arguments(rest)
+    if options.record and pytest_options:
+        # A file would get the seconds of some of its tests.
+        raise SystemExit("error: --record is for whole files: give no options.")
     is_everything = not rest and options.changed is None
     if options.changed is not None:
         files = changed_files(options.changed)

@@ -63,6 +63,7 @@ def test_task():
     "fail.txt": "no",
     "etcmodel/imports_test.py": "",
     "tools/write_build_test.py": "",
+    "tools/empty/x.yaml": "",
     ".gitignore": "__pycache__/\n.pytest_cache/\n.ruff_cache/\nlog.txt\n",
 }
 
@@ -145,11 +146,22 @@ class RunTestsTest(unittest.TestCase):
         (self.root / "fail.txt").write_text("yes")
         output, ran = self.run_tool("etcmodel", code=1)
         self.assertEqual(5, len(ran))
-        output, ran = self.run_tool("--lf", "etcmodel/layer_test.py", code=1)
-        self.assertIn("fails 3", ran)
-        self.assertNotIn("here 3", ran)
+        self.assertEqual(["fails 3"], self.run_tool("--lf", code=1)[1])
         # Nothing is chosen.
         self.run_tool("etcmodel", "-k", "no_such_test", code=5)
+
+    def test_arguments(self):
+        here = ["both 2", "both 3", "here 3"]
+        for arguments, expected in (
+            # A name of a folder may be looked for in the names of tests.
+            (["-k", "etcmodel", "etcmodel/layer_test.py"], ["fails 3", *here]),
+            (["--deselect", "etcmodel/layer_test.py::test_fails"], here),
+        ):
+            ran = self.run_tool(*arguments)[1]
+            self.assertEqual(sorted(expected), sorted({*ran} - {"task 2"}))
+        output, ran = self.run_tool("tools/empty", code=1)
+        self.assertIn("no tests in tools/empty", output)
+        self.run_tool("--record", "-k", "here", code=1)
 
     def test_changed(self):
         self.git("init", "--initial-branch=main")

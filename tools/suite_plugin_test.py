@@ -20,7 +20,9 @@ class SuitePluginTest(unittest.TestCase):
     def test_record(self):
         # These two files are there.
         first, second = "etcmodel/testing_test.py", "etcmodel/imports_test.py"
-        path = pathlib.Path(tempfile.mkdtemp()) / "seconds.json"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "seconds.json"
         old = {"seconds": 4.0, "tests": {"a": 4.0}}
         path.write_text(
             json.dumps({"files": {second: old, "gone_test.py": old}})
