@@ -1,12 +1,16 @@
 import contextlib
+import importlib
 import io
 import pathlib
 import re
 import unittest
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.both_kerases
 class ReadmeTest(unittest.TestCase):
     def test_the_examples_run_and_print_what_they_say(self):
         text = (ROOT / "README.md").read_text("utf-8")
@@ -28,6 +32,13 @@ class ReadmeTest(unittest.TestCase):
             there = ROOT / path.replace(".", "/")
             module = there.with_name(f"{there.name}.py")
             self.assertTrue(there.is_dir() or module.is_file(), path)
+        for name in ("etcmodel.layers", "etcmodel.models"):
+            (row,) = re.findall(
+                rf"^\| `{name}` \| (.*) \|$", text, re.MULTILINE
+            )
+            module = importlib.import_module(name)
+            for exported in re.findall(r"`([A-Z]\w+)`", row):
+                self.assertIn(exported, module.__all__)
 
 
 if __name__ == "__main__":

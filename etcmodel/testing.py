@@ -77,7 +77,8 @@ def call_in_fresh_process(function, *args):
         What the function returns, which can be pickled, too.
 
     Raises:
-        AssertionError: it failed; with the end of what it printed.
+        AssertionError: it failed, or takes longer than any test should; with
+            the end of what it printed.
     """
     context = multiprocessing.get_context("forkserver")
     # Loaded once, at the first call, and there for those that follow.
@@ -93,13 +94,53 @@ def call_in_fresh_process(function, *args):
             initargs=(log.name, environment),
         ) as pool:
             try:
-                return pool.submit(function, *args).result()
+                return pool.submit(function, *args).result(_PATIENCE)
             except Exception as error:
+                # It may wait for another one that is dead.
+                for process in multiprocessing.active_children():
+                    process.kill()
                 raise AssertionError(f"{error!r}\n{log.read()[-4000:]}") from (
                     error
                 )
 
 
+def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
+    """Answers of a SavedModel to a program that knows nothing of this package.
+
+    Call it in a process of its own (see `call_in_fresh_process`).
+
+    Args:
+        path: its directory.
+        inputs: name -> array; a request to its `serving_default`.
+
+    Returns:
+        The answers of `tf.saved_model.load`, those of the loader of TensorFlow
+        Serving, and the names of all operations.
+    """
+    import tensorflow as tf
+    import tensorflow_text
+
+    assert tensorflow_text.__version__  # Its operations are there now.
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    loaded = serve(**{name: tf.constant(x) for name, x in inputs.items()})
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
+        signature = meta.signature_def["serving_default"]
+        served = session.run(
+            {name: x.name for name, x in signature.outputs.items()},
+            {signature.inputs[name].name: x for name, x in inputs.items()},
+        )
+    functions = meta.graph_def.library.function
+    operations = {node.op for node in meta.graph_def.node}
+    operations.update(node.op for x in functions for node in x.node_def)
+    operations -= {x.signature.name for x in functions}
+    ours = {x for x in sys.modules if x.startswith("etcmodel")}
+    assert ours == {"etcmodel", "etcmodel.testing"}, ours
+    return {k: v.numpy() for k, v in loaded.items()}, served, operations
+
+
+# Seconds.
+_PATIENCE = 600
 # Take seconds to import.
 _SLOW = ("tensorflow_text", "official.core.train_lib")
 

@@ -1,5 +1,6 @@
 import os
 import pathlib
+import time
 import unittest
 from unittest import mock
 
@@ -53,6 +54,8 @@ def _facts(name, value):
     print("printed in the process", flush=True)
     if name == "exit":
         os._exit(value)
+    if name == "wait":
+        time.sleep(value)
     if name == "fail":
         raise ValueError(f"failed with {value}")
     replicas = testing.two_device_strategy().num_replicas_in_sync
@@ -74,6 +77,13 @@ class CallInFreshProcessTest(unittest.TestCase):
                 testing.call_in_fresh_process(_facts, name, 7)
             self.assertIn(message, str(caught.exception))
             self.assertIn("printed in the process", str(caught.exception))
+
+    def test_a_process_that_does_not_end_is_ended(self):
+        with (
+            mock.patch.object(testing, "_PATIENCE", 1),
+            self.assertRaisesRegex(AssertionError, "TimeoutError"),
+        ):
+            testing.call_in_fresh_process(_facts, "wait", 1e6)
 
 
 if __name__ == "__main__":

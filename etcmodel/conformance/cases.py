@@ -187,6 +187,10 @@ def weight_paths(layer) -> dict[str, Any]:
             seen.add(id(value))
             for name, child in vars(value).items():
                 visit(child, [*path, name.lstrip("_")])
+            # A functional model has its layers in no attributes.
+            if isinstance(value, tf.keras.Model):
+                for child in value.layers:
+                    visit(child, [*path, child.name])
 
     weights = layer.weights
     visit(layer, [])

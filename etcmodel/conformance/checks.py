@@ -8,7 +8,9 @@ Only TensorFlow is loaded here: `read_in_fresh_process` first reads SavedModels,
 as a server would, and only then the layers' own modules.
 """
 
+import atexit
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -17,6 +19,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -135,22 +138,27 @@ class Suite(dict[str, Prepared]):
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
-        """Saves everything, and reads it in a fresh process.
+        """What everything gives that was saved, in a fresh process.
 
         Returns:
             dict from case and format to lists of arrays, the outputs there, or
             the text of an exception.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            failures, requests = self._save(folder)
-            results = testing.call_in_fresh_process(
-                read_in_fresh_process, self.module, str(folder), requests
-            )
-            return results | failures
+        folder, failures, requests = self.saved
+        results = testing.call_in_fresh_process(
+            read_in_fresh_process, self.module, folder, requests
+        )
+        return results | failures
 
-    def _save(self, folder):
-        """Saves all cases; what failed, and requests to the SavedModel."""
+    @functools.cached_property
+    def saved(self) -> tuple[str, dict, dict]:
+        """Saves all cases.
+
+        Returns:
+            The folder, what failed, and requests to the SavedModel in it.
+        """
+        folder = pathlib.Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         failures, requests = {}, {}
         module, signatures = tf.Module(), {}
         for name, prepared in self.items():
@@ -170,7 +178,7 @@ class Suite(dict[str, Prepared]):
             with attempt(failures, name, "weights"):
                 prepared.model.save_weights(str(folder / f"{name}.weights.h5"))
         tf.saved_model.save(module, str(folder / "saved"), signatures)
-        return failures, requests
+        return str(folder), failures, requests
 
     def read(self, folder: pathlib.Path) -> dict[tuple[str, str], Any]:
         """What all files but the SavedModels of a folder give."""
@@ -193,6 +201,7 @@ class Suite(dict[str, Prepared]):
                 )
                 results[name, "keras"] = as_arrays(model(inputs))
             with attempt(results, name, "weights"):
+                model = prepared.make_model()
                 for layer in prepared.layers_of(model):
                     randomize(layer, seed=99)
                 model.load_weights(str(folder / f"{name}.weights.h5"))
@@ -241,18 +250,21 @@ def read_in_fresh_process(
     return results | importlib.import_module(module).SUITE.read(folder)
 
 
-def read_weights(module: str, folder: str) -> None:
-    """Gives the layers of a suite the weights of a file, by their paths.
+def read_under_other_keras(module: str, weights: str, results: str) -> None:
+    """Reads weights by their paths, and the files of `Suite.saved`.
 
     Args:
         module: name of the module that holds the suite as `SUITE`.
-        folder: where the weights are, and where the outputs go.
+        weights: a file of the folder of `Suite.saved`, and of the weights of
+            all layers by their paths.
+        results: the file for the outputs, as in `Suite.restored`.
     """
-    results = {}
-    with open(pathlib.Path(folder) / "weights", "rb") as file:
-        weights = pickle.load(file)
-    for name, prepared in importlib.import_module(module).SUITE.items():
-        with attempt(results, name, "other_keras"):
+    with open(weights, "rb") as file:
+        folder, weights = pickle.load(file)
+    suite = importlib.import_module(module).SUITE
+    outputs = suite.read(pathlib.Path(folder))
+    for name, prepared in suite.items():
+        with attempt(outputs, name, "paths"):
             case, inputs = prepared.case, prepared.case.make_inputs()
             layer = case.make_layer()
             case.call(layer, inputs)
@@ -260,9 +272,9 @@ def read_weights(module: str, folder: str) -> None:
             assert set(paths) == set(weights[name]), list(paths)
             for path, value in weights[name].items():
                 paths[path].assign(value)
-            results[name, "other_keras"] = as_arrays(case.call(layer, inputs))
-    with open(pathlib.Path(folder) / "results", "wb") as file:
-        pickle.dump(results, file)
+            outputs[name, "paths"] = as_arrays(case.call(layer, inputs))
+    with open(results, "wb") as file:
+        pickle.dump(outputs, file)
 
 
 def check_other_keras(suite: Suite) -> None:
@@ -272,11 +284,11 @@ def check_other_keras(suite: Suite) -> None:
     instance. Of the formats only SavedModels do so. `.keras` files are never
     read, as the modules of functional models and the configurations of dtype
     policies and inputs differ; a `.weights.h5` file is read where neither
-    layers in lists nor shared ones have another name in it. Those two fail with
-    an exception. A `tf.train.Checkpoint` leaves out the kernels of `Dense`
-    layers, which are `_kernel` in Keras 3, and says so only if it is asked with
+    layers in lists nor shared ones have another name in it. A
+    `tf.train.Checkpoint` leaves out the kernels of `Dense` layers, which are
+    `_kernel` in Keras 3, and says so only if it is asked with
     `assert_consumed`. The order of weights may differ, too: do not trust
-    `set_weights`.
+    `set_weights`. What cannot be read fails, and is never read wrongly.
     """
     environment = dict(os.environ)
     is_legacy = environment.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
@@ -284,23 +296,23 @@ def check_other_keras(suite: Suite) -> None:
         "TF_USE_LEGACY_KERAS": "0" if is_legacy else "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
+    weights = {
+        name: {
+            path: np.array(weight)
+            for path, weight in weight_paths(prepared.layer).items()
+        }
+        for name, prepared in suite.items()
+    }
     with tempfile.TemporaryDirectory() as folder:
-        with open(pathlib.Path(folder) / "weights", "wb") as file:
-            weights = {
-                name: {
-                    path: np.array(weight)
-                    for path, weight in weight_paths(prepared.layer).items()
-                }
-                for name, prepared in suite.items()
-            }
-            pickle.dump(weights, file)
+        paths = [os.path.join(folder, name) for name in ("weights", "results")]
+        with open(paths[0], "wb") as file:
+            pickle.dump((suite.saved[0], weights), file)
         # What is running may have loaded the Keras of this process.
         done = subprocess.run(
             [
-                sys.executable,
-                "-c",
-                f"from {__name__} import read_weights\n"
-                f"read_weights({suite.module!r}, {folder!r})",
+                *(sys.executable, "-c"),
+                f"from {__name__} import read_under_other_keras as read\n"
+                f"read({suite.module!r}, *{paths!r})",
             ],
             env=environment,
             capture_output=True,
@@ -308,14 +320,36 @@ def check_other_keras(suite: Suite) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        with open(pathlib.Path(folder) / "results", "rb") as file:
+        with open(paths[1], "rb") as file:
             results = pickle.load(file)
     for name, prepared in suite.items():
-        actual = results[name, "other_keras"]
+        actual = results[name, "paths"]
         assert not isinstance(actual, str), f"{name} failed\n{actual}"
-        assert_close(
-            actual, prepared.expected[0], message=f"of {name} elsewhere"
-        )
+        expected = prepared.expected[0]
+        assert_close(actual, expected, message=f"of {name} elsewhere")
+        for form in ("checkpoint", "keras", "weights"):
+            actual = results[name, form]
+            if isinstance(actual, str):
+                continue
+            if form != "checkpoint":
+                expected = prepared.model(prepared.case.make_inputs())
+            assert_close(actual, expected, message=f"of a {form} of {name}")
+
+
+def _as_configuration(value):
+    """What a configuration should say of an argument, by Keras's own rules."""
+    if isinstance(value, list | tuple):
+        return [_as_configuration(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return tf.keras.utils.serialize_keras_object(value)
+
+
+def _as_json(value) -> object:
+    """A value as it comes back from a JSON file."""
+    return json.loads(json.dumps(value))
 
 
 def check_config(prepared: Prepared) -> None:
@@ -332,14 +366,15 @@ def check_config(prepared: Prepared) -> None:
     for variant in (case.arguments, *case.variants):
         given = variant() if callable(variant) else variant
         tried |= set(given)
-        layer = case.make_layer(variant, name="its_name")
+        layer = case.make_layer(given, name="its_name")
         config = layer.get_config()
         assert config["name"] == "its_name"
         for key, value in given.items():
             assert key in config, f"{key} is not in the configuration"
-            if isinstance(value, bool | int | float | str):
-                assert config[key] == value, (key, config[key], value)
-            assert config[key] is not None or value is None, key
+            expected = _as_configuration(value)
+            assert _as_json(config[key]) == _as_json(expected), (
+                f"{key} is {config[key]}, expected {expected}"
+            )
         # As in a file.
         text = json.dumps(tf.keras.layers.serialize(layer))
         other = tf.keras.layers.deserialize(json.loads(text))
@@ -347,9 +382,10 @@ def check_config(prepared: Prepared) -> None:
         assert [(type(x), x.name) for x in other._flatten_layers()] == [
             (type(x), x.name) for x in layer._flatten_layers()
         ]
-        assert json.loads(json.dumps(config)) == json.loads(
-            json.dumps(other.get_config())
-        ), (config, other.get_config())
+        assert _as_json(config) == _as_json(other.get_config()), (
+            config,
+            other.get_config(),
+        )
     parameters -= set(case.not_in_config)
     assert parameters == tried, (
         f"the table has to give each of {sorted(parameters)}, but gives "

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from etcmodel import layers
+from etcmodel import tensor_utils
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
 from etcmodel.conformance.cases import Case
@@ -71,6 +72,8 @@ CASES = {
         (("batch", "seq", 4),),
         variants=(
             dict(hidden_sizes=[3]),
+            # The tanh form, which is not Keras's.
+            dict(hidden_sizes=[3, 2], activation=tensor_utils.gelu),
             lambda: dict(
                 hidden_sizes=[6, 4, 2],
                 activation="relu",
@@ -463,6 +466,7 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
         self.assertIn([3, 2], shapes)
 
 
+@pytest.mark.both_kerases
 class LayersOtherKerasTest(unittest.TestCase):
     def test_gives_the_same(self):
         checks.check_other_keras(SUITE)

@@ -69,62 +69,46 @@ def randomize(layer, seed=0):
 
 def reference(layer, call):
     """Both outputs by the paper's equations, from the layer's weights."""
-    long_input, global_input = call["long_input"], call["global_input"]
+    inputs = {"l": call["long_input"], "g": call["global_input"]}
+    outputs = []
+    # The order of the keys is that of the masks' columns.
+    for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
 
-    def project(name, inputs):
-        return shared.project(getattr(layer, f"{name}_projection"), inputs)
+        def project(piece, kind):
+            projection = getattr(layer, f"{piece}_{kind}_projection")
+            return shared.project(projection, inputs[piece[-1]])
 
-    def joined(kind, first, second, long_first):
-        inputs = (long_input, global_input)
-        if not long_first:
-            inputs = inputs[::-1]
-        return np.concatenate(
-            [
-                project(f"{first}_{kind}", inputs[0]),
-                project(f"{second}_{kind}", inputs[1]),
-            ],
-            axis=1,
+        def keys(kind, pieces=pieces):
+            return np.concatenate([project(x, kind) for x in pieces], axis=1)
+
+        def columns(kind, pieces=pieces):
+            parts = [call.get(f"{piece}_{kind}") for piece in pieces]
+            if parts[0] is None:
+                return None
+            if pieces[0] == "l2l":
+                parts[0] = attention_reference.square_of_band(parts[0])
+            return np.concatenate(parts, axis=-1)
+
+        tables = getattr(layer, f"{name}_qkv_attention")
+        tables = getattr(tables, "qkv_relative_attention", tables)
+        labels = columns("relative_att_ids")
+        projection = getattr(layer, f"{name}_query_projection")
+        attended = attention_reference.reference_attention(
+            shared.project(projection, inputs[name[0]]),
+            keys("key"),
+            keys("value"),
+            columns("att_mask"),
+            labels,
+            None if labels is None else np.array(tables.relative_emb_table),
+            None if labels is None else np.array(tables.relative_bias_table),
         )
-
-    def output(name, attended):
-        return shared.dense(
-            getattr(layer, f"{name}_output_projection"),
-            attended.reshape(*attended.shape[:2], -1),
+        outputs.append(
+            shared.dense(
+                getattr(layer, f"{name}_output_projection"),
+                attended.reshape(*attended.shape[:2], -1),
+            )
         )
-
-    square = attention_reference.square_of_band
-    long_tables = layer.long_qkv_attention.qkv_relative_attention
-    global_tables = layer.global_qkv_attention
-    attended_long = attention_reference.reference_attention(
-        project("long_query", long_input),
-        joined("key", "l2l", "l2g", long_first=True),
-        joined("value", "l2l", "l2g", long_first=True),
-        np.concatenate(
-            [square(call["l2l_att_mask"]), call["l2g_att_mask"]], axis=-1
-        ),
-        np.concatenate(
-            [
-                square(call["l2l_relative_att_ids"]),
-                call["l2g_relative_att_ids"],
-            ],
-            axis=-1,
-        ),
-        np.array(long_tables.relative_emb_table),
-        np.array(long_tables.relative_bias_table),
-    )
-    attended_global = attention_reference.reference_attention(
-        project("global_query", global_input),
-        joined("key", "g2g", "g2l", long_first=False),
-        joined("value", "g2g", "g2l", long_first=False),
-        np.concatenate([call["g2g_att_mask"], call["g2l_att_mask"]], axis=-1),
-        np.concatenate(
-            [call["g2g_relative_att_ids"], call["g2l_relative_att_ids"]],
-            axis=-1,
-        ),
-        np.array(global_tables.relative_emb_table),
-        np.array(global_tables.relative_bias_table),
-    )
-    return output("long", attended_long), output("global", attended_global)
+    return outputs
 
 
 class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):

@@ -51,10 +51,14 @@ def apply_block(block, x, inner):
     return side_test.normalize(block.normalization_layers[0], x + inner)
 
 
-def feed_forward(layer, x):
-    """Two dense layers with the tanh form of gelu, in float64."""
-    x = fused_test.dense(layer.layers[0], x)
-    x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+def gelu(x):
+    """Its tanh form."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def feed_forward(layer, x, activation=gelu):
+    """Two dense layers, in float64."""
+    x = activation(fused_test.dense(layer.layers[0], x))
     return fused_test.dense(layer.layers[1], x)
 
 

@@ -72,7 +72,9 @@ def apply_block(block, streams, inner, pre):
     return streams if pre else normalized(streams)
 
 
-def reference(stack, streams, side_inputs, pre):
+def reference(
+    stack, streams, side_inputs, pre, activation=side_transformer_test.gelu
+):
     """Both outputs, by section 3 of the paper, from the stack's weights."""
 
     def attend(streams):
@@ -81,7 +83,7 @@ def reference(stack, streams, side_inputs, pre):
 
     def feed_forward(streams):
         layer = block.inner_layer
-        return [side_transformer_test.feed_forward(layer, *streams)]
+        return [side_transformer_test.feed_forward(layer, *streams, activation)]
 
     feed_forwards = zip(
         stack.long_feed_forward_layers,

@@ -252,6 +252,21 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
             self.assertIn([1, *sizes], shapes)
 
+    def test_is_training_decides_in_a_functional_model(self):
+        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
+        model = encoder_lib.StructuredEtcModel(
+            _make_config(hidden_dropout_prob=0.3), is_training=True
+        )
+        with self.assertRaisesRegex(ValueError, "is_training=True"):
+            model(batch, training=True)
+        inputs = {
+            name: tf.keras.Input([None], dtype="int32", name=name)
+            for name in batch
+        }
+        functional = tf.keras.Model(inputs, model(inputs))
+        first = functional(batch, training=False)[0]
+        self.assertNotAllClose(first, functional(batch, training=False)[0])
+
     @pytest.mark.both_kerases
     def test_weights_are_those_of_etc_model(self):
         config = _make_config(max_absolute_position_embeddings=9)
@@ -263,8 +278,6 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             [w.shape for w in plain.get_weights()],
             [w.shape for w in encoder.get_weights()],
         )
-        if hasattr(tf.keras, "__version__"):
-            self.skipTest("of Keras 3's layers TensorFlow finds some only")
         # Checkpoints go by the paths of attributes.
         path = os.path.join(self.get_temp_dir(), "checkpoint")
         tf.train.Checkpoint(model=plain).write(path)

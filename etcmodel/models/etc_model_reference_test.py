@@ -11,11 +11,12 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import attention_reference
 from etcmodel.layers import fused_side_attention_test as fused_test
 from etcmodel.layers import local_attention
 from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import streaming_tools
+from etcmodel.layers import transformer_reference_test as transformer_test
+from etcmodel.layers.side_transformer_test import gelu
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 
@@ -45,73 +46,17 @@ CASES = {
 }
 
 
-def _gelu(x):
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-
-def _array(weight):
-    return np.array(weight, np.float64)
-
-
 def _embed(model, stream, prefix, call, adder):
     lookup = model.token_emb_lookup
-    x = _array(lookup.embedding_table)[call[f"{prefix}token_ids"]]
+    x = np.array(lookup.embedding_table)[call[f"{prefix}token_ids"]]
     if lookup.projection is not None:
         x = fused_test.dense(lookup.projection, x)
-    types = _array(model.segment_emb_lookup.embedding_table)
+    types = np.array(model.segment_emb_lookup.embedding_table)
     x = x + types[call[f"{prefix}segment_ids"]] + adder
     if model.config.max_absolute_position_embeddings:
         lookup = getattr(model, f"position_emb_lookup_{stream}")
-        x = x + _array(lookup.embedding_table)[call[f"{prefix}position_ids"]]
+        x = x + np.array(lookup.embedding_table)[call[f"{prefix}position_ids"]]
     return side_test.normalize(getattr(model, f"{stream}_emb_layer_norm"), x)
-
-
-def _project(layer, name, x):
-    x = fused_test.dense(getattr(layer, f"{name}_projection").linear, x)
-    return x.reshape(*x.shape[:2], layer.num_heads, -1)
-
-
-def _attend(layer, streams, call):
-    """What the long and the global stream get of each other."""
-    outputs = []
-    # The order of the keys is that of the masks' columns.
-    for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
-        sources = streams if name == "long" else streams[::-1]
-
-        def columns(kind, pieces=pieces):
-            parts = [call.get(f"{piece}_{kind}") for piece in pieces]
-            if parts[0] is None:
-                return None
-            if pieces[0] == "l2l":
-                parts[0] = attention_reference.square_of_band(parts[0])
-            return np.concatenate(parts, axis=-1)
-
-        def keys(kind, pieces=pieces, sources=sources):
-            parts = [
-                _project(layer, f"{piece}_{kind}", x)
-                for piece, x in zip(pieces, sources, strict=True)
-            ]
-            return np.concatenate(parts, axis=1)
-
-        tables = getattr(layer, f"{name}_qkv_attention")
-        tables = getattr(tables, "qkv_relative_attention", tables)
-        labels = columns("relative_att_ids")
-        x = attention_reference.reference_attention(
-            _project(layer, f"{name}_query", sources[0]),
-            keys("key"),
-            keys("value"),
-            columns("att_mask"),
-            labels,
-            None if labels is None else _array(tables.relative_emb_table),
-            None if labels is None else _array(tables.relative_bias_table),
-        )
-        outputs.append(
-            fused_test.dense(
-                getattr(layer, f"{name}_output_projection"),
-                x.reshape(*x.shape[:2], -1),
-            )
-        )
-    return outputs
 
 
 def reference(model, call, adders):
@@ -122,52 +67,17 @@ def reference(model, call, adders):
         call: arrays by the names of the arguments of `EtcModel.call`.
         adders: those of the long and of the global embeddings.
     """
-    config, stack = model.config, model.global_local_transformer_layers
-    activation = {"gelu": _gelu, "relu": lambda x: np.maximum(x, 0)}[
-        config.hidden_act
-    ]
-
-    def residual(norms, streams, apply):
-        def normalized(streams):
-            return [
-                side_test.normalize(norm, x)
-                for norm, x in zip(norms, streams, strict=True)
-            ]
-
-        is_pre = config.use_pre_activation_order
-        changes = apply(normalized(streams) if is_pre else streams)
-        streams = [x + y for x, y in zip(streams, changes, strict=True)]
-        return streams if is_pre else normalized(streams)
-
-    def feed_forward(layers, x):
-        return fused_test.dense(
-            layers[1], activation(fused_test.dense(layers[0], x))
-        )
-
-    streams = [
-        _embed(model, "long", "", call, adders[0]),
-        _embed(model, "global", "global_", call, adders[1]),
-    ]
-    for block, *blocks in zip(
-        stack.fused_att_layers,
-        stack.long_feed_forward_layers,
-        stack.global_feed_forward_layers,
-        strict=True,
-    ):
-        streams = residual(
-            block.normalization_layers,
-            streams,
-            lambda x, layer=block.inner_layer: _attend(layer, x, call),
-        )
-        streams = residual(
-            [x.normalization_layers[0] for x in blocks],
-            streams,
-            lambda streams, blocks=blocks: [
-                feed_forward(block.inner_layer.layers, x)
-                for block, x in zip(blocks, streams, strict=True)
-            ],
-        )
-    return streams
+    config = model.config
+    return transformer_test.reference(
+        model.global_local_transformer_layers,
+        [
+            _embed(model, "long", "", call, adders[0]),
+            _embed(model, "global", "global_", call, adders[1]),
+        ],
+        call,
+        config.use_pre_activation_order,
+        {"gelu": gelu, "relu": lambda x: np.maximum(x, 0)}[config.hidden_act],
+    )
 
 
 def _make_model(**options):
