@@ -2,14 +2,9 @@
 
 import atexit
 import functools
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +12,8 @@ import tensorflow as tf
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import serving_warmup_test
 from etcmodel.tasks.task_testing import write_small_records
+from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import serve_elsewhere
 
 
 @functools.cache
@@ -166,25 +163,15 @@ class SavedModelTestCase(tf.test.TestCase):
         self.assertEqual(set(self.logits), set(outputs))
         self.check_logits(outputs)
 
-    def test_what_a_server_loads(self):
-        """It answers through the C++ loader, and has no op of Python's."""
-        with tf.compat.v1.Session(graph=tf.Graph()) as session:
-            meta = tf.compat.v1.saved_model.loader.load(
-                session, ["serve"], self.path
-            )
-            signature = meta.signature_def["serving_default"]
-            outputs = session.run(
-                {name: x.name for name, x in signature.outputs.items()},
-                {
-                    signature.inputs[name].name: x.numpy()
-                    for name, x in self.inputs.items()
-                },
-            )
-        self.check(outputs)
-        functions = meta.graph_def.library.function
-        ops = {node.op for node in meta.graph_def.node}
-        ops.update(node.op for x in functions for node in x.node_def)
-        ops -= {x.signature.name for x in functions}
+    def test_without_this_package(self):
+        """It answers other programs, and has no op of Python's."""
+        loaded, served, ops = call_in_fresh_process(
+            serve_elsewhere,
+            self.path,
+            {name: x.numpy() for name, x in self.inputs.items()},
+        )
+        self.check(loaded)
+        self.check(served)
         # Few and common ones: a server links those of its own version.
         self.assertEqual(
             ["FastBertNormalize", "FastWordpieceTokenizeWithOffsets"],
@@ -212,76 +199,3 @@ class SavedModelTestCase(tf.test.TestCase):
             self.assertAllClose(
                 value, outputs["serialized_examples"][name], 1e-4, 1e-4
             )
-
-
-# Runs in a process of its own: what a program without this package sees.
-_PROGRAM = """
-import json, sys
-import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
-
-path, request = sys.argv[1], json.loads(sys.argv[2])
-from tensorflow.core.protobuf import saved_model_pb2
-with open(path + "/saved_model.pb", "rb") as stream:
-    saved_model = saved_model_pb2.SavedModel.FromString(stream.read())
-graph = saved_model.meta_graphs[0].graph_def
-functions = graph.library.function
-nodes = list(graph.node) + [n for f in functions for n in f.node_def]
-ops = {node.op for node in nodes} - {f.signature.name for f in functions}
-other = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-import tensorflow_text
-unknown = sorted(op for op in ops if op_def_registry.get(op) is None)
-
-signature = tf.saved_model.load(path).signatures["serving_default"]
-outputs = signature(**{k: tf.constant(v) for k, v in request.items()})
-result = {
-    "python": {k: v.numpy().tolist() for k, v in outputs.items()},
-    "ops": sorted(ops), "other": other, "unknown": unknown,
-}
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
-    signature = meta.signature_def["serving_default"]
-    result["session"] = {
-        k: v.tolist() for k, v in session.run(
-            {k: v.name for k, v in signature.outputs.items()},
-            {signature.inputs[k].name: v for k, v in request.items()},
-        ).items()
-    }
-assert not any(name.startswith("etcmodel") for name in sys.modules)
-json.dump(result, sys.stdout, default=lambda text: text.decode())
-"""
-
-
-def run_without_package(
-    saved_model: str, request: Mapping[str, Sequence]
-) -> dict:
-    """Answers, and operations, of a SavedModel in a process of its own.
-
-    Args:
-        saved_model: its directory.
-        request: inputs of `serving_default` as lists.
-
-    Returns:
-        A dict with the outputs as `python` (`tf.saved_model.load`) and as
-        `session` (the loader of TensorFlow Serving); and the operations as
-        `ops` (all), `other` (not TensorFlow's own) and `unknown` (not of
-        tensorflow-text either).
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                _PROGRAM,
-                saved_model,
-                json.dumps(request),
-            ],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise AssertionError(done.stderr[-3000:])
-    return json.loads(done.stdout)

@@ -1,10 +1,8 @@
 """What the readers of all tasks' data files have in common: their errors."""
 
-import copy
 import gzip
 import json
 import os
-import re
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -18,6 +16,8 @@ from etcmodel.tasks.nq import records as nq
 from etcmodel.tasks.nq import records_test as nq_test
 from etcmodel.tasks.read_twice_pretrain import records as pretraining
 from etcmodel.tasks.read_twice_pretrain import records_test as pretraining_test
+from etcmodel.tasks.task_testing import REMOVE
+from etcmodel.tasks.task_testing import changed
 from etcmodel.tasks.wikihop import records as wikihop
 from etcmodel.tasks.wikihop import records_test as wikihop_test
 
@@ -33,7 +33,6 @@ _FORMATS = {
     ),
     "pretraining": (pretraining, pretraining_test.DOCUMENT, "id", "text"),
 }
-_REMOVE = object()
 
 _INTEGER = "expected a whole number"
 _OBJECT = "expected a JSON object"
@@ -42,7 +41,7 @@ _STRING = "expected a string"
 # Format, place, wrong value there, message, and the field that it names if that
 # is not the place.
 _WIKIHOP = [
-    *((x, _REMOVE, "missing") for x in ("id", "query", "supports")),
+    *((x, REMOVE, "missing") for x in ("id", "query", "supports")),
     ("id", 4, f"got 4, {_STRING}"),
     ("id", " ", "it is empty"),
     ("id", "1", "a record before it has the same"),
@@ -51,13 +50,13 @@ _WIKIHOP = [
     ("supports[0]", ["a"], _STRING),
     ("supports", [], "none of its 0"),
     ("supports", ["", " "], "none of its 2"),
-    ("candidates", _REMOVE, "missing"),
+    ("candidates", REMOVE, "missing"),
     ("candidates", [], "at least one"),
     ("candidates[2]", " ", "got ' ', expected some text"),
 ]
 _FACT = "supporting_facts[1]"
 _HOTPOTQA = [
-    *((x, _REMOVE, "missing") for x in ("_id", "question", "context")),
+    *((x, REMOVE, "missing") for x in ("_id", "question", "context")),
     # JSON's null is no value.
     *((x, None, "got None") for x in hotpotqa_test.good_record()),
     ("_id", 4, f"got 4, {_STRING}"),
@@ -98,7 +97,7 @@ def _span(start, end):
 # Of both formats.
 _ANY_NQ = [
     *(
-        (place, _REMOVE, "it is missing")
+        (place, REMOVE, "it is missing")
         for place in (
             *("example_id", "question_text", _C),
             *(f"{_C}[1].start_token", f"{_C}[1].end_token"),
@@ -151,18 +150,18 @@ _ANY_NQ = [
 ]
 _T = "document_tokens"
 _ORIGINAL_NQ = [
-    (_T, _REMOVE, 'missing.* or "document_text"'),
+    (_T, REMOVE, 'missing.* or "document_text"'),
     (_T, "a b", f"got 'a b', {_OBJECTS}"),
     (_T, [], "it has no text"),
     (_T, [{"token": " ", "html_token": True}], "has no text"),
     *((f"{_T}[4]", x, _OBJECT) for x in ("Brno", ["Brno"], None, 4)),
-    (f"{_T}[16].token", _REMOVE, "missing"),
-    (f"{_T}[16].html_token", _REMOVE, "missing"),
+    (f"{_T}[16].token", REMOVE, "missing"),
+    (f"{_T}[16].html_token", REMOVE, "missing"),
     (f"{_T}[4].token", 1984, f"got 1984, {_STRING}"),
     (f"{_T}[4].html_token", 0, "got 0, expected true or false"),
 ]
 _SIMPLIFIED_NQ = [
-    ("document_text", _REMOVE, 'missing.* or "document_text"', _T),
+    ("document_text", REMOVE, 'missing.* or "document_text"', _T),
     ("document_text", ["a", "b"], _STRING),
     ("document_text", "", "it has no text"),
     ("document_text", "  ", "it has no text"),
@@ -172,12 +171,12 @@ _PRETRAINING = [
     ("id", "", "it is empty"),
     ("id", 3, _STRING),
     ("id", "1", "a record before it has the same"),
-    ("text", _REMOVE, "missing"),
+    ("text", REMOVE, "missing"),
     ("text", [], _STRING),
     ("text", " \n", "it is empty"),
     ("mentions", {}, _OBJECTS),
     (_M, 3, _OBJECT),
-    (f"{_M}.start", _REMOVE, "missing"),
+    (f"{_M}.start", REMOVE, "missing"),
     (f"{_M}.start", "0", _INTEGER),
     (f"{_M}.entity", 7, "a string or null"),
     (_M, {"start": 3, "end": 3}, "from 3 to 3.*28 characters", f"{_M}.end"),
@@ -198,7 +197,7 @@ _CASES = [
 # Fields without which there is nothing to learn or to compare with.
 _PREDICT = ".*--split=predict"
 _NEEDED = [
-    ("wikihop", "answer", _REMOVE, f"it is missing{_PREDICT}"),
+    ("wikihop", "answer", REMOVE, f"it is missing{_PREDICT}"),
     ("wikihop", "answer", "france", "got 'france', expected one of its 3 cand"),
     *(
         (name, field, value, f"it is {problem}.*'SPLIT'{_PREDICT}")
@@ -208,25 +207,9 @@ _NEEDED = [
             ("nq", "annotations", []),
             ("nq_simplified", "annotations", []),
         )
-        for value, problem in ((_REMOVE, "missing"), (empty, "empty"))
+        for value, problem in ((REMOVE, "missing"), (empty, "empty"))
     ),
 ]
-
-
-def _changed(record, place, value):
-    """A copy of a record with another value at a place such as `a[0].b`."""
-    record = copy.deepcopy(record)
-    *keys, last = [
-        int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
-    ]
-    parent = record
-    for key in keys:
-        parent = parent[key]
-    if value is _REMOVE:
-        del parent[last]
-    else:
-        parent[last] = value
-    return record
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -255,7 +238,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_CASES)
     def test_bad_record(self, name, place, value, message, field=None):
         module = self._setup(name)
-        bad = _changed(self.good, place, value)
+        bad = changed(self.good, place, value)
         path = self._write([self._record(1), bad, self._record(2)])
         for split in module.SPLITS:
             reader = module.read_records(path, split)
@@ -277,7 +260,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_NEEDED)
     def test_answers_are_needed(self, name, field, value, message):
         module = self._setup(name)
-        path = self._write([_changed(self.good, field, value)])
+        path = self._write([changed(self.good, field, value)])
         for split in module.SPLITS:
             reader = module.read_records(path, split)
             if split == "predict":

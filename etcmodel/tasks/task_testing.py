@@ -1,8 +1,11 @@
 """Helpers shared by the tests of the tasks."""
 
 import contextlib
+import copy
+import functools
 import io
 import json
+import operator
 import os
 import re
 import shutil
@@ -78,6 +81,32 @@ def write_json(path: str, value) -> None:
     """Writes a JSON file."""
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(value, stream)
+
+
+# A value that takes a field away.
+REMOVE = object()
+
+
+def changed(record, place: str, value):
+    """A copy of a JSON record with another value at a place such as `a[0].b`.
+
+    Args:
+        record: the record.
+        place: where.
+        value: what to have there, or `REMOVE`.
+
+    Returns:
+        The copy.
+    """
+    record = copy.deepcopy(record)
+    *keys, last = [
+        int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
+    ]
+    parent = functools.reduce(operator.getitem, keys, record)
+    parent[last] = value
+    if value is REMOVE:
+        del parent[last]
+    return record
 
 
 @contextlib.contextmanager

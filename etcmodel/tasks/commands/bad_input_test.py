@@ -1,6 +1,5 @@
 """Files that cannot be used, and what is hard to use, through `preprocess`."""
 
-import copy
 import gzip
 import json
 import os
@@ -15,10 +14,11 @@ from absl.testing import parameterized
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.nq.records_test import original_record
+from etcmodel.tasks.task_testing import REMOVE
+from etcmodel.tasks.task_testing import changed
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_test_vocab
 
-_REMOVE = object()
 _NOT_UTF8 = "\ue9e9"  # Written as bytes that are not UTF-8.
 
 
@@ -57,7 +57,7 @@ _TASKS = {
             ("candidates", ["rome"] * 5000, "too many candidates"),
             ("supports", ["", " "], "no documents with text"),
             ("supports", [_NOT_UTF8], "invalid UTF-8"),
-            ("query", _REMOVE, "no field 'query'"),
+            ("query", REMOVE, "no field 'query'"),
             # Found when the features are made.
             ("query", "city " * 99, "query is too long"),
         ),
@@ -76,7 +76,7 @@ _TASKS = {
             "supporting_facts": [["Jan", 1]],
         },
         (
-            ("_id", _REMOVE, "no field '_id'"),
+            ("_id", REMOVE, "no field '_id'"),
             ("supporting_facts", [], "no supporting facts"),
             ("answer", ["x"], "'answer' is not a string"),
             (
@@ -92,13 +92,13 @@ _TASKS = {
         "example_id",
         original_record(),
         (
-            ("example_id", _REMOVE, "no field 'example_id'"),
+            ("example_id", REMOVE, "no field 'example_id'"),
             (
                 "document_tokens[4].token",
-                _REMOVE,
+                REMOVE,
                 "no field 'document_tokens[].token'",
             ),
-            ("annotations", _REMOVE, "no annotations"),
+            ("annotations", REMOVE, "no annotations"),
             (
                 "annotations[1].short_answers",
                 [{"start_token": 17, "end_token": 18}],
@@ -110,25 +110,13 @@ _TASKS = {
 
 
 def make_records(task, *changes):
-    """Records of a task, numbered, each with values at other places.
-
-    A place is such as `a[0].b`.
-    """
+    """Records of a task, numbered, each with values at other places."""
     records = []
-    for number, changed in enumerate(changes):
-        record = copy.deepcopy(_TASKS[task].record)
+    for number, places in enumerate(changes):
+        record = _TASKS[task].record
         name = number if task == "nq" else str(number)
-        for place, value in {_TASKS[task].id_field: name, **changed}.items():
-            *keys, last = [
-                int(key) if key.isdigit() else key
-                for key in re.findall(r"\w+", place)
-            ]
-            parent = record
-            for key in keys:
-                parent = parent[key]
-            parent[last] = value
-            if value is _REMOVE:
-                del parent[last]
+        for place, value in {_TASKS[task].id_field: name, **places}.items():
+            record = changed(record, place, value)
         records.append(record)
     return records
 
@@ -177,11 +165,11 @@ class BadInputTest(task_testing.CommandTestCase):
 
     @parameterized.parameters(
         ("wikihop", "supports", [_NOT_UTF8], r"record 1 \(id '1'\).*not UTF-8"),
-        ("wikihop", "query", _REMOVE, r"\(id '1'\), field 'query': it is miss"),
+        ("wikihop", "query", REMOVE, r"\(id '1'\), field 'query': it is miss"),
         ("wikihop", "query", "city " * 99, r"record 1 \(id '1'\).*'query'"),
-        ("hotpotqa", "_id", _REMOVE, "record 1, field '_id': it is missing"),
+        ("hotpotqa", "_id", REMOVE, "record 1, field '_id': it is missing"),
         ("hotpotqa", "context[1][1][0]", None, "'context.*got None, expected"),
-        ("nq", "annotations", _REMOVE, r"id '1'\).*'annota.*--split=predict"),
+        ("nq", "annotations", REMOVE, r"id '1'\).*'annota.*--split=predict"),
         ("nq", "annotations[0].long_answer.end_token", 18, "tokens, here 17"),
     )
     def test_bad_record(self, task, place, value, message):

@@ -7,11 +7,11 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import testing
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.hotpotqa import metrics as hotpotqa_metrics
-from etcmodel.tasks.model_testing import run_without_package
 
 _NUM_RECORDS = 8
 
@@ -77,11 +77,12 @@ class WikiHopTest(WikiHop, task_testing.EndToEndTestCase):
     def test_answers_without_this_package(self):
         record = self.raw_records()[3]
         names = ("query", "candidates", "supports")
-        result = run_without_package(
-            self.saved_model, {name: [record[name]] for name in names}
+        inputs = {n: np.array([record[n]], dtype=object) for n in names}
+        loaded, served, _ = testing.call_in_fresh_process(
+            testing.serve_elsewhere, self.saved_model, inputs
         )
-        self.assertEqual([record["answer"]], result["python"]["answer"])
-        self.assertEqual([record["answer"]], result["session"]["answer"])
+        for answers in (loaded, served):
+            self.assertEqual([record["answer"].encode()], answers["answer"])
 
     def test_serves_many_at_once(self):
         """Each as alone, whatever the sizes of the others and their faults."""
