@@ -27,10 +27,10 @@ from collections.abc import Sequence
 from absl import app
 from absl import flags
 
+from etcmodel.datasets.hotpotqa import metrics
+from etcmodel.datasets.hotpotqa.records import FORMAT
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.commands import cli
-from etcmodel.tasks.hotpotqa import metrics
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import read_records
 
 _BATCH_SIZE = 8
 _GLOBAL_LENGTH = 192
@@ -314,8 +314,8 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     values = flags.FLAGS
-    train = [x for file in values.train for x in read_records(file)]
-    dev = list(read_records(values.dev))
+    train = [x for file in values.train for x in FORMAT.read(file)]
+    dev = list(FORMAT.read(values.dev))
     rows = measure_baselines(train, dev)
     print_table(rows)
     start = time.perf_counter()

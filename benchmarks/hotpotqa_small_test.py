@@ -3,8 +3,8 @@
 import unittest
 
 from benchmarks import hotpotqa_small
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 
 _RECORD = HotpotQARecord(
     id="a",

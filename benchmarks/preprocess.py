@@ -28,10 +28,10 @@ from benchmarks import hotpotqa_python_reference  # noqa: E402
 from benchmarks import nq_python_reference  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
 from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
+from etcmodel.errors import BadRecords  # noqa: E402
 from etcmodel.feature_utils import tokenizers  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
 from etcmodel.tasks.commands import preprocess  # noqa: E402
-from etcmodel.tasks.errors import BadRecords  # noqa: E402
 
 # The plain Python of each task.
 REFERENCES = {
@@ -214,9 +214,9 @@ def main(argv: list[str]) -> None:
     config = pipeline.feature_config({})
     bad_records = BadRecords(True)
     records = list(
-        pipeline.read_records(_INPUT.value, _SPLIT, bad_records, None)
+        pipeline.dataset.FORMAT.read(_INPUT.value, _SPLIT, bad_records, None)
     )
-    encoder = pipeline.record_encoder(_INPUT.value, config, _VOCAB_FILE.value)
+    encoder = pipeline.record_encoder(config, _VOCAB_FILE.value)
     print(
         f"{_TASK.value}: {len(records)} records, {os.cpu_count()} cores, "
         f"batches of {_BATCH_SIZE.value}, {encoder.tokenizer_kind}"

@@ -5,13 +5,13 @@ drawn by `hypothesis`, always the same ones. The graph of each task is traced
 once.
 """
 
-import dataclasses
 import functools
 import itertools
 import os
 import tempfile
 import unicodedata
 
+import msgspec
 import tensorflow as tf
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -25,16 +25,16 @@ from benchmarks import hotpotqa_python_reference
 from benchmarks import nq_python_reference
 from benchmarks import python_tokenizer
 from benchmarks import wikihop_python_reference
+from etcmodel import errors
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import Candidate
+from etcmodel.datasets.nq.records import NQRecord
+from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
-from etcmodel.tasks import errors
 from etcmodel.tasks import registry
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import Candidate
-from etcmodel.tasks.nq.records import NQRecord
-from etcmodel.tasks.wikihop.records import WikiHopRecord
 from etcmodel.testing import real_data_path
 
 # What all tokenizers agree on: scripts with and without case, with marks that
@@ -71,12 +71,13 @@ def folded(text: str) -> str:
 
 def spelled_out(value):
     """A record without the characters that tokenizers differ in."""
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, msgspec.Struct):
         fields = {
-            field.name: spelled_out(getattr(value, field.name))
-            for field in dataclasses.fields(value)
+            name: spelled_out(getattr(value, name))
+            for name in value.__struct_fields__
+            if name != "source"
         }
-        return dataclasses.replace(value, **fields)
+        return msgspec.structs.replace(value, **fields)
     if isinstance(value, tuple):
         return tuple(map(spelled_out, value))
     if not isinstance(value, str) or python_tokenizer.is_compatible(value):
@@ -233,7 +234,7 @@ def check_examples(test, reference, encoder, tokenizer, records, **translated):
 
 def make_encoder(task, vocab, **sizes):
     pipeline = registry.get_pipeline(task)
-    return pipeline.record_encoder("", pipeline.feature_config(sizes), vocab)
+    return pipeline.record_encoder(pipeline.feature_config(sizes), vocab)
 
 
 def traced(function):
@@ -384,7 +385,7 @@ class RealRecordsTest(parameterized.TestCase):
         tokenizer = Tokenizer(tokenizers.load_vocab(vocab))
         records = []
         for name in names:
-            found = registry.get_pipeline(task).read_records(
+            found = registry.get_pipeline(task).dataset.FORMAT.read(
                 real_data_path(f"{task}/{name}"),
                 "train",
                 errors.BadRecords(True),

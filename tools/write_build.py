@@ -17,6 +17,7 @@ DISTRIBUTIONS = {
     "hypothesis": "hypothesis",
     "ijson": "ijson",
     "matplotlib": "matplotlib",
+    "msgspec": "msgspec",
     "numpy": "numpy",
     "official": "tf-models-official",
     "orbit": "tf-models-official",

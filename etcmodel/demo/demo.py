@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from etcmodel.demo import corpus
 from etcmodel.demo.question import QUESTION
+from etcmodel.errors import UserError
 from etcmodel.tasks.commands import cli
-from etcmodel.tasks.errors import UserError
 
 # Marks a directory as one that the demo made, and may replace.
 MARKER_FILE = "made_by_the_etcmodel_demo.json"

@@ -11,8 +11,8 @@ from absl.testing import parameterized
 from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.wikihop import features
 

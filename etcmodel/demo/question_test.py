@@ -7,10 +7,10 @@ import re
 
 import tensorflow as tf
 
+from etcmodel.datasets import wikihop as records_lib
 from etcmodel.demo import corpus
 from etcmodel.demo import world
 from etcmodel.demo.question import QUESTION
-from etcmodel.tasks.wikihop import records as records_lib
 
 
 def _told():
@@ -62,7 +62,7 @@ class QuestionTest(tf.test.TestCase):
         path = os.path.join(self.get_temp_dir(), "question.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump([QUESTION], file)
-        (record,) = records_lib.read_records(path, "train")
+        (record,) = records_lib.FORMAT.read(path, "train")
         self.assertEqual("typed_by_hand", record.id)
         self.assertEqual("jorvel strand", record.candidates[1])
         self.assertEqual(1, record.answer_index)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from etcmodel.tasks.errors import UserError
+from etcmodel.errors import UserError
 
 
 def _prepare(path: str) -> tuple[str, str]:

@@ -3,8 +3,8 @@ import tempfile
 
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import atomic
-from etcmodel.tasks.errors import UserError
 
 
 class AtomicTest(tf.test.TestCase):

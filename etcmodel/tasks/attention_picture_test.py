@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import side_inputs as side_inputs_lib
 from etcmodel.tasks import attention_picture
-from etcmodel.tasks.errors import UserError
 
 
 def _side_inputs(long_len=6, global_len=2, max_distance=2):

@@ -16,10 +16,10 @@ from official.core import base_task
 from official.core import config_definitions as cfg
 from official.modeling.hyperparams import base_config
 
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.models.losses import weighted_mean
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 
 
 @dataclasses.dataclass

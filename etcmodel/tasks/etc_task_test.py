@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from official.core import config_definitions as cfg
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import etc_task
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import write_small_records
 
 

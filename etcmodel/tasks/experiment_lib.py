@@ -24,10 +24,10 @@ from official.core import input_reader
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
+from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 
 # No decay for biases and normalisation, as in BERT. `gamma` and `beta` are what
 # Keras calls the weights of a layer normalisation.

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 
 KERAS_2 = tf.keras.layers.Layer.__module__.startswith("tf_keras")
 if KERAS_2:

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from etcmodel import inner_jit
 from etcmodel import own_gradients
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.atomic import atomic_directory
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.serving_warmup import write_warmup_requests
 
 SERVING_DEFAULT = "serving_default"

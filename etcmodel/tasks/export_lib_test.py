@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import serving_warmup_test
-from etcmodel.tasks.errors import UserError
 
 
 def _module():

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.feature_utils.tokenizers import make_tokenizer
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
 
 
 def to_bytes(text: str) -> bytes:
@@ -129,15 +128,13 @@ class BuilderEncoder(registry.RecordEncoder):
         config: sizes of the features.
     """
 
-    def __init__(self, path: str, builder: tf.Module, specs: Sequence):
+    def __init__(self, builder: tf.Module, specs: Sequence):
         """Creates the encoder.
 
         Args:
-            path: the file that the records come from; for messages.
             builder: the feature builder.
             specs: the `tf.TensorSpec` of each argument of its `build`.
         """
-        self._path = path
         self.builder = builder
         self.config = builder.config
         self.vocab_size = int(builder.tokenizer.vocab_size)
@@ -167,26 +164,10 @@ class BuilderEncoder(registry.RecordEncoder):
                 )
             )
         except tf.errors.OpError as error:
-            raise self.error(
-                records[0],
+            raise records[0].error(
                 "cannot be encoded",
                 problem=_without_stack(error.message),
             ) from error
-
-    def error(self, record: Any, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about a record of this encoder's file.
-
-        Args:
-            record: the record, with `index` and `id`.
-            reason: a few words that group such errors.
-            **kwargs: as for `RecordError`.
-
-        Returns:
-            The error, to be raised.
-        """
-        return RecordError(
-            self._path, record.index, reason, record_id=record.id, **kwargs
-        )
 
     def token_texts(self, ids: tf.Tensor) -> list[str]:
         """Texts of tokens, `<int>[n]`."""

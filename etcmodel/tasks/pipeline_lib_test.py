@@ -2,16 +2,17 @@
 
 import dataclasses
 import os
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import pipeline_lib
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import write_test_vocab
 
 
@@ -21,9 +22,8 @@ class _Config:
     width: int | None = 3
 
 
-class _Record(NamedTuple):
+class _Record(Record, frozen=True):
     id: str
-    index: int
 
 
 class _Builder(tf.Module):
@@ -118,7 +118,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         builder = pipeline_lib.make_builder(
             _Builder, _Config(**sizes), self.vocab_file
         )
-        return _Encoder("data.json", builder, _SPECS)
+        return _Encoder(builder, _SPECS)
 
     def test_builder_that_cannot_be_made(self):
         blank = os.path.join(self.get_temp_dir(), "blank.txt")
@@ -149,7 +149,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
     def test_runs_the_builder(self):
         """With types as specified, traced once for all sizes."""
         encoder = self._encoder()
-        records = [_Record("x", 0)]
+        records = [_Record("x")]
         for texts, numbers, flags, expected in (
             (["a b", ""], [[1, 2, 3], [4, 5, 6]], [True, False], [6, -1]),
             (["c"], [[1]], [True], [1]),
@@ -175,10 +175,14 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         self.addCleanup(tf.config.run_functions_eagerly, False)
         encoder = self._encoder(length=2)
         inputs = [np.array([b"a b c"], object), np.ones([1, 1]), np.ones([1])]
+        records = [
+            _Record(name, source=Source("data.json", index))
+            for name, index in (("x", 7), ("y", 8))
+        ]
         with self.assertRaisesRegex(
             RecordError, r"data.json, record 7 \(id 'x'\): .*Too many"
         ) as caught:
-            encoder.run_builder([_Record("x", 7), _Record("y", 8)], inputs)
+            encoder.run_builder(records, inputs)
         self.assertEqual(caught.exception.reason, "cannot be encoded")
         # No stack of TensorFlow's.
         self.assertNotIn("File", str(caught.exception))
@@ -187,7 +191,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
     def test_as_many_inputs_as_specified(self):
         with self.assertRaises(ValueError):
             self._encoder().run_builder(
-                [_Record("x", 7)], [np.array([b"a"], object)]
+                [_Record("x")], [np.array([b"a"], object)]
             )
 
 

@@ -1,10 +1,12 @@
 """Progress bars for the commands; silent when nobody watches a terminal."""
 
-import os
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import tqdm
+
+from etcmodel.datasets import files
 
 
 class FileProgress:
@@ -15,7 +17,7 @@ class FileProgress:
         self._records = 0
 
     def at(self, position: int) -> None:
-        """Moves the bar to a position in the file.
+        """Moves the bar to a position in the files.
 
         Args:
             position: bytes read so far.
@@ -33,19 +35,20 @@ class FileProgress:
 
 
 @contextmanager
-def file_progress(path: str, description: str) -> Iterator[FileProgress]:
-    """Shows a bar over the bytes of a file.
+def file_progress(
+    paths: Sequence[str], description: str
+) -> Iterator[FileProgress]:
+    """Shows a bar over the bytes of files.
 
     Args:
-        path: the file that is read.
+        paths: the files that are read.
         description: what is being done.
 
     Yields:
         What moves the bar.
     """
-    total = os.path.getsize(path) if os.path.isfile(path) else None
     with tqdm.tqdm(
-        total=total,
+        total=sum(map(files.size, paths)),
         desc=description,
         unit="B",
         unit_scale=True,

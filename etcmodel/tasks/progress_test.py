@@ -9,9 +9,10 @@ from etcmodel.tasks import progress
 
 class ProgressTest(tf.test.TestCase):
     def test_moves_to_positions(self):
-        path = os.path.join(self.get_temp_dir(), "x")
-        with open(path, "wb") as stream:
-            stream.write(b"x" * 100)
+        paths = [os.path.join(self.get_temp_dir(), x) for x in "ab"]
+        for path in paths:
+            with open(path, "wb") as stream:
+                stream.write(b"x" * 50)
         bars = []
         original = progress.tqdm.tqdm
 
@@ -22,7 +23,7 @@ class ProgressTest(tf.test.TestCase):
             return bars[0]
 
         with mock.patch.object(progress.tqdm, "tqdm", make):
-            with progress.file_progress(path, "Reading") as bar:
+            with progress.file_progress(paths, "Reading") as bar:
                 for position in (40, 40, 100):
                     bar.at(position)
                 bar.done(2)
@@ -31,7 +32,7 @@ class ProgressTest(tf.test.TestCase):
                 self.assertEqual("2 records", bars[0].postfix)
 
     def test_missing_file_is_not_its_business(self):
-        with progress.file_progress("/no/such/file", "Reading") as bar:
+        with progress.file_progress(["/no/such/file"], "Reading") as bar:
             bar.at(3)
 
 

@@ -14,9 +14,9 @@ import tensorflow as tf
 from official.core import config_definitions as cfg
 from official.core import input_reader
 
+from etcmodel.errors import UserError
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 
 
 @dataclasses.dataclass

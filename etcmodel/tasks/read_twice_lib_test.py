@@ -3,9 +3,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import config_definitions as cfg
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import read_twice_lib
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 
 _BLOCKS = 4
 

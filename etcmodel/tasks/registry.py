@@ -7,16 +7,13 @@ command line can tell about all tasks without loading TensorFlow.
 import abc
 import dataclasses
 import importlib
-from collections.abc import Callable
-from collections.abc import Iterator
+import types
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import IO
 from typing import Any
 from typing import NamedTuple
 
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import UserError
+from etcmodel.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +124,7 @@ class RecordEncoder(abc.ABC):
 
         Args:
             records: the records.
-            split: what they are for; one of the pipeline's `splits`.
+            split: what they are for; one of the dataset's splits.
 
         Returns:
             What is stored of every record.
@@ -151,28 +148,16 @@ class RecordPipeline(abc.ABC):
 
     # Name of the task.
     name: str
-    # Ways to read a file; the first is the default, for training.
-    splits: tuple[str, ...]
-
-    @abc.abstractmethod
-    def read_records(
-        self,
-        path: str,
-        split: str,
-        bad_records: BadRecords,
-        on_position: Callable[[int], None] | None = None,
-    ) -> Iterator[Any]:
-        """Yields the records of a file in the official format."""
+    # Module of its dataset; see `etcmodel.datasets`.
+    dataset: types.ModuleType
 
     @abc.abstractmethod
     def feature_config(self, values: Mapping[str, Any]) -> Any:
         """The dataclass of sizes, from those values that are not None."""
 
     @abc.abstractmethod
-    def record_encoder(
-        self, path: str, config: Any, vocab_file: str
-    ) -> RecordEncoder:
-        """An encoder for the records of the file `path`."""
+    def record_encoder(self, config: Any, vocab_file: str) -> RecordEncoder:
+        """An encoder for records."""
 
 
 class TaskPipeline(RecordPipeline):
@@ -207,31 +192,14 @@ class TaskPipeline(RecordPipeline):
         """Adds what `serving_default` answered to the predictions."""
 
     @abc.abstractmethod
-    def write_predictions(
-        self, predictions: Mapping[str, Any], stream: IO[str]
-    ) -> None:
-        """Writes predictions in the official submission format."""
-
-    @abc.abstractmethod
-    def gold(self, record: Any) -> Any:
-        """What a prediction is compared with; None if nothing."""
-
-    @abc.abstractmethod
-    def score(
-        self, predictions: Mapping[str, Any], gold: Mapping[str, Any]
-    ) -> dict[str, float]:
-        """The official metrics, from 0 to 1."""
-
-    @abc.abstractmethod
     def inspect(
         self,
-        path: str,
         record: Any,
         config: Any,
         model_config: Any,
         vocab_file: str,
     ) -> Any:
-        """A record of the file `path` as the model sees it: an `Inspection`."""
+        """A record as the model sees it: an `Inspection`."""
 
 
 def task_entry(name: str) -> TaskEntry:

@@ -1,8 +1,8 @@
 import pytest
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 
 
@@ -11,7 +11,7 @@ class RegistryTest(tf.test.TestCase):
         for name in registry.TASKS:
             pipeline = registry.get_pipeline(name)
             self.assertEqual(name, pipeline.name)
-            self.assertNotEmpty(pipeline.splits)
+            self.assertNotEmpty(pipeline.dataset.FORMAT.splits)
 
     def test_unknown_names(self):
         with self.assertRaisesRegex(UserError, "squad.*one of: .*wikihop"):

@@ -133,11 +133,10 @@ def shared_encoders():
         pipeline = get_pipeline(name)
         make = pipeline.record_encoder
 
-        def record_encoder(path, config, vocab_file):
+        def record_encoder(config, vocab_file):
             key = (name, config, tfrecords.fingerprint(vocab_file))
             if key not in encoders:
-                encoders[key] = make(path, config, vocab_file)
-            encoders[key]._path = path
+                encoders[key] = make(config, vocab_file)
             return encoders[key]
 
         pipeline.record_encoder = record_encoder

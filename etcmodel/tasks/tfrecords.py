@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel.tasks.errors import UserError
+from etcmodel.errors import UserError
 
 METADATA_FILE = "features.json"
 _SUFFIX = ".tfrecord.gz"

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq.records_test import original_record
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.nq.records_test import original_record
 from etcmodel.tasks.task_testing import REMOVE
 from etcmodel.tasks.task_testing import changed
 from etcmodel.tasks.task_testing import run_cli

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from absl import flags
 
-from etcmodel.tasks.errors import UserError
+from etcmodel.errors import UserError
 
 _WIDTH = 78
 

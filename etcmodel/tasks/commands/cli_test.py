@@ -11,8 +11,8 @@ from absl import flags
 from absl.testing import parameterized
 
 import etcmodel
+from etcmodel.errors import UserError
 from etcmodel.tasks.commands import cli
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.experiment_lib_test import KERAS_2
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel import testing
+from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import task_testing
-from etcmodel.tasks.hotpotqa import metrics as hotpotqa_metrics
 
 _NUM_RECORDS = 8
 

@@ -4,9 +4,9 @@ import json
 
 from absl import flags
 
+from etcmodel.errors import UserError
 from etcmodel.tasks.atomic import atomic_file
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Measures the last checkpoint of a run on validation records. The run's own

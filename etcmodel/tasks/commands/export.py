@@ -4,9 +4,9 @@ import os
 
 from absl import flags
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Writes a SavedModel for TensorFlow Serving or any program with TensorFlow and

@@ -4,9 +4,9 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.tasks.commands import export
 from etcmodel.tasks.commands.training_test import write_run
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_test_vocab

@@ -2,10 +2,9 @@
 
 from absl import flags
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import preprocess
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
@@ -109,7 +108,7 @@ def _find_record(pipeline, flag_values: flags.FlagValues):
         UserError: there is no such record, or it is a bad one.
     """
     path, wanted = flag_values.input, flag_values.record
-    records = pipeline.read_records(path, flag_values.split, BadRecords())
+    records = pipeline.dataset.FORMAT.read(path, flag_values.split)
     last = None
     for record in records:
         if wanted in (str(record.index), record.id):
@@ -149,7 +148,6 @@ def run(flag_values: flags.FlagValues) -> None:
         2 * values["relative_pos_max_distance"] + 4,
     )
     inspection = pipeline.inspect(
-        flag_values.input,
         record,
         config,
         EtcConfig.from_dict(values),

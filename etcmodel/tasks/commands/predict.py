@@ -4,10 +4,11 @@ import itertools
 
 from absl import flags
 
+from etcmodel.datasets import files
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_file
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, sends its raw text through
@@ -44,7 +45,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "input",
         None,
-        "The data file in the task's official format, plain or gzipped.",
+        "The data files in the task's official format, plain or gzipped: "
+        "names, or patterns such as nq-dev-*.jsonl.gz, with commas between.",
         flag_values=flag_values,
     )
     flags.DEFINE_string(
@@ -99,6 +101,7 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the SavedModel or the data cannot be used.
     """
+    paths = files.find(flag_values.input)
     model, metadata = load_saved_model(flag_values.saved_model)
     import tensorflow as tf
 
@@ -106,16 +109,16 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks.progress import file_progress
 
     pipeline = registry.get_task_pipeline(metadata["task"])
+    dataset = pipeline.dataset
     answer = model.signatures[export_lib.SERVING_DEFAULT]
-    path = flag_values.input
     bad_records = BadRecords(flag_values.skip_bad_records)
     predictions, gold = {}, {}
     with (
         atomic_file(flag_values.output) as stream,
-        file_progress(path, "Predicting") as progress,
+        file_progress(paths, "Predicting") as progress,
     ):
-        records = pipeline.read_records(
-            path, "predict", bad_records, progress.at
+        records = dataset.FORMAT.read(
+            paths, "predict", bad_records, progress.at
         )
         while batch := list(itertools.islice(records, flag_values.batch_size)):
             inputs = {
@@ -129,17 +132,18 @@ def run(flag_values: flags.FlagValues) -> None:
                 batch, outputs, predictions, metadata.get("decoding", {})
             )
             for record in batch:
-                if pipeline.gold(record) is not None:
-                    gold[record.id] = pipeline.gold(record)
+                if dataset.gold(record) is not None:
+                    gold[record.id] = dataset.gold(record)
             progress.done(len(batch))
         if not predictions:
             raise UserError(
-                f"{path}: no usable record was found. {bad_records.summary()}"
+                f"{flag_values.input}: no usable record was found. "
+                f"{bad_records.summary()}"
             )
-        pipeline.write_predictions(predictions, stream)
+        dataset.write_predictions(predictions, stream)
     if bad_records.total:
         print(bad_records.summary())
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     if gold:
-        for name, value in pipeline.score(predictions, gold).items():
+        for name, value in dataset.score(predictions, gold).items():
             print(f"{name}: {value:.4f} ({len(gold)} records with an answer)")

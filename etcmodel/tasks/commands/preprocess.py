@@ -10,11 +10,12 @@ import shutil
 
 from absl import flags
 
+from etcmodel.datasets import files
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_directory
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, turns every record into
@@ -122,7 +123,8 @@ def define_input_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "input",
         None,
-        "The data file in the task's official format, plain or gzipped.",
+        "The data files in the task's official format, plain or gzipped: "
+        "names, or patterns such as nq-train-*.jsonl.gz, with commas between.",
         flag_values=flag_values,
     )
 
@@ -217,9 +219,10 @@ def check_split(pipeline, split: str) -> None:
     Raises:
         UserError: the task has no such split.
     """
-    if split not in pipeline.splits:
+    splits = pipeline.dataset.FORMAT.splits
+    if split not in splits:
         raise UserError(
-            f"--split={split}: {pipeline.name} has {', '.join(pipeline.splits)}"
+            f"--split={split}: {pipeline.name} has {', '.join(splits)}"
         )
 
 
@@ -282,11 +285,11 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks import tfrecords
     from etcmodel.tasks.progress import file_progress
 
-    path, split = flag_values.input, flag_values.split
+    paths, split = files.find(flag_values.input), flag_values.split
     pipeline = registry.get_pipeline(flag_values.task)
     check_split(pipeline, split)
     config = pipeline.feature_config(feature_values(flag_values))
-    encoder = pipeline.record_encoder(path, config, flag_values.vocab_file)
+    encoder = pipeline.record_encoder(config, flag_values.vocab_file)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()
     written = left_out = 0
@@ -296,13 +299,13 @@ def run(flag_values: flags.FlagValues) -> None:
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
         with (
-            file_progress(path, "Preprocessing") as progress,
+            file_progress(paths, "Preprocessing") as progress,
             tfrecords.ShardedWriter(
                 directory, split, flag_values.num_shards
             ) as writer,
         ):
-            records = pipeline.read_records(
-                path, split, bad_records, progress.at
+            records = pipeline.dataset.FORMAT.read(
+                paths, split, bad_records, progress.at
             )
             packer = encoder.make_packer()
             for encoded in encode_all(encoder, records, split, bad_records):
@@ -318,10 +321,11 @@ def run(flag_values: flags.FlagValues) -> None:
                 writer.write(packed)
         if not writer.count:
             raise UserError(
-                f"{path}: no usable record was found. {bad_records.summary()}"
+                f"{flag_values.input}: no usable record was found. "
+                f"{bad_records.summary()}"
             )
         stats = {
-            "input": os.path.abspath(path),
+            "input": [files.full_name(path) for path in paths],
             "records_read": written + left_out + bad_records.total,
             "records_written": written,
             "records_left_out": left_out,

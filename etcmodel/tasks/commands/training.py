@@ -8,8 +8,8 @@ import shutil
 from absl import flags
 from absl import logging
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import UserError
 
 # Note in the model directory that tells `evaluate` and `export` what it is.
 RUN_FILE = "etcmodel.json"

@@ -9,9 +9,9 @@ from absl import flags
 from absl import logging
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import write_json
 from etcmodel.tasks.task_testing import write_test_vocab

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.hotpotqa import decoding
-from etcmodel.tasks.hotpotqa import metrics
 from etcmodel.tasks.record_keys import keyed
 
 # Paper, Appendix C.

@@ -7,15 +7,15 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.hotpotqa import metrics
+from etcmodel.datasets.hotpotqa import records as records_lib
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa import evaluation
 from etcmodel.tasks.hotpotqa import experiment
-from etcmodel.tasks.hotpotqa import metrics
 from etcmodel.tasks.hotpotqa import model as model_lib
 from etcmodel.tasks.hotpotqa import pipeline as pipeline_lib
-from etcmodel.tasks.hotpotqa import records as records_lib
 from etcmodel.tasks.model_testing import set_random_weights
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.model_testing import small_records
@@ -273,12 +273,12 @@ class SameAsPredictTest(tf.test.TestCase, parameterized.TestCase):
         path, vocab_file, cls.output = _write_records(
             directory, [record(i) for i in range(9)]
         )
-        cls.records = list(records_lib.read_records(path))
+        cls.records = list(records_lib.FORMAT.read(path))
         cls.pipeline = pipeline_lib.HotpotQAPipeline()
         config = cls.pipeline.feature_config(
             {"long_length": _LONG, "global_length": _GLOBAL}
         )
-        cls.encoder = cls.pipeline.record_encoder(path, config, vocab_file)
+        cls.encoder = cls.pipeline.record_encoder(config, vocab_file)
 
     def _model(self, encoding):
         model = model_lib.build_hotpotqa_model(

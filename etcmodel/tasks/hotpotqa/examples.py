@@ -17,10 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.feature_utils.etc_features import trim_padding
 from etcmodel.tasks.hotpotqa.features import HotpotQAContext
 from etcmodel.tasks.hotpotqa.labels import HotpotQALabels
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.pipeline_lib import to_bytes
 
 CONTEXT_SPEC = {

@@ -3,12 +3,12 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa.features import HotpotQAContext
 from etcmodel.tasks.hotpotqa.labels import HotpotQALabels
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
 
 
 def _context():

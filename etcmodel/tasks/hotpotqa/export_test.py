@@ -5,6 +5,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import export_lib
 from etcmodel.tasks import model_testing
@@ -13,8 +15,6 @@ from etcmodel.tasks.hotpotqa.decoding import decode_answers
 from etcmodel.tasks.hotpotqa.model import build_hotpotqa_model
 from etcmodel.tasks.hotpotqa.pipeline import HotpotQAPipeline
 from etcmodel.tasks.hotpotqa.pipeline import make_builder
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
 from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.task_testing import write_test_vocab
 
@@ -180,9 +180,7 @@ class ExportTest(model_testing.SavedModelTestCase):
             )
             for i, question in enumerate(_REQUEST["question"])
         ]
-        encoder = pipeline.record_encoder(
-            "x", self.builder.config, self.vocab_file
-        )
+        encoder = pipeline.record_encoder(self.builder.config, self.vocab_file)
         with without_tracing():
             encoded = encoder.encode(records, "dev")
         (examples,) = zip(*(x.examples for x in encoded), strict=True)

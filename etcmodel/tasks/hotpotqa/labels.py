@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.hotpotqa import model as model_lib
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.pipeline_lib import to_bytes
 
 _TYPES = {"yes": model_lib.YES, "no": model_lib.NO}

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.tasks.hotpotqa import labels
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
 
 _CONTEXT = (
     Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),

@@ -1,14 +1,14 @@
 """What the commands need of HotpotQA."""
 
-import json
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import IO
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets import hotpotqa as dataset
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
@@ -16,13 +16,10 @@ from etcmodel.tasks import pipeline_lib
 from etcmodel.tasks import registry
 from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa import export
-from etcmodel.tasks.hotpotqa import metrics
-from etcmodel.tasks.hotpotqa import records as records_lib
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureConfig
 from etcmodel.tasks.hotpotqa.labels import HotpotQALabels
 from etcmodel.tasks.hotpotqa.labels import make_labels
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.inspection import Inspection
 from etcmodel.tasks.pipeline_lib import string_matrix
 from etcmodel.tasks.pipeline_lib import string_vector
@@ -71,20 +68,17 @@ def make_builder(
 class HotpotQAEncoder(pipeline_lib.BuilderEncoder):
     """Turns records into serialized features, labels and counts."""
 
-    def __init__(
-        self, path: str, config: HotpotQAFeatureConfig, vocab_file: str
-    ):
+    def __init__(self, config: HotpotQAFeatureConfig, vocab_file: str):
         """Creates the encoder.
 
         Args:
-            path: the file that the records come from; for messages.
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
 
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        super().__init__(path, make_builder(config, vocab_file), _SPECS)
+        super().__init__(make_builder(config, vocab_file), _SPECS)
         self.section_names = [x.name for x in self.builder.engine.sections]
 
     def build(self, records: Sequence[HotpotQARecord]):
@@ -194,11 +188,7 @@ class HotpotQAPipeline(registry.TaskPipeline):
     """What `preprocess`, `export`, `predict` and `inspect` need."""
 
     name = "hotpotqa"
-    splits = records_lib.SPLITS
-
-    def read_records(self, path, split, bad_records, on_position=None):
-        """See `records.read_records`."""
-        return records_lib.read_records(path, split, bad_records, on_position)
+    dataset = dataset
 
     def feature_config(self, values) -> HotpotQAFeatureConfig:
         """The sizes of the features; those of the paper by default."""
@@ -206,9 +196,9 @@ class HotpotQAPipeline(registry.TaskPipeline):
             self.name, HotpotQAFeatureConfig(), values
         )
 
-    def record_encoder(self, path, config, vocab_file) -> HotpotQAEncoder:
-        """An encoder for the records of the file `path`."""
-        return HotpotQAEncoder(path, config, vocab_file)
+    def record_encoder(self, config, vocab_file) -> HotpotQAEncoder:
+        """An encoder for records."""
+        return HotpotQAEncoder(config, vocab_file)
 
     def build_serving_module(self, model, config, vocab_file, decoding):
         """See `export.build_serving_module`."""
@@ -239,39 +229,9 @@ class HotpotQAPipeline(registry.TaskPipeline):
             answer = outputs["answer"][i].decode("utf-8", "replace")
             predictions[record.id] = (answer, facts)
 
-    def write_predictions(self, predictions, stream: IO[str]) -> None:
-        """Writes `{"answer": ..., "sp": ...}`, the official format."""
-        text = json.dumps(
-            {
-                "answer": {key: x[0] for key, x in predictions.items()},
-                "sp": {
-                    key: [list(fact) for fact in x[1]]
-                    for key, x in predictions.items()
-                },
-            },
-            ensure_ascii=False,
-        )
-        stream.write(pipeline_lib.to_bytes(text).decode("utf-8") + "\n")
-
-    def gold(self, record: HotpotQARecord):
-        """Pair of the right answer and supporting facts."""
-        if record.answer is None or record.supporting_facts is None:
-            return None
-        return record.answer, record.supporting_facts
-
-    def score(self, predictions, gold) -> dict[str, float]:
-        """All official metrics."""
-        return metrics.evaluate(
-            {key: x[0] for key, x in predictions.items()},
-            {key: x[1] for key, x in predictions.items()},
-            gold,
-        )
-
-    def inspect(
-        self, path, record, config, model_config, vocab_file
-    ) -> Inspection:
+    def inspect(self, record, config, model_config, vocab_file) -> Inspection:
         """One record as it reaches the model."""
-        encoder = HotpotQAEncoder(path, config, vocab_file)
+        encoder = HotpotQAEncoder(config, vocab_file)
         layout, context = encoder.build([record])
         features = layout.features
         # [1, global]

@@ -1,17 +1,16 @@
-import dataclasses
-import io
-import json
 import tempfile
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.datasets.records import Source
+from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.hotpotqa import features
 from etcmodel.tasks.hotpotqa import pipeline as pipeline_lib
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
 from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.task_testing import write_test_vocab
 
@@ -26,14 +25,14 @@ _RECORD = HotpotQARecord(
     supporting_facts=(("Jan", 0), ("Brno", 0)),
     type="bridge",
     level="hard",
-    index=7,
+    source=Source("d.json", 7),
 )
 # 1 CLS, 7 of the question; titles of 1 token, sentences of 6, 3, 5 and 4.
 _TOKENS = 1 + 7 + (1 + 6 + 3) + (1 + 5 + 4)
 
 
 def _change(**changes):
-    return dataclasses.replace(_RECORD, **changes)
+    return msgspec.structs.replace(_RECORD, **changes)
 
 
 def _values(serialized):
@@ -65,7 +64,6 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         key = long_length, global_length
         if key not in self.encoders:
             self.encoders[key] = self.pipeline.record_encoder(
-                "d.json",
                 self.pipeline.feature_config(
                     {"long_length": long_length, "global_length": global_length}
                 ),
@@ -326,7 +324,7 @@ class HotpotQAPipelineTest(tf.test.TestCase):
             supporting_facts=(("\udfff", 0), ("x" * 300, 0), ("\udfff", 1)),
             answer="Moravia",
         )
-        for split in self.pipeline.splits:
+        for split in self.pipeline.dataset.FORMAT.splits:
             stored, _ = self._encode(odd, split)
             self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
             self.assertEqual(
@@ -402,47 +400,8 @@ class HotpotQAPipelineTest(tf.test.TestCase):
         )
         self.assertEqual(predictions, {"a": ("", [("Jan", 1)])})
 
-    def test_writes_the_official_format(self):
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding="utf-8")
-        predictions = {
-            "a": ("Moravia", [("Jan", 0), ("Brno", 0)]),
-            "b": ('\u00e9 "x"', []),
-            # What UTF-8 cannot express.
-            "c": ("x", [("\ud83d", 0)]),
-        }
-        self.pipeline.write_predictions(predictions, stream)
-        stream.flush()
-        self.assertEqual(
-            json.loads(raw.getvalue()),
-            {
-                "answer": {"a": "Moravia", "b": '\u00e9 "x"', "c": "x"},
-                "sp": {
-                    "a": [["Jan", 0], ["Brno", 0]],
-                    "b": [],
-                    "c": [["?", 0]],
-                },
-            },
-        )
-
-    def test_predictions_are_scored(self):
-        gold = {"a": self.pipeline.gold(_RECORD)}
-        self.assertIsNone(self.pipeline.gold(_change(answer=None)))
-        self.assertIsNone(self.pipeline.gold(_change(supporting_facts=None)))
-        scores = self.pipeline.score(self._collect({}), gold)
-        self.assertEqual({scores[x] for x in ("em", "sp_em", "joint_em")}, {1})
-        # One of two facts and nothing wrong.
-        scores = self.pipeline.score(
-            self._collect({"supporting_fact_threshold": 0.6}), gold
-        )
-        self.assertEqual(
-            [scores[x] for x in ("em", "sp_prec", "sp_recall", "sp_em")],
-            [1, 1, 0.5, 0],
-        )
-
     def _inspect(self, record=_RECORD, **sizes):
         return self.pipeline.inspect(
-            "d.json",
             record,
             self.pipeline.feature_config(sizes),
             EtcConfig.from_preset("tiny", use_hard_g2l_mask=True),

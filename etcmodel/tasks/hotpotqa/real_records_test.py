@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import BadRecords
 from etcmodel.feature_utils import etc_features
-from etcmodel.tasks.errors import BadRecords
 from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa import labels
 from etcmodel.tasks.hotpotqa.pipeline import HotpotQAPipeline
@@ -25,7 +25,9 @@ _FILES = ("dev_95", "train_200", "2wiki_train_500")
 @functools.cache
 def _records(name):
     path = real_data_path(f"hotpotqa/{name}.json")
-    return list(HotpotQAPipeline().read_records(path, "train", BadRecords()))
+    return list(
+        HotpotQAPipeline().dataset.FORMAT.read(path, "train", BadRecords())
+    )
 
 
 @functools.cache
@@ -34,9 +36,7 @@ def _encoder(vocab, long_length=4096, global_length=256):
     config = pipeline.feature_config(
         {"long_length": long_length, "global_length": global_length}
     )
-    return pipeline.record_encoder(
-        "x", config, real_data_path(f"vocab/{vocab}")
-    )
+    return pipeline.record_encoder(config, real_data_path(f"vocab/{vocab}"))
 
 
 class _Built(NamedTuple):

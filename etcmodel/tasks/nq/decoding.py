@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.datasets.nq.metrics import YES_NO_ANSWERS
+from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.tasks.nq import model as model_lib
 
 # Short answers longer than this many words are not given.
@@ -240,3 +242,48 @@ def decode_pages(
         "long_answer_score": long_score,
         "short_answer_score": short_score,
     }
+
+
+# The outputs of `decode_pages` that `make_prediction` takes, in order.
+DECODED = (
+    "best_long_answer_start",
+    "best_long_answer_end",
+    "long_answer_score",
+    "best_short_answer_start",
+    "best_short_answer_end",
+    "short_answer_score",
+    "best_yes_no",
+)
+
+
+def make_prediction(
+    long_start: int,
+    long_end: int,
+    long_score: float,
+    short_start: int,
+    short_end: int,
+    short_score: float,
+    yes_no: int,
+) -> NQPrediction:
+    """A prediction of `decode_pages` as the official metrics take it.
+
+    Args:
+        long_start: first word, -1 for none.
+        long_end: the word after the last one.
+        long_score: its score.
+        short_start: first word of the short answer, -1 for none.
+        short_end: the word after its last one.
+        short_score: its score.
+        yes_no: 0 neither, 1 yes, 2 no.
+
+    Returns:
+        The prediction.
+    """
+    short = ((short_start, short_end),) if short_start >= 0 else ()
+    return NQPrediction(
+        long_answer=(long_start, long_end),
+        long_score=long_score,
+        short_answers=short,
+        short_score=short_score,
+        yes_no=YES_NO_ANSWERS[yes_no],
+    )

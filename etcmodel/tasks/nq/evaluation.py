@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.nq import metrics
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.nq import decoding
 from etcmodel.tasks.nq import examples
-from etcmodel.tasks.nq import metrics
-from etcmodel.tasks.nq import predictions
 from etcmodel.tasks.record_keys import keyed
 
 
@@ -127,10 +126,10 @@ def predict_pages(
         tf.constant(candidates[..., 0]),
         tf.constant(candidates[..., 1]),
     )
-    columns = [decoded[name].numpy().tolist() for name in predictions.DECODED]
+    columns = [decoded[name].numpy().tolist() for name in decoding.DECODED]
     there = set(record)
     return {
-        page.id: predictions.make_prediction(*(column[i] for column in columns))
+        page.id: decoding.make_prediction(*(column[i] for column in columns))
         for i, page in enumerate(pages.values())
         if i in there
     }

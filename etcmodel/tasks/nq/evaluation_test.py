@@ -5,16 +5,16 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.nq import metrics
+from etcmodel.datasets.nq.metrics import NQGold
+from etcmodel.datasets.nq.metrics import NQPrediction
+from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.nq import evaluation
-from etcmodel.tasks.nq import metrics
 from etcmodel.tasks.nq.decoding_test import decode
 from etcmodel.tasks.nq.decoding_test import random_batch
 from etcmodel.tasks.nq.decoding_test import zero_logits
-from etcmodel.tasks.nq.metrics import NQGold
-from etcmodel.tasks.nq.metrics import NQPrediction
 from etcmodel.tasks.nq.pipeline import NQPipeline
-from etcmodel.tasks.nq.records import NQRecord
 from etcmodel.tasks.record_keys import record_keys
 from etcmodel.tasks.task_testing import write_small_nq
 from etcmodel.tasks.task_testing import write_small_records

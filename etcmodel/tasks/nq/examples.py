@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.nq.metrics import YES_NO_ANSWERS
+from etcmodel.datasets.nq.metrics import NQGold
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.feature_utils.etc_features import trim_padding
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.metrics import YES_NO_ANSWERS
-from etcmodel.tasks.nq.metrics import NQGold
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import NQRecord
 
 CONTEXT_SPEC = {
     name: tf.io.RaggedFeature(tf.int64)
@@ -95,22 +95,6 @@ def window_values(
         "words": trim_padding(words, -1),
         **(labels._asdict() if labels is not None else {}),
     }
-
-
-def make_gold(annotations: Sequence[Annotation]) -> NQGold:
-    """Answers as the official metrics take them.
-
-    Args:
-        annotations: the answers.
-
-    Returns:
-        The same.
-    """
-    return NQGold(
-        long_answers=tuple((x.long_start, x.long_end) for x in annotations),
-        short_answers=tuple(x.short_answers for x in annotations),
-        yes_no=tuple(x.yes_no for x in annotations),
-    )
 
 
 def parse_gold(stored: Mapping[str, tf.train.Feature]) -> NQGold | None:

@@ -4,13 +4,15 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq import predictions
+from etcmodel.datasets.nq.metrics import NQGold
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import Candidate
+from etcmodel.datasets.nq.records import NQRecord
+from etcmodel.datasets.records import Source
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.nq import examples
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.metrics import NQGold
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import Candidate
-from etcmodel.tasks.nq.records import NQRecord
 
 _NONE = Annotation(-1, -1, (), "none")
 _LONG = Annotation(3, 9, (), "none")
@@ -25,7 +27,7 @@ _RECORD = NQRecord(
     is_html=(True, False, True),
     candidates=(Candidate(0, 3, True), Candidate(1, 2, False)),
     annotations=(_LONG,),
-    index=4,
+    source=Source("nq.jsonl", 4),
 )
 
 
@@ -38,7 +40,7 @@ def stored(extra):
 class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     def test_gold_by_hand(self):
         self.assertEqual(
-            examples.make_gold([_SHORT, _NONE, _YES]),
+            predictions.make_gold([_SHORT, _NONE, _YES]),
             NQGold(
                 long_answers=((3, 9), (-1, -1), (30, 90)),
                 short_answers=(((4, 5), (7, 9)), (), ()),
@@ -72,7 +74,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_gold_round_trip(self, annotations):
         got = examples.parse_gold(stored(examples.gold_values(annotations)))
-        self.assertEqual(got, examples.make_gold(annotations))
+        self.assertEqual(got, predictions.make_gold(annotations))
         self.assertLen(got.yes_no, len(annotations))
         # Of the types that the metrics compare.
         for spans in (got.long_answers, *got.short_answers):

@@ -4,14 +4,14 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.nq.records import Candidate
+from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import model_testing
 from etcmodel.tasks.nq import decoding
 from etcmodel.tasks.nq import export
 from etcmodel.tasks.nq import pipeline
 from etcmodel.tasks.nq.model import build_nq_model
-from etcmodel.tasks.nq.records import Candidate
-from etcmodel.tasks.nq.records import NQRecord
 from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.task_testing import write_test_vocab
 
@@ -139,7 +139,7 @@ class ExportTest(model_testing.SavedModelTestCase):
     def test_serialized_examples(self):
         """What `preprocess` writes; every window has answers of its own."""
         encoder = pipeline.NQPipeline().record_encoder(
-            "pages", self.config, self.vocab_file
+            self.config, self.vocab_file
         )
         with without_tracing():
             encoded = encoder.encode(self.records, "predict")

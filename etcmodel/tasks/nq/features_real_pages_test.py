@@ -3,13 +3,13 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks.nq import features
 from etcmodel.tasks.nq.features_test import inputs_of
 from etcmodel.tasks.nq.features_test import make_config
 from etcmodel.tasks.nq.features_test import plain
 from etcmodel.tasks.nq.features_test import plain_windows
-from etcmodel.tasks.nq.records import read_records
 from etcmodel.testing import real_data_path
 
 
@@ -20,7 +20,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         cls.records = [
             record
             for name in ("00", "01")
-            for record in read_records(
+            for record in FORMAT.read(
                 real_data_path(f"nq/nq-train-{name}.jsonl.gz")
             )
         ]

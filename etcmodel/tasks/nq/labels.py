@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etcmodel.datasets.nq.records import Annotation
 from etcmodel.tasks.nq import model as model_lib
-from etcmodel.tasks.nq.records import Annotation
 
 
 class WindowLabels(NamedTuple):

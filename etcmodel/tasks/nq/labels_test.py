@@ -4,14 +4,14 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq.records import FORMAT
+from etcmodel.datasets.nq.records import Annotation
 from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq.features import NQFeatureBuilder
 from etcmodel.tasks.nq.features import NQFeatureConfig
 from etcmodel.tasks.nq.labels import WindowLabels
 from etcmodel.tasks.nq.pipeline import make_builder
 from etcmodel.tasks.nq.pipeline import raw_inputs
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import read_records
 from etcmodel.testing import real_data_path
 
 NULL, YES, NO, LONG, SHORT = range(5)
@@ -146,7 +146,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
         cls.records = [
             record
             for name in ("00", "01")
-            for record in read_records(
+            for record in FORMAT.read(
                 real_data_path(f"nq/nq-train-{name}.jsonl.gz")
             )
         ]

@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
 from etcmodel.tasks.nq import pages
-from etcmodel.tasks.nq.records import read_records
 from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.testing import real_data_path
 
@@ -81,7 +81,7 @@ class OuterSpansTest(tf.test.TestCase, parameterized.TestCase):
         """The same as the data files' own mark of the top level."""
         for name in ("00", "01"):
             path = real_data_path(f"nq/nq-train-{name}.jsonl.gz")
-            for record in read_records(path):
+            for record in FORMAT.read(path):
                 spans = [(x.start, x.end) for x in record.candidates]
                 top = [(x.start, x.end) for x in record.top_level_candidates]
                 starts, ends = pages.outer_spans(*columns([spans]))

@@ -1,29 +1,26 @@
 """What the commands need of Natural Questions."""
 
 import hashlib
-import json
 from collections.abc import Sequence
-from typing import IO
 
 import numpy as np
 
+from etcmodel.datasets import nq as dataset
+from etcmodel.datasets.nq.records import NQRecord
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
 from etcmodel.tasks import pipeline_lib
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.inspection import Inspection
+from etcmodel.tasks.nq import decoding as decoding_lib
 from etcmodel.tasks.nq import examples
 from etcmodel.tasks.nq import export
-from etcmodel.tasks.nq import metrics
 from etcmodel.tasks.nq import model as model_lib
-from etcmodel.tasks.nq import predictions as predictions_lib
-from etcmodel.tasks.nq import records as records_lib
 from etcmodel.tasks.nq.features import NQFeatureBuilder
 from etcmodel.tasks.nq.features import NQFeatureConfig
 from etcmodel.tasks.nq.labels import answer_type
 from etcmodel.tasks.nq.labels import make_window_labels
-from etcmodel.tasks.nq.records import NQRecord
 from etcmodel.tasks.pipeline_lib import string_matrix
 from etcmodel.tasks.pipeline_lib import string_vector
 
@@ -76,11 +73,10 @@ def _is_kept(record: NQRecord, window: int, rate: float) -> bool:
 class NQEncoder(pipeline_lib.BuilderEncoder):
     """Turns records into serialized windows, labels and counts."""
 
-    def __init__(self, path: str, config: NQFeatureConfig, vocab_file: str):
+    def __init__(self, config: NQFeatureConfig, vocab_file: str):
         """Creates the encoder.
 
         Args:
-            path: the file that the records come from; for messages.
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
 
@@ -88,7 +84,7 @@ class NQEncoder(pipeline_lib.BuilderEncoder):
             UserError: the vocabulary cannot be used.
         """
         super().__init__(
-            path, make_builder(config, vocab_file), export.INPUTS.values()
+            make_builder(config, vocab_file), export.INPUTS.values()
         )
 
     def build(self, records: Sequence[NQRecord]):
@@ -190,11 +186,7 @@ class NQPipeline(registry.TaskPipeline):
     """What `preprocess`, `export`, `predict` and `inspect` need."""
 
     name = "nq"
-    splits = records_lib.SPLITS
-
-    def read_records(self, path, split, bad_records, on_position=None):
-        """See `records.read_records`."""
-        return records_lib.read_records(path, split, bad_records, on_position)
+    dataset = dataset
 
     def feature_config(self, values) -> NQFeatureConfig:
         """The sizes of the features; those of the paper by default."""
@@ -205,9 +197,9 @@ class NQPipeline(registry.TaskPipeline):
         except ValueError as error:
             raise UserError(f"The sizes do not fit: {error}") from error
 
-    def record_encoder(self, path, config, vocab_file) -> NQEncoder:
-        """An encoder for the records of the file `path`."""
-        return NQEncoder(path, config, vocab_file)
+    def record_encoder(self, config, vocab_file) -> NQEncoder:
+        """An encoder for records."""
+        return NQEncoder(config, vocab_file)
 
     def build_serving_module(self, model, config, vocab_file, decoding):
         """See `export.build_serving_module`."""
@@ -223,32 +215,13 @@ class NQPipeline(registry.TaskPipeline):
         """Adds the best answers with their scores, however low those are."""
         del decoding  # The official script finds thresholds of its own.
         for i, record in enumerate(records):
-            predictions[record.id] = predictions_lib.make_prediction(
-                *(outputs[name][i].item() for name in predictions_lib.DECODED)
+            predictions[record.id] = decoding_lib.make_prediction(
+                *(outputs[name][i].item() for name in decoding_lib.DECODED)
             )
 
-    def write_predictions(self, predictions, stream: IO[str]) -> None:
-        """Writes `{"predictions": [...]}`, the official format."""
-        json.dump(predictions_lib.predictions_to_json(predictions), stream)
-        stream.write("\n")
-
-    def gold(self, record: NQRecord):
-        """The answers of all annotators."""
-        if not record.annotations:
-            return None
-        return examples.make_gold(record.annotations)
-
-    def score(self, predictions, gold) -> dict[str, float]:
-        """All official metrics; see `metrics.evaluate`."""
-        return metrics.evaluate(
-            predictions, gold, metrics.usual_min_annotations(gold.values())
-        )
-
-    def inspect(
-        self, path, record, config, model_config, vocab_file
-    ) -> Inspection:
+    def inspect(self, record, config, model_config, vocab_file) -> Inspection:
         """The first window of a record as it reaches the model."""
-        encoder = NQEncoder(path, config, vocab_file)
+        encoder = NQEncoder(config, vocab_file)
         layout, windows = encoder.build([record])
         features = {name: x[:1] for name, x in layout.features.items()}
         side_inputs = make_multihop_side_inputs(

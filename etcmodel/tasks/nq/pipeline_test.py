@@ -8,25 +8,28 @@ import shutil
 import tempfile
 from unittest import mock
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq import predictions
+from etcmodel.datasets.nq.metrics import NQPrediction
+from etcmodel.datasets.nq.predictions import parse_predictions
+from etcmodel.datasets.nq.records import FORMAT
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import Candidate
+from etcmodel.datasets.nq.records import NQRecord
+from etcmodel.datasets.records import Source
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.nq import examples
 from etcmodel.tasks.nq import pipeline as pipeline_lib
 from etcmodel.tasks.nq.features import NQFeatureConfig
 from etcmodel.tasks.nq.features_test import VOCAB
 from etcmodel.tasks.nq.features_test import write_vocab
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.metrics import NQPrediction
-from etcmodel.tasks.nq.predictions import parse_predictions
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import Candidate
-from etcmodel.tasks.nq.records import NQRecord
-from etcmodel.tasks.nq.records import read_records
 from etcmodel.testing import real_data_path
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
@@ -54,7 +57,7 @@ _RECORD = NQRecord(
         Annotation(-1, -1, (), "none"),
         Annotation(0, 5, (), "yes"),
     ),
-    index=3,
+    source=Source("nq.jsonl", 3),
 )
 # In no candidate.
 _OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
@@ -68,7 +71,7 @@ _SIZES = {
 
 def changed(**changes):
     """The record with changes."""
-    return dataclasses.replace(_RECORD, **changes)
+    return msgspec.structs.replace(_RECORD, **changes)
 
 
 def _labels(*values):
@@ -110,7 +113,7 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         cls.vocab_file = write_vocab(folder)
         cls.pipeline = pipeline_lib.NQPipeline()
         cls.encoder = cls.pipeline.record_encoder(
-            "nq.jsonl", cls.pipeline.feature_config(_SIZES), cls.vocab_file
+            cls.pipeline.feature_config(_SIZES), cls.vocab_file
         )
         # Tracing takes longer than all of these tests; real pages are traced.
         cls.encoder._build = cls.encoder.builder.build
@@ -173,7 +176,7 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             (no_tags, "--noinclude_html_tokens"),
         ):
             with self.assertRaisesRegex(UserError, message):
-                self.pipeline.record_encoder("x", NQFeatureConfig(), file)
+                self.pipeline.record_encoder(NQFeatureConfig(), file)
 
     def test_encodes_for_training(self):
         ((serialized, counts),) = self._encoder().encode([_RECORD], "train")
@@ -188,7 +191,7 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
                 candidate_ends=[5, 3, 11],
             )
             self.assertEqual(
-                examples.make_gold(_RECORD.annotations),
+                predictions.make_gold(_RECORD.annotations),
                 gold_of(serialized[window]),
             )
         # Pieces: 107 201 202 203 108 107 204 205 206 250 108; the first
@@ -275,7 +278,7 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([[i] for i in left], [x["window"] for x in stored])
         for example, values in zip(serialized, stored, strict=True):
             self.assertEqual(
-                examples.make_gold(record.annotations), gold_of(example)
+                predictions.make_gold(record.annotations), gold_of(example)
             )
             if answer:
                 self._check(values, **_labels(0, 0, 0, 0, 0))
@@ -351,7 +354,7 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
             predictions,
         )
         stream = io.StringIO()
-        self.pipeline.write_predictions(predictions, stream)
+        self.pipeline.dataset.write_predictions(predictions, stream)
         self.assertEndsWith(stream.getvalue(), "}\n")
         written = json.loads(stream.getvalue())
         self.assertEqual(predictions, parse_predictions(written))
@@ -372,9 +375,9 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_gold_and_score(self):
-        self.assertIsNone(self.pipeline.gold(changed(annotations=None)))
-        self.assertIsNone(self.pipeline.gold(changed(annotations=())))
-        gold = self.pipeline.gold(_RECORD)
+        self.assertIsNone(self.pipeline.dataset.gold(changed(annotations=None)))
+        self.assertIsNone(self.pipeline.dataset.gold(changed(annotations=())))
+        gold = self.pipeline.dataset.gold(_RECORD)
         self.assertEqual(((6, 11), (-1, -1), (0, 5)), gold.long_answers)
         self.assertEqual((((8, 9), (9, 10)), (), ()), gold.short_answers)
         self.assertEqual(("none", "none", "yes"), gold.yes_no)
@@ -384,15 +387,17 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
         }
         # Two of three annotators have answers; one of them is enough to be
         # right.
-        score = self.pipeline.score(predictions, {"-25": gold})
+        score = self.pipeline.dataset.score(predictions, {"-25": gold})
         self.assertEqual(1.0, score["long-best-threshold-f1"])
         self.assertEqual(1.0, score["short-best-threshold-f1"])
         # Training data have one annotator: then one answer is enough. The
         # second short answer is only half of the right one.
-        single = self.pipeline.gold(
+        single = self.pipeline.dataset.gold(
             changed(annotations=_RECORD.annotations[:1])
         )
-        score = self.pipeline.score({"8": predictions["8"]}, {"8": single})
+        score = self.pipeline.dataset.score(
+            {"8": predictions["8"]}, {"8": single}
+        )
         self.assertEqual(1.0, score["long-best-threshold-f1"])
         self.assertEqual(0.0, score["short-best-threshold-f1"])
         self.assertEqual(0.5, score["average-best-threshold-f1"])
@@ -403,7 +408,6 @@ class NQPipelineTest(tf.test.TestCase, parameterized.TestCase):
                 pipeline_lib, "NQEncoder", return_value=self.encoder
             ):
                 return self.pipeline.inspect(
-                    "nq.jsonl",
                     record,
                     self.encoder.config,
                     EtcConfig.from_preset("tiny"),
@@ -449,12 +453,12 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         records = [
             record
             for name in ("00", "01")
-            for record in read_records(
+            for record in FORMAT.read(
                 real_data_path(f"nq/nq-train-{name}.jsonl.gz"), "dev"
             )
         ]
         encoder = pipeline.record_encoder(
-            "x", config, real_data_path("vocab/bert_uncased_vocab.txt")
+            config, real_data_path("vocab/bert_uncased_vocab.txt")
         )
         stored, owners = [], []
         for i, record in enumerate(encoder.encode(records, "dev")):

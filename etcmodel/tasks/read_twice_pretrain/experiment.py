@@ -23,13 +23,13 @@ from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
 from etcmodel import cross_replica
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import entity_masking
 from etcmodel.layers import token_selection
 from etcmodel.models import pretraining_heads
 from etcmodel.models.losses import is_correct
 from etcmodel.tasks import read_twice_lib
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 from etcmodel.tasks.read_twice_pretrain import pipeline
 

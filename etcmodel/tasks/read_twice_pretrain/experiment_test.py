@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import exp_factory
 
-from etcmodel.tasks.errors import UserError
+from etcmodel.errors import UserError
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.read_twice_pretrain import experiment
 from etcmodel.tasks.task_testing import BLOCKS

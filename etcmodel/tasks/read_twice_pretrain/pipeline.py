@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets import documents as dataset
+from etcmodel.datasets.documents import Document
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.tasks import example_packer
 from etcmodel.tasks import pipeline_lib
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import UserError
-from etcmodel.tasks.read_twice_pretrain import records as records_lib
-from etcmodel.tasks.read_twice_pretrain.records import Document
 
 # What is stored, by the number of values of a segment.
 BLOCK_FEATURES = ("block_ids", "block_pos")
@@ -105,20 +105,16 @@ class PretrainFeatureBuilder(segments.SegmentBuilder):
 class PretrainEncoder(registry.RecordEncoder):
     """Turns documents into serialized segments."""
 
-    def __init__(
-        self, path: str, config: PretrainFeatureConfig, vocab_file: str
-    ):
+    def __init__(self, config: PretrainFeatureConfig, vocab_file: str):
         """Creates the encoder.
 
         Args:
-            path: the file that the documents come from; for messages.
             config: sizes.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
 
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        self._path = path
         self.config = config
         builder = pipeline_lib.make_builder(
             PretrainFeatureBuilder, config, vocab_file
@@ -177,7 +173,7 @@ class PretrainEncoder(registry.RecordEncoder):
             count = rows.stop - rows.start
             # Documents are told apart by a number; also in a batch of several
             # examples.
-            name = f"{self._path}\n{document.id}\n{part}".encode()
+            name = f"{document.source.path}\n{document.id}\n{part}".encode()
             values = {
                 "block_ids": [zlib.crc32(name) % (2**31 - 1) + 1] * count,
                 "block_pos": range(1, count + 1),
@@ -212,13 +208,14 @@ def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
     """
     mentions = document.mentions or ()
     if document.text.isascii():
-        return [(x.start, x.end, x.entity) for x in mentions]
+        return [(x.start, x.end, x.entity or "") for x in mentions]
     # [characters + 1]
     places = np.cumsum(
         [0, *(len(pipeline_lib.to_bytes(x)) for x in document.text)]
     )
     return [
-        (int(places[x.start]), int(places[x.end]), x.entity) for x in mentions
+        (int(places[x.start]), int(places[x.end]), x.entity or "")
+        for x in mentions
     ]
 
 
@@ -237,11 +234,7 @@ class PretrainPipeline(registry.RecordPipeline):
     """What `preprocess` needs of ReadTwice's pre-training."""
 
     name = "read_twice_pretrain"
-    splits = records_lib.SPLITS
-
-    def read_records(self, path, split, bad_records, on_position=None):
-        """See `records.read_records`."""
-        return records_lib.read_records(path, split, bad_records, on_position)
+    dataset = dataset
 
     def feature_config(self, values) -> PretrainFeatureConfig:
         """The sizes; those of the paper by default.
@@ -256,6 +249,6 @@ class PretrainPipeline(registry.RecordPipeline):
         except ValueError as error:
             raise UserError(f"--{error}") from error
 
-    def record_encoder(self, path, config, vocab_file) -> PretrainEncoder:
-        """An encoder for the documents of the file `path`."""
-        return PretrainEncoder(path, config, vocab_file)
+    def record_encoder(self, config, vocab_file) -> PretrainEncoder:
+        """An encoder for documents."""
+        return PretrainEncoder(config, vocab_file)

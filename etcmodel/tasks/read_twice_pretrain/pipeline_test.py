@@ -4,11 +4,11 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.documents import Document
+from etcmodel.datasets.documents import Mention
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import UserError
-from etcmodel.tasks.read_twice_pretrain.records import Document
-from etcmodel.tasks.read_twice_pretrain.records import Mention
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.tfrecords import find_files
@@ -47,7 +47,7 @@ class PipelineTest(tf.test.TestCase):
 
     def _encoder(self, **sizes):
         return self.pipeline.record_encoder(
-            "d.jsonl", self.pipeline.feature_config(sizes), self.vocab_file
+            self.pipeline.feature_config(sizes), self.vocab_file
         )
 
     def test_by_hand(self):
@@ -64,7 +64,7 @@ class PipelineTest(tf.test.TestCase):
                 Mention(19, 21, "Q1"),
             ),
         )
-        found = Document("b", "jan Jan. Brno jan", None, 1)
+        found = Document("b", "jan Jan. Brno jan")
         (first, second) = encoder.encode([given, found], "train")
         # Its 8 tokens with four in a segment.
         (stored,) = map(read, first.examples)
@@ -111,9 +111,9 @@ class PipelineTest(tf.test.TestCase):
         path = real_data_path("wikitext/wiki.valid.raw")
         vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
         config = self.pipeline.feature_config({"block_length": 64})
-        encoder = self.pipeline.record_encoder(path, config, vocab_file)
+        encoder = self.pipeline.record_encoder(config, vocab_file)
         documents = list(
-            self.pipeline.read_records(path, "train", BadRecords())
+            self.pipeline.dataset.FORMAT.read(path, "train", BadRecords())
         )[:8]
         together = encoder.encode(documents, "train")
         alone = [encoder.encode([x], "train")[0] for x in documents]

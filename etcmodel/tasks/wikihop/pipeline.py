@@ -1,13 +1,13 @@
 """What the commands need of WikiHop."""
 
-import json
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import IO
 
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets import wikihop as dataset
+from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
@@ -17,11 +17,8 @@ from etcmodel.tasks.inspection import Inspection
 from etcmodel.tasks.pipeline_lib import string_matrix
 from etcmodel.tasks.pipeline_lib import string_vector
 from etcmodel.tasks.wikihop import export
-from etcmodel.tasks.wikihop import metrics
-from etcmodel.tasks.wikihop import records as records_lib
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 from etcmodel.tasks.wikihop.features import WikiHopFeatureConfig
-from etcmodel.tasks.wikihop.records import WikiHopRecord
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _STRING_LISTS = tf.TensorSpec([None, None], tf.string)
@@ -54,13 +51,10 @@ def make_builder(
 class WikiHopEncoder(pipeline_lib.BuilderEncoder):
     """Turns records into serialized features, labels and counts."""
 
-    def __init__(
-        self, path: str, config: WikiHopFeatureConfig, vocab_file: str
-    ):
+    def __init__(self, config: WikiHopFeatureConfig, vocab_file: str):
         """Creates the encoder.
 
         Args:
-            path: the file that the records come from; for messages.
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
 
@@ -68,7 +62,6 @@ class WikiHopEncoder(pipeline_lib.BuilderEncoder):
             UserError: the vocabulary cannot be used.
         """
         super().__init__(
-            path,
             make_builder(config, vocab_file),
             [_STRINGS, _STRING_LISTS, _STRING_LISTS],
         )
@@ -90,8 +83,7 @@ class WikiHopEncoder(pipeline_lib.BuilderEncoder):
         query = layout.counts["query"]
         for i, record in enumerate(records):
             if int(query.kept_tokens[i]) < int(query.tokens[i]):
-                raise self.error(
-                    record,
+                raise record.error(
                     "query is too long",
                     field="query",
                     problem=(
@@ -102,8 +94,7 @@ class WikiHopEncoder(pipeline_lib.BuilderEncoder):
                 )
             kept, total = int(stats.kept_candidates[i]), len(record.candidates)
             if kept < total:
-                raise self.error(
-                    record,
+                raise record.error(
                     "too many candidates",
                     field="candidates",
                     problem=(
@@ -172,11 +163,7 @@ class WikiHopPipeline(registry.TaskPipeline):
     """What `preprocess`, `export`, `predict` and `inspect` need of WikiHop."""
 
     name = "wikihop"
-    splits = records_lib.SPLITS
-
-    def read_records(self, path, split, bad_records, on_position=None):
-        """See `records.read_records`."""
-        return records_lib.read_records(path, split, bad_records, on_position)
+    dataset = dataset
 
     def feature_config(self, values) -> WikiHopFeatureConfig:
         """The sizes of the features; those of the paper by default."""
@@ -184,9 +171,9 @@ class WikiHopPipeline(registry.TaskPipeline):
             self.name, WikiHopFeatureConfig(), values
         )
 
-    def record_encoder(self, path, config, vocab_file) -> WikiHopEncoder:
-        """An encoder for the records of the file `path`."""
-        return WikiHopEncoder(path, config, vocab_file)
+    def record_encoder(self, config, vocab_file) -> WikiHopEncoder:
+        """An encoder for records."""
+        return WikiHopEncoder(config, vocab_file)
 
     def build_serving_module(self, model, config, vocab_file, decoding):
         """See `export.build_serving_module`."""
@@ -204,25 +191,9 @@ class WikiHopPipeline(registry.TaskPipeline):
         for record, answer in zip(records, outputs["answer"], strict=True):
             predictions[record.id] = answer.decode("utf-8")
 
-    def write_predictions(self, predictions, stream: IO[str]) -> None:
-        """Writes `{id: answer}`, the official submission format."""
-        json.dump(predictions, stream, indent=0, ensure_ascii=False)
-        stream.write("\n")
-
-    def gold(self, record: WikiHopRecord) -> str | None:
-        """The right answer."""
-        return record.answer
-
-    def score(self, predictions, gold) -> dict[str, float]:
-        """Accuracy, as the official script measures it."""
-        score = metrics.score_predictions(predictions, gold)
-        return {"accuracy": score.accuracy}
-
-    def inspect(
-        self, path, record, config, model_config, vocab_file
-    ) -> Inspection:
+    def inspect(self, record, config, model_config, vocab_file) -> Inspection:
         """One record as it reaches the model."""
-        encoder = WikiHopEncoder(path, config, vocab_file)
+        encoder = WikiHopEncoder(config, vocab_file)
         layout, stats = encoder.build([record])
         features = layout.features
         types = features["global_token_type_ids"]

@@ -5,16 +5,17 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.records import Source
+from etcmodel.datasets.wikihop import WikiHopRecord
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
 from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.tasks.wikihop import features
 from etcmodel.tasks.wikihop import pipeline as pipeline_lib
-from etcmodel.tasks.wikihop.records import WikiHopRecord
 from etcmodel.testing import real_data_path
 
 _RECORD = WikiHopRecord(
@@ -23,7 +24,7 @@ _RECORD = WikiHopRecord(
     supports=("Jan lives in Brno. He is a cook.", "Brno is in Poland."),
     candidates=("Austria", " poland"),
     answer="Poland",
-    index=7,
+    source=Source("d.json", 7),
 )
 
 
@@ -41,7 +42,7 @@ class PipelineTest(tf.test.TestCase):
 
     def _encoder(self, **sizes):
         config = self.pipeline.feature_config(sizes)
-        return self.pipeline.record_encoder("d.json", config, self.vocab_file)
+        return self.pipeline.record_encoder(config, self.vocab_file)
 
     def test_raw_inputs_are_padded(self):
         other = WikiHopRecord("b", "q", ("x",), ("c1", "c2", "\u00e9"))
@@ -99,7 +100,8 @@ class PipelineTest(tf.test.TestCase):
 
     def test_candidates_that_do_not_fit(self):
         many = WikiHopRecord(
-            "b", "country", ("jan",), ("austria",) * 5000, "austria", 3
+            *("b", "country", ("jan",), ("austria",) * 5000, "austria"),
+            source=Source("d.json", 3),
         )
         encoder = self._encoder()
         with self.assertRaisesRegex(
@@ -144,11 +146,11 @@ class PipelineTest(tf.test.TestCase):
         outputs = {"answer": np.array([b" poland"], dtype=object)}
         self.pipeline.collect([_RECORD], outputs, predictions, {})
         stream = io.StringIO()
-        self.pipeline.write_predictions(predictions, stream)
+        self.pipeline.dataset.write_predictions(predictions, stream)
         self.assertEqual({"a": " poland"}, json.loads(stream.getvalue()))
-        gold = {"a": self.pipeline.gold(_RECORD)}
+        gold = {"a": self.pipeline.dataset.gold(_RECORD)}
         self.assertEqual(
-            {"accuracy": 1.0}, self.pipeline.score(predictions, gold)
+            {"accuracy": 1.0}, self.pipeline.dataset.score(predictions, gold)
         )
 
     def test_inspects_a_record(self):
@@ -156,7 +158,6 @@ class PipelineTest(tf.test.TestCase):
             {"long_length": 14, "global_length": 20}
         )
         inspection = self.pipeline.inspect(
-            "d.json",
             _RECORD,
             config,
             EtcConfig.from_preset("tiny"),
@@ -194,8 +195,10 @@ class RealRecordsTest(tf.test.TestCase):
         config = pipeline.feature_config(
             {"long_length": 1024, "global_length": 256}
         )
-        records = list(pipeline.read_records(path, "train", BadRecords()))[:12]
-        encoder = pipeline.record_encoder(path, config, vocab_file)
+        records = list(
+            pipeline.dataset.FORMAT.read(path, "train", BadRecords())
+        )[:12]
+        encoder = pipeline.record_encoder(config, vocab_file)
         encoded = encoder.encode(records, "train")
         examples = [x for stored, _ in encoded for x in stored]
         stored = etc_features.parse(

@@ -1,11 +1,11 @@
-"""WikiHop's records; tasks/records_test.py has the errors."""
+"""WikiHop's records and metric; records_test.py has the errors."""
 
 import json
 import os
 
 import tensorflow as tf
 
-from etcmodel.tasks.wikihop import records
+from etcmodel.datasets import wikihop
 from etcmodel.testing import real_data_path
 
 
@@ -26,7 +26,7 @@ class RecordsTest(tf.test.TestCase):
         path = os.path.join(self.get_temp_dir(), "data.json")
         with open(path, "w") as stream:
             json.dump(content, stream)
-        return list(records.read_records(path, *args))
+        return list(wikihop.FORMAT.read(path, *args))
 
     def test_reads_a_record(self):
         (record,) = self._read([good_record()])
@@ -42,7 +42,7 @@ class RecordsTest(tf.test.TestCase):
 
     def test_real_records(self):
         path = real_data_path("wikihop/train_22.json")
-        read = list(records.read_records(path))
+        read = list(wikihop.FORMAT.read(path))
         self.assertLen(read, 22)
         with open(path, encoding="utf-8") as stream:
             expected = json.load(stream)
@@ -64,6 +64,21 @@ class RecordsTest(tf.test.TestCase):
         ]
         read = self._read(content, "predict")
         self.assertEqual([None, None, 1], [r.answer_index for r in read])
+
+
+class MetricsTest(tf.test.TestCase):
+    def test_counts_right_answers(self):
+        score = wikihop.score_predictions(
+            {"a": "Oslo ", "b": "Rome", "x": "not asked"},
+            {"a": "oslo", "b": "paris", "c": "bonn", "d": "kyiv"},
+        )
+        self.assertEqual(1, score.correct)
+        self.assertEqual(4, score.total)
+        self.assertEqual(2, score.missing)
+        self.assertEqual(0.25, score.accuracy)
+
+    def test_nothing_to_score(self):
+        self.assertEqual(0.0, wikihop.score_predictions({}, {}).accuracy)
 
 
 if __name__ == "__main__":

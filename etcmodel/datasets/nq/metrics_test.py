@@ -5,10 +5,10 @@ import unittest
 import numpy as np
 from absl.testing import parameterized
 
-from etcmodel.tasks.nq import metrics
-from etcmodel.tasks.nq.metrics import NULL_SPAN
-from etcmodel.tasks.nq.metrics import NQGold
-from etcmodel.tasks.nq.metrics import NQPrediction
+from etcmodel.datasets.nq import metrics
+from etcmodel.datasets.nq.metrics import NULL_SPAN
+from etcmodel.datasets.nq.metrics import NQGold
+from etcmodel.datasets.nq.metrics import NQPrediction
 
 
 def _long_gold(*spans: metrics.Span) -> NQGold:

@@ -1,4 +1,4 @@
-"""Natural Questions' records; tasks/records_test.py has the errors."""
+"""Natural Questions' records; ../records_test.py has the errors."""
 
 import gzip
 import json
@@ -7,10 +7,10 @@ import os
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.tasks.nq import records
-from etcmodel.tasks.nq.records import Annotation
-from etcmodel.tasks.nq.records import Candidate
-from etcmodel.tasks.nq.records import NQRecord
+from etcmodel.datasets.nq import records
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import Candidate
+from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.testing import real_data_path
 
 _TOKENS = (
@@ -97,9 +97,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "data.jsonl")
         with open(path, "w") as stream:
             stream.writelines(json.dumps(value) + "\n" for value in content)
-        return list(records.read_records(path, *args))
+        return list(records.FORMAT.read(path, *args))
 
-    def _expected(self, tokens):
+    def _expected(self, tokens, source):
         return NQRecord(
             id="-2543388002166163252",
             question="what is brno",
@@ -115,13 +115,13 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 Annotation(-1, -1, (), "yes"),
                 Annotation(9, 17, (), "no"),
             ),
-            index=0,
+            source=source,
         )
 
-    @parameterized.parameters(*records.SPLITS)
+    @parameterized.parameters(*records.FORMAT.splits)
     def test_reads_both_formats(self, split):
         (record,) = self._read([original_record()], split)
-        self.assertEqual(self._expected(_TOKENS), record)
+        self.assertEqual(self._expected(_TOKENS, record.source), record)
         self.assertEqual(
             (Candidate(3, 9, True), Candidate(9, 17, True)),
             record.top_level_candidates,
@@ -133,7 +133,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             '<Table_class="x_y">' if " " in token else token
             for token in _TOKENS
         ]
-        self.assertEqual(self._expected(tokens), record)
+        self.assertEqual(self._expected(tokens, record.source), record)
 
     def test_formats_are_told_apart_by_record(self):
         content = [
@@ -181,7 +181,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         for annotation in value["annotations"]:
             del annotation["annotation_id"]
             annotation["long_answer"].pop("candidate_index", None)
-        self.assertEqual([self._expected(_TOKENS)], self._read([value]))
+        (record,) = self._read([value])
+        self.assertEqual(self._expected(_TOKENS, record.source), record)
 
     def test_predict_needs_no_annotations(self):
         value = simplified_record(example_id=1)
@@ -215,9 +216,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         for name in ("nq/nq-train-00.jsonl.gz", "nq/nq-train-01.jsonl.gz"):
             path = real_data_path(name)
             positions = []
-            read = list(
-                records.read_records(path, on_position=positions.append)
-            )
+            read = list(records.FORMAT.read(path, on_position=positions.append))
             self.assertEqual(os.path.getsize(path), positions[-1])
             with gzip.open(path, "rt", encoding="utf-8") as stream:
                 values = [json.loads(line) for line in stream]

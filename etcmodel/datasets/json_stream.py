@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 import ijson
 
-from etcmodel.tasks.errors import UserError
-from etcmodel.tasks.errors import show
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+from etcmodel.errors import show
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
 # Stands for bytes that are not UTF-8: a noncharacter, so no text has it.
 INVALID_UTF8_MARK = "\uffff"
@@ -84,31 +84,6 @@ def has_invalid_utf8(value: object) -> bool:
         elif isinstance(item, list):
             pending.extend(item)
     return False
-
-
-def _open(path: str) -> tuple[io.FileIO, io.BufferedIOBase]:
-    """Opens a plain or gzipped file: the raw file, and its plain bytes."""
-    try:
-        raw = open(path, "rb", buffering=0)  # noqa: SIM115
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: there is no such file. Check the path."
-        ) from None
-    except IsADirectoryError:
-        raise UserError(
-            f"{path} is a directory. Name the one file inside it that is to "
-            "be read."
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}). Check that you may "
-            "read it."
-        ) from None
-    magic = raw.read(len(_GZIP_MAGIC))
-    raw.seek(0)
-    if magic == _GZIP_MAGIC:
-        return raw, gzip.GzipFile(fileobj=raw)
-    return raw, io.BufferedReader(raw, _CHUNK_BYTES)
 
 
 def _check_start(
@@ -193,7 +168,7 @@ def read_json_array(
         UserError: the file cannot be read, is empty, is not JSON, is not an
             array, or ends too early. The message names the file and the record.
     """
-    raw, plain = _open(path)
+    raw, plain = files.open_plain(path)
     index = -1
     with raw, plain:
         try:
@@ -224,6 +199,12 @@ def read_json_array(
             ) from None
         except ijson.JSONError as error:
             detail = (str(error).strip().splitlines() or ["incomplete"])[0]
+            if "overflow" in detail:
+                raise UserError(
+                    f"{path}: after {index + 1} whole records there is a whole "
+                    "number of more than 64 bits. Write it as a string, or "
+                    "take it out."
+                ) from None
             what = "the JSON is broken"
             if "premature EOF" in detail or "incomplete" in detail.lower():
                 what = "the JSON ends too early"
@@ -328,7 +309,7 @@ def read_json_lines(
             array, has a line that is not JSON, or ends too early. The message
             names the file, and the line or the number of records before.
     """
-    raw, plain = _open(path)
+    raw, plain = files.open_plain(path)
     count = 0
     with raw, plain:
         try:
@@ -367,7 +348,7 @@ def begins_with(path: str, *opening: bytes) -> bool:
     Raises:
         UserError: the file cannot be read.
     """
-    raw, plain = _open(path)
+    raw, plain = files.open_plain(path)
     with raw, plain:
         try:
             stream = _CleanUtf8(plain)
@@ -407,7 +388,7 @@ def read_paragraphs(
         UserError: the file cannot be read, is empty, or is broken off. The
             message names the file.
     """
-    raw, plain = _open(path)
+    raw, plain = files.open_plain(path)
     count = 0
     lines = []
     with raw, plain:

@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from etcmodel.tasks import errors
+from etcmodel import errors
 
 
 class ErrorsTest(tf.test.TestCase):

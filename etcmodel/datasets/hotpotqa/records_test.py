@@ -1,4 +1,4 @@
-"""HotpotQA's records; tasks/records_test.py has the errors."""
+"""HotpotQA's records; ../records_test.py has the errors."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import os
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.tasks.hotpotqa import records
-from etcmodel.tasks.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa.records import Paragraph
+from etcmodel.datasets.hotpotqa import records
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.testing import real_data_path
 
 
@@ -35,9 +35,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "data.json")
         with open(path, "w") as stream:
             json.dump(content, stream)
-        return list(records.read_records(path, *args))
+        return list(records.FORMAT.read(path, *args))
 
-    @parameterized.parameters(*records.SPLITS)
+    @parameterized.parameters(*records.FORMAT.splits)
     def test_reads_a_record(self, split):
         (record,) = self._read([good_record()], split)
         self.assertEqual(
@@ -54,7 +54,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 supporting_facts=(("Jan", 0), ("Brno", 1)),
                 type="bridge",
                 level="hard",
-                index=0,
+                source=record.source,
             ),
             record,
         )
@@ -73,7 +73,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_real_records(self, name, count, missing):
         path = real_data_path(name)
-        read = list(records.read_records(path, "dev"))
+        read = list(records.FORMAT.read(path, "dev"))
         self.assertLen(read, count)
         self.assertEqual(missing, sum(r.num_missing_facts for r in read))
         with open(path, encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""Documents; tasks/records_test.py has the errors of records."""
+"""Documents; records_test.py has the errors of records."""
 
 import gzip
 import json
@@ -7,10 +7,10 @@ import os
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.tasks.errors import BadRecords
-from etcmodel.tasks.errors import RecordError
-from etcmodel.tasks.errors import UserError
-from etcmodel.tasks.read_twice_pretrain import records
+from etcmodel.datasets import documents as records
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.testing import real_data_path
 
 DOCUMENT = {
@@ -34,7 +34,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_json_lines(self):
         values = DOCUMENT, {"text": "x"}, {"text": "y", "mentions": []}
         path = self._write("\n".join(map(json.dumps, values)).encode())
-        first, second, third = records.read_records(path)
+        first, second, third = records.FORMAT.read(path)
         self.assertEqual(
             first,
             records.Document(
@@ -45,17 +45,21 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                     records.Mention(4, 9),
                     records.Mention(13, 17),
                 ),
-                0,
+                source=(path, 0),
             ),
         )
-        self.assertEqual(second, records.Document("1", "x", None, 1))
-        self.assertEqual(third, records.Document("2", "y", (), 2))
+        self.assertEqual(
+            second, records.Document("1", "x", None, source=(path, 1))
+        )
+        self.assertEqual(
+            third, records.Document("2", "y", (), source=(path, 2))
+        )
 
     def test_plain_text(self):
         text = "\n\nOne.\nStill one.\n \nTwo á.\r\n\r\nThree."
         expected = ["One.\nStill one.", "Two á.", "Three."]
         for content in (text.encode(), gzip.compress(text.encode())):
-            documents = list(records.read_records(self._write(content)))
+            documents = list(records.FORMAT.read(self._write(content)))
             self.assertEqual(expected, [x.text for x in documents])
             self.assertEqual(["0", "1", "2"], [x.id for x in documents])
             self.assertEqual([None] * 3, [x.mentions for x in documents])
@@ -63,9 +67,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_not_utf8(self):
         path = self._write(b"fine\n\nno\xff\n\nfine")
         with self.assertRaisesRegex(RecordError, "record 1.*not UTF-8"):
-            list(records.read_records(path))
+            list(records.FORMAT.read(path))
         bad = BadRecords(skip=True)
-        self.assertLen(list(records.read_records(path, bad_records=bad)), 2)
+        self.assertLen(list(records.FORMAT.read(path, bad_records=bad)), 2)
 
     @parameterized.parameters(
         (b"", "is empty"),
@@ -77,16 +81,16 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_broken_file(self, content, message):
         with self.assertRaisesRegex(UserError, message):
-            list(records.read_records(self._write(content)))
+            list(records.FORMAT.read(self._write(content)))
 
     def test_no_file(self):
         with self.assertRaisesRegex(UserError, "no such file"):
-            list(records.read_records("/no/such/file"))
+            list(records.FORMAT.read("/no/such/file"))
 
     def test_real_articles(self):
         positions = []
         documents = list(
-            records.read_records(
+            records.FORMAT.read(
                 real_data_path("wikitext/wiki.valid.raw"),
                 on_position=positions.append,
             )

@@ -3,8 +3,8 @@ import unittest
 
 from absl.testing import parameterized
 
-from etcmodel.tasks.hotpotqa import metrics
-from etcmodel.tasks.hotpotqa.metrics import Scores
+from etcmodel.datasets.hotpotqa import metrics
+from etcmodel.datasets.hotpotqa.metrics import Scores
 
 
 class NormalizeAnswerTest(unittest.TestCase):

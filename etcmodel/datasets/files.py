@@ -1,0 +1,147 @@
+"""Data files: several at once, plain or gzipped, on a disk or in a bucket."""
+
+import glob
+import gzip
+import io
+import os
+from collections.abc import Sequence
+
+from etcmodel.errors import UserError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK_BYTES = 1 << 16
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path
+
+
+def _gfile():
+    # Takes seconds to load, and most files are local.
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def find(paths: str | Sequence[str]) -> list[str]:
+    """Data files by their names or patterns.
+
+    For example, `"nq-dev-*.jsonl.gz"` or `"gs://bucket/a.json,b.json"`.
+
+    Args:
+        paths: comma-separated string, or list, of files and of patterns with
+            `*`, `?` or `[...]`.
+
+    Returns:
+        The files, sorted within each pattern; each once.
+
+    Raises:
+        UserError: a part names no file, or a directory.
+    """
+    if isinstance(paths, str):
+        # Names may have commas and brackets.
+        paths = [paths] if os.path.exists(paths) else paths.split(",")
+    found = []
+    for part in (part.strip() for part in paths):
+        if _is_remote(part):
+            files = _gfile().glob(part)
+        elif os.path.exists(part):
+            files = [part]
+        else:
+            files = glob.glob(part)
+        if not files:
+            raise UserError(f"{part}: there is no such file. Check the path.")
+        found += sorted(files)
+    return list(dict.fromkeys(found))
+
+
+def size(path: str) -> int:
+    """How many bytes a file has, 0 if it is none.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its size.
+    """
+    if _is_remote(path):
+        return _gfile().stat(path).length
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def full_name(path: str) -> str:
+    """A name that means the same from any folder.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its absolute path, or its address in a bucket.
+    """
+    return path if _is_remote(path) else os.path.abspath(path)
+
+
+class _Remote(io.RawIOBase):
+    """A file of TensorFlow's file systems as Python has them."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._file = _gfile().GFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
+    """Opens a plain or gzipped file, told by its first bytes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The file as it is, whose position tells how far it has been read, and
+        its plain bytes.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        if _is_remote(path):
+            # Opened when it is read, which may be too late for messages.
+            raw = _Remote(path) if _gfile().exists(path) else None
+        else:
+            raw = open(path, "rb", buffering=0)  # noqa: SIM115
+    except FileNotFoundError:
+        raw = None
+    except IsADirectoryError:
+        raise UserError(
+            f"{path} is a directory. Name the files inside it that are to be "
+            f"read, such as {os.path.join(path, '*.json')}."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}). Check that you may "
+            "read it."
+        ) from None
+    if raw is None:
+        raise UserError(f"{path}: there is no such file. Check the path.")
+    magic = raw.read(len(_GZIP_MAGIC))
+    raw.seek(0)
+    if magic == _GZIP_MAGIC:
+        return raw, gzip.GzipFile(fileobj=raw)
+    return raw, io.BufferedReader(raw, _CHUNK_BYTES)

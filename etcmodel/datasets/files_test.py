@@ -1,0 +1,81 @@
+import gzip
+import os
+import pathlib
+import tempfile
+import unittest
+
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+
+
+class FilesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name in ("b1.json", "b2.json", "a.json", "x,y.json", "[1].json"):
+            (self.folder / name).write_bytes(name.encode())
+
+    def find(self, paths):
+        if isinstance(paths, str):
+            paths = ",".join(f"{self.folder}/{x}" for x in paths.split(","))
+        found = files.find(paths)
+        return [os.path.relpath(path, self.folder) for path in found]
+
+    def test_find(self):
+        for paths, expected in {
+            "a.json": ["a.json"],
+            "b*.json": ["b1.json", "b2.json"],
+            "b?.json,a.json": ["b1.json", "b2.json", "a.json"],
+            # Each once, as they come first.
+            "b2.json,b*.json": ["b2.json", "b1.json"],
+            "[1].json": ["[1].json"],
+            "[ab].json": ["a.json"],
+        }.items():
+            self.assertEqual(expected, self.find(paths), paths)
+        path = str(self.folder / "x,y.json")
+        self.assertEqual([path], files.find(path))
+        self.assertEqual([path], files.find([path]))
+
+    def test_nothing_found(self):
+        for paths in ("c.json", "c*.json", "a.json,c.json", ""):
+            with self.assertRaisesRegex(UserError, "no such file"):
+                files.find(paths)
+
+    def test_remote_files(self):
+        """TensorFlow reads file:// as it reads gs://."""
+        address = self.folder.as_uri()
+        self.assertEqual(
+            [f"{self.folder}/b1.json", f"{self.folder}/b2.json"],
+            [x.removeprefix("file://") for x in files.find(f"{address}/b*")],
+        )
+        text = "text " * 50000
+        for content in (text.encode(), gzip.compress(text.encode())):
+            (self.folder / "a.json").write_bytes(content)
+            path = f"{address}/a.json"
+            self.assertEqual(len(content), files.size(path))
+            raw, plain = files.open_plain(path)
+            with raw, plain:
+                self.assertEqual(text[:9].encode(), plain.read(9))
+                self.assertEqual(text[9:].encode(), plain.read())
+                self.assertEqual(len(content), raw.tell())
+        with self.assertRaisesRegex(UserError, "a.jso.*no such file"):
+            files.open_plain(f"{address}/a.jso")
+
+    def test_size_and_full_name(self):
+        self.assertEqual(6, files.size(str(self.folder / "a.json")))
+        self.assertEqual(0, files.size(str(self.folder)))
+        self.assertEqual(f"{os.getcwd()}/a.json", files.full_name("a.json"))
+        self.assertEqual("gs://b/a.json", files.full_name("gs://b/a.json"))
+
+    def test_cannot_be_opened(self):
+        for path, message in (
+            (self.folder, r"is a directory.*\*.json"),
+            (self.folder / "c.json", "no such file"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                files.open_plain(str(path))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+"""HotpotQA's official file of predictions, and its score."""
+
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import IO
+
+from etcmodel.datasets.hotpotqa import metrics
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+
+Answer = tuple[str, Sequence[metrics.Fact]]
+"""An answer and its supporting facts."""
+
+
+def gold(record: HotpotQARecord) -> Answer | None:
+    """The right answer; None if the file does not tell.
+
+    Args:
+        record: the record.
+
+    Returns:
+        The answer and its supporting facts.
+    """
+    if record.answer is None or record.supporting_facts is None:
+        return None
+    return record.answer, record.supporting_facts
+
+
+def write_predictions(
+    predictions: Mapping[str, Answer], stream: IO[str]
+) -> None:
+    """Writes `{"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}`.
+
+    Args:
+        predictions: record id -> answer and supporting facts.
+        stream: what to write to.
+    """
+    text = json.dumps(
+        {
+            "answer": {key: answer for key, (answer, _) in predictions.items()},
+            "sp": {
+                key: [list(fact) for fact in facts]
+                for key, (_, facts) in predictions.items()
+            },
+        },
+        ensure_ascii=False,
+    )
+    # "?" for what UTF-8 cannot write, such as lone surrogates.
+    stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+
+
+def score(
+    predictions: Mapping[str, Answer], gold: Mapping[str, Answer]
+) -> dict[str, float]:
+    """All official metrics; see `metrics.evaluate`.
+
+    Args:
+        predictions: record id -> answer and supporting facts.
+        gold: record id -> the true ones.
+
+    Returns:
+        name -> value, from 0 to 1.
+    """
+    return metrics.evaluate(
+        {key: answer for key, (answer, _) in predictions.items()},
+        {key: facts for key, (_, facts) in predictions.items()},
+        gold,
+    )

@@ -1,0 +1,137 @@
+"""Reads the official HotpotQA JSON files.
+
+Source: https://hotpotqa.github.io; Yang et al., "HotpotQA: A Dataset for
+Diverse, Explainable Multi-hop Question Answering", 2018. 2WikiMultihopQA has
+the same layout.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from etcmodel.datasets.json_stream import read_json_array
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Text
+
+
+class Paragraph(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
+):
+    """The beginning of a Wikipedia article.
+
+    Attributes:
+        title: of the article.
+        sentences: as they stand in the file, most with a space in front.
+    """
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+_Paragraph = Annotated[
+    Paragraph, msgspec.Meta(description="[title, [sentence, ...]]")
+]
+_SentenceNumber = Annotated[
+    int,
+    msgspec.Meta(
+        ge=0, description="a whole number, that of a sentence, from 0"
+    ),
+]
+_Fact = Annotated[
+    tuple[str, _SentenceNumber],
+    msgspec.Meta(description="[title, number of the sentence]"),
+]
+
+
+class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
+    """One question about a set of paragraphs.
+
+    Attributes:
+        id: unique within its file.
+        question: the question.
+        context: the paragraphs.
+        answer: a piece of the text, or "yes", or "no"; None if the file does
+            not tell.
+        supporting_facts: title and number of the sentences, from 0, that the
+            answer follows from, as they stand in the file; None if the file
+            does not tell.
+        type: of the question, such as "bridge"; empty if not told.
+        level: of difficulty, such as "hard"; empty if not told.
+    """
+
+    id: Text
+    question: Text
+    context: Annotated[tuple[_Paragraph, ...], msgspec.Meta(min_length=1)]
+    answer: str | None = None
+    supporting_facts: tuple[_Fact, ...] | None = None
+    type: str = ""
+    level: str = ""
+
+    def _fact_position(
+        self, title: str, sentence: int
+    ) -> tuple[int, int] | None:
+        for index, paragraph in enumerate(self.context):
+            num_sentences = len(paragraph.sentences)
+            if paragraph.title == title and 0 <= sentence < num_sentences:
+                return index, sentence
+        return None
+
+    @property
+    def fact_positions(self) -> tuple[tuple[int, int], ...]:
+        """Paragraph and sentence index of the supporting facts.
+
+        Each comes once, in the order of the file. Facts that the context does
+        not have are left out: the official files have such. Of several
+        paragraphs of the same title it is the first that has the sentence.
+        """
+        found = (
+            self._fact_position(*fact) for fact in self.supporting_facts or ()
+        )
+        return tuple(dict.fromkeys(at for at in found if at is not None))
+
+    @property
+    def num_missing_facts(self) -> int:
+        """How many supporting facts the context does not have."""
+        return sum(
+            self._fact_position(*fact) is None
+            for fact in self.supporting_facts or ()
+        )
+
+
+def _check(record: HotpotQARecord, split: str) -> None:
+    if not any(
+        sentence.strip()
+        for paragraph in record.context
+        for sentence in paragraph.sentences
+    ):
+        raise record.error(
+            "no sentences with text",
+            field="context",
+            problem=(
+                f"no sentence of its {len(record.context)} paragraphs has any "
+                "text"
+            ),
+        )
+    if split == "predict":
+        return
+    if not (record.answer or "").strip():
+        raise record.missing_answer("answer", "answer", record.answer, split)
+    if not record.supporting_facts:
+        raise record.missing_answer(
+            "supporting facts",
+            "supporting_facts",
+            record.supporting_facts,
+            split,
+        )
+
+
+FORMAT = Format(
+    HotpotQARecord,
+    'a HotpotQA record {"_id": "...", "question": "...", "context": '
+    '[["title", ["sentence", ...]], ...], "answer": "...", '
+    '"supporting_facts": [["title", 0], ...]}',
+    read_json_array,
+    _check,
+    id_field="_id",
+)

@@ -1,0 +1,93 @@
+import io
+import json
+import math
+import unittest
+
+import numpy as np
+
+from etcmodel.datasets import nq
+from etcmodel.datasets.nq.metrics import NULL_SPAN
+from etcmodel.datasets.nq.metrics import NQPrediction
+from etcmodel.datasets.nq.records import Annotation
+from etcmodel.datasets.nq.records import NQRecord
+
+
+def _span(start: int, end: int) -> dict[str, int]:
+    return {
+        "start_token": start,
+        "end_token": end,
+        "start_byte": -1,
+        "end_byte": -1,
+    }
+
+
+class PredictionsTest(unittest.TestCase):
+    def written(self, **predictions):
+        stream = io.StringIO()
+        nq.write_predictions(predictions, stream)
+        written = json.loads(stream.getvalue())
+        self.assertEqual(["predictions"], list(written))
+        return written["predictions"]
+
+    def test_the_official_format(self):
+        key = "-2226525965842375672"
+        spans = NQPrediction((391, 604), 13.5, ((555, 560), (570, 571)), 26.4)
+        (prediction,) = self.written(**{key: spans})
+        self.assertEqual(
+            {
+                "example_id": -2226525965842375672,
+                "long_answer": _span(391, 604),
+                "long_answer_score": 13.5,
+                "short_answers": [_span(555, 560), _span(570, 571)],
+                "short_answers_score": 26.4,
+                "yes_no_answer": "NONE",
+            },
+            prediction,
+        )
+        (prediction,) = self.written(
+            a=NQPrediction(NULL_SPAN, -math.inf, (), -2.5, "yes")
+        )
+        self.assertEqual(_span(-1, -1), prediction["long_answer"])
+        self.assertEqual(-math.inf, prediction["long_answer_score"])
+        self.assertEqual([], prediction["short_answers"])
+        self.assertEqual("YES", prediction["yes_no_answer"])
+
+    def test_ids(self):
+        """Only whole numbers as they are usually written become numbers."""
+        prediction = NQPrediction(NULL_SPAN, 0.0, (), 0.0)
+        ids = ["7", "-3", "007", "my own", "1.0"]
+        written = self.written(**dict.fromkeys(ids, prediction))
+        self.assertEqual(
+            [7, -3, "007", "my own", "1.0"], [x["example_id"] for x in written]
+        )
+        self.assertEqual([], self.written())
+
+    def test_numbers_of_numpy(self):
+        prediction = NQPrediction(
+            (np.int64(1), np.int64(2)),
+            np.float32(0.5),
+            ((np.int32(1), np.int32(2)), NULL_SPAN),
+            np.float64(2.0),
+        )
+        (written,) = self.written(a=prediction)
+        self.assertEqual(_span(1, 2), written["long_answer"])
+        self.assertEqual([_span(1, 2)], written["short_answers"])
+        self.assertEqual(0.5, written["long_answer_score"])
+
+    def test_gold_and_score(self):
+        record = NQRecord("7", "q", ("a",) * 9, (False,) * 9, ())
+        self.assertIsNone(nq.gold(record))
+        # Of one annotator, as in the training set.
+        answer = Annotation(1, 8, ((2, 3),), "none")
+        gold = nq.gold(
+            NQRecord("7", "q", record.tokens, record.is_html, (), (answer,))
+        )
+        scores = nq.score(
+            {"7": NQPrediction((1, 8), 1.0, ((2, 4),), 1.0)}, {"7": gold}
+        )
+        self.assertEqual(1.0, scores["long-best-threshold-f1"])
+        self.assertEqual(0.0, scores["short-best-threshold-f1"])
+
+
+if __name__ == "__main__":
+    unittest.main()

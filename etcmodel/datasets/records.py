@@ -1,0 +1,353 @@
+"""Typed records of official data files, with errors that say where.
+
+A dataset declares its records as `Record`s, whose fields msgspec reads and
+checks, and a `Format`, which reads files of them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Annotated
+from typing import NamedTuple
+
+import msgspec
+
+from etcmodel.datasets import files
+from etcmodel.datasets.json_stream import has_invalid_utf8
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import show
+
+Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+"""A string that is more than white space."""
+
+_ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
+
+
+class Source(NamedTuple):
+    """Where a record was read.
+
+    Attributes:
+        path: the file.
+        index: position of the record in the file, from 0.
+    """
+
+    path: str = ""
+    index: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records of all datasets have.
+
+    Attributes:
+        id: unique within the files that are read together.
+        source: where it was read.
+    """
+
+    # A name that no field of a file has.
+    source: Source = msgspec.field(default=Source(), name="(source)")
+
+    @property
+    def index(self) -> int:
+        """Position of the record in its file, from 0."""
+        return self.source.index
+
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """A `RecordError` about this record, to be raised.
+
+        Args:
+            reason: a few words that group such errors.
+            **kwargs: as for `RecordError`.
+
+        Returns:
+            The error.
+        """
+        return RecordError(*self.source, reason, record_id=self.id, **kwargs)
+
+    def missing_answer(
+        self, name: str, field: str, value: object, split: str
+    ) -> RecordError:
+        """The error of a record that is to be learned from, but cannot be.
+
+        Args:
+            name: what is missing.
+            field: the field with it.
+            value: what the field has; None if it is not there.
+            split: what the record is for.
+
+        Returns:
+            The error.
+        """
+        missing = "missing" if value is None else "empty"
+        return self.error(
+            f"no {name}",
+            field=field,
+            problem=f"it is {missing}, but the split {split!r} needs it",
+            advice=_ADVICE_NO_ANSWERS,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How the official files of a dataset are read.
+
+    Attributes:
+        record: the type of a record in the file, as msgspec reads it.
+        example: what a record looks like; for messages.
+        read_values: yields index and JSON value of a file's records; see
+            `json_stream`.
+        check: called with a record and the split; raises `RecordError`s.
+        make: makes a `Record` of what was read and of its `Source`, where that
+            is of another type.
+        id_field: the field with the record's id.
+        splits: what records can be read for; the first is the default, for
+            training. For `"predict"` they need no answers.
+    """
+
+    record: type
+    example: str
+    read_values: Callable[..., Iterator[tuple[int, object]]]
+    check: Callable[[Record, str], None]
+    make: Callable[..., Record] | None = None
+    id_field: str = "id"
+    splits: tuple[str, ...] = ("train", "dev", "predict")
+
+    def read(
+        self,
+        paths: str | Sequence[str],
+        split: str | None = None,
+        bad_records: BadRecords | None = None,
+        on_position: Callable[[int], None] | None = None,
+    ) -> Iterator[Record]:
+        """Yields the records of official files one by one.
+
+        Args:
+            paths: as for `files.find`.
+            split: what the records are for: whether they need answers.
+                Answers that are there are read in any case.
+            bad_records: what to do with records that cannot be used; raise, by
+                default.
+            on_position: called with the number of bytes read so far, of all
+                files together.
+
+        Yields:
+            The usable records in the order of the files.
+
+        Raises:
+            RecordError: a record is not as it should be: no object, a field is
+                missing, of a wrong type or value, an id twice, bytes that are
+                not UTF-8, or no answer where the split needs one.
+            UserError: a file cannot be read.
+            ValueError: unknown split.
+        """
+        split = self.splits[0] if split is None else split
+        if split not in self.splits:
+            raise ValueError(
+                f"split is {split!r}, expected one of {self.splits}."
+            )
+        bad_records = bad_records or BadRecords()
+        seen: set[str] = set()
+        for source, value in _values(paths, self.read_values, on_position):
+            try:
+                record = self.parse(value, source)
+                # Where ids may be left out, records are told apart by file.
+                is_named = self.id_field in value
+                if is_named and record.id in seen:
+                    raise record.error(
+                        f"duplicate {self.id_field!r}",
+                        field=self.id_field,
+                        problem="a record before it has the same one",
+                        advice="Keep one of them",
+                    )
+                self.check(record, split)
+            except RecordError as error:
+                bad_records.report(error)
+                continue
+            if is_named:
+                seen.add(record.id)
+            # As JSON, a long text takes many times the memory of the record.
+            del value
+            yield record
+
+    def parse(self, value: object, source: Source) -> Record:
+        """Makes a record of a JSON value.
+
+        Args:
+            value: the value.
+            source: where it was read.
+
+        Returns:
+            The record.
+
+        Raises:
+            RecordError: it is not of the right types.
+        """
+        problem = _Problem(self, value, source)
+        if has_invalid_utf8(value):
+            raise problem.invalid_utf8()
+        try:
+            record = msgspec.convert(value, self.record)
+        except msgspec.ValidationError as error:
+            raise problem.explained(str(error)) from None
+        if self.make is not None:
+            return self.make(record, source)
+        msgspec.structs.force_setattr(record, "source", source)
+        return record
+
+
+def _values(paths, read_values, on_position) -> Iterable[tuple[Source, object]]:
+    """The JSON values of several files."""
+    before = 0
+    for path in files.find(paths):
+
+        def at(position, before=before):
+            if on_position is not None:
+                on_position(before + position)
+
+        for index, value in read_values(path, at):
+            yield Source(path, index), value
+        before += files.size(path)
+
+
+class _Problem:
+    """Why a JSON value is no record, in the words of the person who has it."""
+
+    def __init__(self, format_: Format, value: object, source: Source):
+        self._format = format_
+        self._value = value
+        self._source = source
+
+    def _error(self, reason: str, **kwargs) -> RecordError:
+        record_id = None
+        if isinstance(self._value, dict):
+            record_id = self._value.get(self._format.id_field)
+        if isinstance(record_id, bool) or not isinstance(record_id, str | int):
+            record_id = None
+        # What is wrong with the id itself is told as its value.
+        if kwargs.get("field") == self._format.id_field:
+            record_id = None
+        return RecordError(
+            *self._source,
+            reason,
+            record_id=None if record_id is None else str(record_id),
+            **kwargs,
+        )
+
+    def invalid_utf8(self) -> RecordError:
+        """The error of bytes that are not UTF-8."""
+        fields = [
+            key
+            for key, value in (
+                self._value.items() if isinstance(self._value, dict) else ()
+            )
+            if has_invalid_utf8(value)
+        ]
+        return self._error(
+            "invalid UTF-8",
+            field=fields[0] if fields else None,
+            problem="there are bytes that are not UTF-8",
+            advice="Convert the file to UTF-8",
+        )
+
+    def explained(self, message: str) -> RecordError:
+        """Puts a message of msgspec into words.
+
+        Args:
+            message: such as "Expected `str`, got `int` - at `$.a[0].b`".
+
+        Returns:
+            The error.
+        """
+        message, _, place = message.partition(" - at `$")
+        place = place.rstrip("`").lstrip(".")
+        value = self._value
+        type_ = msgspec.inspect.type_info(self._format.record)
+        for key in re.findall(r"\w+", place):
+            key = int(key) if key.isdigit() else key
+            value, type_ = value[key], _type_of_item(type_, key)
+        missing = re.fullmatch("Object missing required field `(.*)`", message)
+        if missing:
+            field = f"{place}.{missing[1]}" if place else missing[1]
+            names = ", ".join(map(str, list(value)[:8])) or "none"
+            return self._error(
+                f"no field {_without_positions(field)}",
+                field=field,
+                problem=(
+                    f"it is missing ({place or 'the record'} has: {names}); "
+                    f"expected {self._format.example}"
+                ),
+            )
+        if not place:
+            return self._error(
+                "not a JSON object",
+                problem=f"got {show(value)}, expected {self._format.example}",
+            )
+        group, expected = _without_positions(place), _words(type_)
+        if "matching regex" in message or "length >=" in message:
+            expected = "some text" if isinstance(value, str) else expected
+            return self._error(
+                f"empty {group}",
+                field=place,
+                problem=f"it is empty: got {show(value)}, expected {expected}",
+            )
+        got = show(value)
+        if isinstance(value, list):
+            got += f", a list of {len(value)}"
+        return self._error(
+            f"{group} is not {expected}",
+            field=place,
+            problem=f"got {got}, expected {expected}",
+        )
+
+
+def _without_positions(place: str) -> str:
+    """A place as it groups errors: `a[3].b` is `'a[].b'`."""
+    return repr(re.sub(r"\[\d+\]", "[]", place))
+
+
+def _plain(type_) -> msgspec.inspect.Type:
+    """The type that a value must have if it is not null."""
+    if isinstance(type_, msgspec.inspect.Metadata):
+        return _plain(type_.type)
+    if isinstance(type_, msgspec.inspect.UnionType):
+        return _plain(type_.types[0])
+    return type_
+
+
+def _type_of_item(type_, key: int | str):
+    """The type of what a value of a type has at a key."""
+    type_ = _plain(type_)
+    if isinstance(type_, msgspec.inspect.StructType):
+        if isinstance(key, int):
+            return type_.fields[key].type
+        return {x.encode_name: x.type for x in type_.fields}[key]
+    if isinstance(type_, msgspec.inspect.TupleType):
+        return type_.item_types[key]
+    return type_.item_type
+
+
+_WORDS = {
+    msgspec.inspect.StrType: ("a string", "strings"),
+    msgspec.inspect.IntType: ("a whole number", "whole numbers"),
+    msgspec.inspect.BoolType: ("true or false", "true or false"),
+    msgspec.inspect.StructType: ("a JSON object", "JSON objects"),
+}
+
+
+def _words(type_, plural: bool = False) -> str:
+    """What a value of a type is, for people."""
+    if isinstance(type_, msgspec.inspect.Metadata):
+        described = (type_.extra_json_schema or {}).get("description")
+        return described or _words(type_.type, plural)
+    if isinstance(type_, msgspec.inspect.UnionType):
+        return f"{_words(_plain(type_))} or null"
+    if isinstance(type_, msgspec.inspect.LiteralType):
+        return f"one of {list(type_.values)}"
+    items = getattr(type_, "item_type", None)
+    if items is not None:
+        least = ", at least one" if type_.min_length else ""
+        return f"a list of {_words(items, plural=True)}{least}"
+    return _WORDS[type(type_)][plural]
