@@ -101,5 +101,10 @@ class MutateTest(unittest.TestCase):
             mutate.read_mutations()
 
 
+class ListTest(unittest.TestCase):
+    def test_all_mutations_fit_the_code(self):
+        self.assertGreater(len(mutate.read_mutations()), 200)
+
+
 if __name__ == "__main__":
     unittest.main()

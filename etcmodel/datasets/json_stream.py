@@ -22,9 +22,14 @@ from etcmodel.errors import UserError
 from etcmodel.errors import show
 
 _CHUNK_BYTES = 1 << 16
-# Stands for bytes that are not UTF-8: a noncharacter, so no text has it.
-INVALID_UTF8_MARK = "\uffff"
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
+INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
+# Halves of a character as JSON writes them, a whole one, and any escape.
+_HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
+_ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
+_HALF = re.compile(f"{_HIGH}|{_LOW}")
+# What may be the beginning of an escape, or of a pair of them.
+_UNFINISHED = re.compile(r"(?:\\+u[dD][89abAB]\w\w)?\\+\w{0,5}\Z")
 
 
 def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -35,18 +40,21 @@ codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
 
 
 class _CleanUtf8:
-    """A binary stream whose bytes are always valid UTF-8.
+    r"""A binary stream whose bytes are always valid UTF-8.
 
     A JSON parser gives up at the first byte that is not UTF-8, and with it all
     the records behind. Here such bytes become `INVALID_UTF8_MARK`, so that
-    exactly the records that hold them can be told from the others.
+    exactly the records that hold them can be told from the others. An escape of
+    JSON that is half of a character, such as \ud800, becomes "?".
     """
 
-    def __init__(self, stream: io.BufferedIOBase):
+    def __init__(self, stream: io.BufferedIOBase, is_json: bool = True):
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(
             errors="etcmodel.mark_invalid_bytes"
         )
+        self._is_json = is_json
+        self._unfinished = ""
 
     def read(self, size: int = -1) -> bytes:
         if size == 0:
@@ -57,9 +65,22 @@ class _CleanUtf8:
             # What comes before damaged data is handed out before the error.
             chunk = self._stream.read1(size)
             text = self._decoder.decode(chunk, final=not chunk)
+            if self._is_json:
+                text = self._with_whole_escapes(text, final=not chunk)
             # An empty answer would mean the end of the file.
             if text or not chunk:
                 return text.encode("utf-8")
+
+    def _with_whole_escapes(self, text: str, final: bool) -> str:
+        text, self._unfinished = self._unfinished + text, ""
+        unfinished = None if final else _UNFINISHED.search(text, len(text) - 64)
+        if unfinished:
+            # Whether a backslash begins an escape, those before it decide.
+            start = len(text[: unfinished.start()].rstrip("\\"))
+            text, self._unfinished = text[:start], text[start:]
+        if not _HALF.search(text):
+            return text
+        return _ESCAPE.sub(lambda x: "?" if x[1] else x[0], text)
 
 
 def has_invalid_utf8(value: object) -> bool:
@@ -191,12 +212,6 @@ def read_json_array(
                     on_position(raw.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _damaged_gzip(path, index + 1, error) from None
-        except UnicodeDecodeError:
-            raise UserError(
-                f"{path}: after {index + 1} whole records there is an escape "
-                r"that is half of a character, such as \udfff. Write the "
-                "character whole, or take the escape out."
-            ) from None
         except ijson.JSONError as error:
             detail = (str(error).strip().splitlines() or ["incomplete"])[0]
             if "overflow" in detail:
@@ -238,20 +253,6 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _replace_lone_surrogates(value: object) -> object:
-    """Replaces what cannot be written as UTF-8 by question marks."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, list):
-        return [_replace_lone_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {
-            _replace_lone_surrogates(key): _replace_lone_surrogates(item)
-            for key, item in value.items()
-        }
-    return value
-
-
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
     """The JSON value in a line.
 
@@ -269,10 +270,7 @@ def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
     """
     try:
         text = line.decode("utf-8")
-        value = json.loads(text, parse_constant=_reject_constant)
-        if _SURROGATE_ESCAPE.search(line):
-            value = _replace_lone_surrogates(value)
-        return value
+        return json.loads(text, parse_constant=_reject_constant)
     except RecursionError:
         detail = "it is nested too deeply"
     except json.JSONDecodeError as error:
@@ -393,7 +391,7 @@ def read_paragraphs(
     lines = []
     with raw, plain:
         try:
-            stream = _CleanUtf8(plain)
+            stream = _CleanUtf8(plain, is_json=False)
             for line in itertools.chain(_lines(stream), [b""]):
                 if not line.isspace() and line:
                     lines.append(line)

@@ -15,11 +15,13 @@ from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
 from etcmodel.errors import UserError
 
-_TEXTS = st.text(st.characters(codec="utf-8"))
+# With halves of characters, too.
+_TEXTS = st.text(
+    st.characters(codec="utf-8") | st.sampled_from("\ud83d\ude00\udfff\\ud8")
+)
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
-    # More are no numbers to the parser.
     # The parser takes no other ones.
     | st.integers(1 - 2**63, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
@@ -30,6 +32,12 @@ _VALUES = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+def _whole_characters(value):
+    """A JSON value with "?" for what cannot be written as UTF-8."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"))
 
 
 class _CutFile(io.RawIOBase):
@@ -71,17 +79,32 @@ class RandomCutsTest(tf.test.TestCase):
         cut=st.integers(0, 200),
         sizes=st.lists(st.integers(1, 70), min_size=1, max_size=9),
     )
+    @hypothesis.example(
+        values=["\\" * 70 + "ud800"],
+        lines=False,
+        ensure_ascii=True,
+        indent=None,
+        zipped=False,
+        cut=0,
+        sizes=[1],
+    )
     def test_equals_json_loads(
         self, values, lines, ensure_ascii, indent, zipped, cut, sizes
     ):
+        if not ensure_ascii:
+            # Halves of characters can be written as escapes only.
+            values = _whole_characters(values)
         if lines:
             values = [{"first": values}, *values]
             texts = [json.dumps(x, ensure_ascii=ensure_ascii) for x in values]
             text, read = "\n".join(texts), json_stream.read_json_lines
-            expected = [json.loads(line) for line in text.split("\n")]
+            expected = [
+                _whole_characters(json.loads(x)) for x in text.split("\n")
+            ]
         else:
             text = json.dumps(values, ensure_ascii=ensure_ascii, indent=indent)
-            read, expected = json_stream.read_json_array, json.loads(text)
+            read = json_stream.read_json_array
+            expected = _whole_characters(json.loads(text))
         content = text.encode()
         if zipped:
             # In two pieces, each compressed by itself.
@@ -174,13 +197,31 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_escaped_surrogates(self):
-        (value,) = self._read(
-            _LINES, b'{"a": ["\\ud800 x", "\\uD83D\\uDE00"], "\\udc00": 1}'
-        )
-        # A pair is a character; alone they could not be written as UTF-8.
-        self.assertEqual({"a": ["? x", "\U0001f600"], "?": 1}, value)
-        (value,) = self._read(_ARRAYS, b'["\\ud800 x"]')
-        value.encode("utf-8")
+        for read, content in (
+            (_LINES, b"%s"),
+            (_ARRAYS, b"[%s]"),
+        ):
+            (value,) = self._read(
+                read,
+                content % b'{"a": ["\\ud800 x", "\\uD83D\\uDE00", "\\\\ud800",'
+                b'"\\ud83d\\ud83d\\ude00"], "\\udc00": 1}',
+            )
+            # A pair is a character; alone they could not be written as UTF-8.
+            # Behind two backslashes comes no escape.
+            self.assertEqual(
+                {
+                    "a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"],
+                    "?": 1,
+                },
+                value,
+            )
+
+    def test_noncharacters_are_valid(self):
+        for text in ("\uffff", "\ufffe\uffff"):
+            content = json.dumps([text], ensure_ascii=False).encode()
+            (value,) = self._read(_ARRAYS, content)
+            self.assertEqual(text, value)
+            self.assertFalse(json_stream.has_invalid_utf8(value))
 
     @parameterized.named_parameters(
         ("empty", b"", "is empty"),
@@ -191,7 +232,6 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         ("truncated", b'[{"a": 1}, {"b', "ends too early, after 1 whole"),
         ("no_end", b'[{"a": 1}', "ends too early, after 1 whole"),
         ("long", b"[7, -9223372036854775808]", "after 1 whole .* 64 bits"),
-        ("half", b'[1, "\\udfff"]', "after 1 whole records .* half of a char"),
         ("broken", b'[{"a": 1}, {"b" 2}]', "broken, after 1 whole"),
         ("garbage", b'[{"a": 1}] x', "broken, after 1 whole"),
         ("truncated_gzip", gzip.compress(b"[1, 2]" * 999)[:-9], "cut off"),
