@@ -313,7 +313,8 @@ def _plain(type_) -> msgspec.inspect.Type:
     if isinstance(type_, msgspec.inspect.Metadata):
         return _plain(type_.type)
     if isinstance(type_, msgspec.inspect.UnionType):
-        return _plain(type_.types[0])
+        null = msgspec.inspect.NoneType
+        return _plain(next(x for x in type_.types if not isinstance(x, null)))
     return type_
 
 

@@ -77,6 +77,25 @@ class PreprocessTest(task_testing.CommandTestCase):
         self.assert_fails(self._run(), "--overwrite")
         self.assert_succeeds(self._run("--overwrite"))
 
+    def test_several_files_are_as_one(self):
+        self.assert_succeeds(self._run("--num_shards=1"))
+        (whole,) = tfrecords.find_files(self.output)
+        whole = list(tf.data.TFRecordDataset(whole, "GZIP"))
+        records = task_testing.read_json(self.input)
+        paths = [self.path(f"part-{name}.json") for name in "ba"]
+        for path, part in zip(paths, (records[3:], records[:3]), strict=True):
+            task_testing.write_json(path, part)
+        pattern = self.path("part-?.json")
+        self.assert_succeeds(
+            self._run("--num_shards=1", "--overwrite", f"--input={pattern}")
+        )
+        self.assertEqual(sorted(paths), self._json("stats.json")["input"])
+        (parts,) = tfrecords.find_files(self.output)
+        self.assertAllEqual(whole, list(tf.data.TFRecordDataset(parts, "GZIP")))
+        self.assert_fails(
+            self._run(f"--input={paths[0]},{paths[0]}x"), "x: there is no such"
+        )
+
     def test_predict_split_has_no_labels(self):
         records = task_testing.read_json(self.input)
         for record in records:
