@@ -13,6 +13,7 @@ from tools import modules
 # Import name -> distribution, as requirements.txt calls it.
 DISTRIBUTIONS = {
     "absl": "absl-py",
+    "docstring_parser": "docstring-parser",
     "google": "protobuf",
     "hypothesis": "hypothesis",
     "ijson": "ijson",

@@ -1,8 +1,6 @@
 """What the pipelines of the tasks share."""
 
-import dataclasses
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,31 +55,6 @@ def string_matrix(rows: Sequence[Sequence[str]]) -> np.ndarray:
         ],
         dtype=object,
     ).reshape(len(rows), width)
-
-
-def make_config(task: str, default: Any, values: Mapping[str, Any]) -> Any:
-    """A task's sizes: its own values, but for those that are given.
-
-    Args:
-        task: name of the task; for messages.
-        default: dataclass with the task's own values.
-        values: name -> value; None stands for the task's own.
-
-    Returns:
-        A dataclass like `default`.
-
-    Raises:
-        UserError: the task has no such size.
-    """
-    given = {key: value for key, value in values.items() if value is not None}
-    names = [field.name for field in dataclasses.fields(default)]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise UserError(
-            f"--{unknown[0]}={given[unknown[0]]}: {task} has no such size. It "
-            f"has: {', '.join(names)}."
-        )
-    return dataclasses.replace(default, **given)
 
 
 def make_builder(

@@ -88,26 +88,6 @@ class StringsTest(tf.test.TestCase):
             self.assertEqual(matrix.tolist(), expected)
 
 
-class ConfigTest(tf.test.TestCase):
-    def test_given_values_replace_defaults(self):
-        default = _Config()
-        for values, expected in (
-            ({}, (8, 3)),
-            ({"length": 2, "width": None}, (2, 3)),
-            ({"width": 0}, (8, 0)),
-            # A size that there is not is no mistake if it is not given.
-            ({"depth": None}, (8, 3)),
-        ):
-            config = pipeline_lib.make_config("t", default, values)
-            self.assertEqual(config, _Config(*expected))
-        with self.assertRaisesRegex(
-            UserError, "--depth=4: some_task has no such size.*length, width"
-        ):
-            pipeline_lib.make_config(
-                "some_task", default, {"depth": 4, "length": 1}
-            )
-
-
 class BuilderTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):

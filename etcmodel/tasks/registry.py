@@ -151,9 +151,32 @@ class RecordPipeline(abc.ABC):
     # Module of its dataset; see `etcmodel.datasets`.
     dataset: types.ModuleType
 
-    @abc.abstractmethod
+    # Dataclass of the sizes of its features; the defaults are the paper's.
+    config_class: type
+
     def feature_config(self, values: Mapping[str, Any]) -> Any:
-        """The dataclass of sizes, from those values that are not None."""
+        """The sizes of the features: the task's own, but for those given.
+
+        Args:
+            values: name -> value; None stands for the task's own.
+
+        Returns:
+            A `config_class`.
+
+        Raises:
+            UserError: the task has no such size, or sizes do not fit.
+        """
+        given = {key: x for key, x in values.items() if x is not None}
+        names = [field.name for field in dataclasses.fields(self.config_class)]
+        for name in sorted(set(given) - set(names)):
+            raise UserError(
+                f"--{name}={given[name]}: {self.name} has no such size. It "
+                f"has: {', '.join(names)}."
+            )
+        try:
+            return self.config_class(**given)
+        except ValueError as error:
+            raise UserError(f"The sizes do not fit: {error}") from error
 
     @abc.abstractmethod
     def record_encoder(self, config: Any, vocab_file: str) -> RecordEncoder:

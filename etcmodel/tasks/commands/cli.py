@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import itertools
 import os
 import sys
 import textwrap
@@ -22,7 +23,9 @@ class Command:
     Attributes:
         module: the module with its `DESCRIPTION`, `EXAMPLE`, `REQUIRED` flags,
             `define_flags(flag_values)` and `run(flag_values)`. It must not
-            import TensorFlow before `run` is called.
+            import TensorFlow before `run` is called. One whose flags depend on
+            the flag `--task` has `define_task_flags(flag_values, task)`, too,
+            which may.
         summary: one line.
     """
 
@@ -133,6 +136,15 @@ def _suggestion(word: str, choices) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def _value_of(name: str, arguments: list[str]) -> str | None:
+    """What a flag is set to, before all flags are known."""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:]):
+        flag, is_set, value = argument.lstrip("-").partition("=")
+        if flag == name and argument.startswith("-"):
+            return value if is_set else following
+    return None
+
+
 def _parse(name: str, module: ModuleType, arguments: list[str]):
     """Reads the flags of a command; None if help was printed instead.
 
@@ -141,10 +153,16 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     """
     flag_values = flags.FlagValues()
     module.define_flags(flag_values)
+    advice = f"See `python -m etcmodel {name} --help`."
+    if hasattr(module, "define_task_flags"):
+        advice = f"See `python -m etcmodel {name} --task=TASK --help`."
+        task = _value_of("task", arguments)
+        if task is not None:
+            module.define_task_flags(flag_values, task)
+            advice = advice.replace("TASK", task)
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
         return None
-    advice = f"See `python -m etcmodel {name} --help`."
     try:
         rest = flag_values([name, *arguments])[1:]
     except flags.UnrecognizedFlagError as error:

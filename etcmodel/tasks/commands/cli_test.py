@@ -48,6 +48,37 @@ class CliTest(CommandTestCase):
         needed = ", ".join(f"--{name}" for name in module.REQUIRED)
         self.assert_fails(run_cli(command), f"{command} needs {needed}")
 
+    def test_flags_of_a_task(self):
+        out = self.assert_succeeds(run_cli("preprocess", "--help"))
+        self.assertNotIn("--stride", out)
+        self.assertIn("--task=TASK --help", out)
+        for arguments in (["--task=nq"], ["--task", "nq"]):
+            out = self.assert_succeeds(
+                run_cli("preprocess", *arguments, "--help")
+            )
+            self.assertRegex(out, r"--stride \(default: 2048\)\n +How many tok")
+            self.assertIn("--[no]include_html_tokens (default: True)", out)
+        # Some sizes are those of a class that the task's own stands on.
+        out = self.assert_succeeds(
+            run_cli("inspect", "--help", "--task=read_twice_pretrain")
+        )
+        self.assertIn("--block_length (default: 512)", out)
+        self.assertIn("--num_blocks_per_example (default: 128)", out)
+        needed = "--input=/no/such --output_dir=y --vocab_file=z"
+        for flag, message in (
+            ("--fixed_block_size=0", "there is no such file"),
+            ("--stride=0", "--stride=0"),
+            ("--include_unknown_rate=-1", "--include_unknown_rate=-1"),
+            ("--max_num_sentences=9", "no flag --max_num_sentences.*=nq --h"),
+            ("--long_length=9", "do not fit: long_length is 9"),
+        ):
+            result = run_cli("preprocess", "--task=nq", flag, *needed.split())
+            self.assert_fails(result)
+            self.assertRegex(result[2], message)
+        self.assert_fails(
+            run_cli("preprocess", "--long_length=9"), "--task=TASK --help"
+        )
+
     @parameterized.named_parameters(
         ("command", "prepro", "no command 'prepro'. Did you mean 'prepro"),
         ("flag", "predict --inptu=x", "no flag --inptu. Did you mean"),

@@ -26,6 +26,9 @@ _MODEL_FLAGS = (
 )
 
 
+define_task_flags = preprocess.define_task_flags
+
+
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of the command.
 
@@ -45,7 +48,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "The picture to write: .png, .svg or .pdf.",
         flag_values=flag_values,
     )
-    preprocess.define_feature_flags(flag_values)
+    preprocess.define_vocabulary_flag(flag_values)
     flags.DEFINE_string(
         "split",
         "predict",
@@ -135,7 +138,7 @@ def run(flag_values: flags.FlagValues) -> None:
     pipeline = registry.get_task_pipeline(flag_values.task)
     preprocess.check_split(pipeline, flag_values.split)
     record = _find_record(pipeline, flag_values)
-    config = pipeline.feature_config(preprocess.feature_values(flag_values))
+    config = preprocess.feature_config(pipeline, flag_values)
     try:
         values = EtcConfig.from_preset(flag_values.preset).to_dict()
     except (KeyError, ValueError) as error:

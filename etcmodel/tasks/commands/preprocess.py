@@ -3,11 +3,12 @@
 import collections
 import concurrent.futures
 import dataclasses
-import functools
 import itertools
 import os
 import shutil
+import typing
 
+import docstring_parser
 from absl import flags
 
 from etcmodel.datasets import files
@@ -27,6 +28,9 @@ which), and writes them as gzipped TFRecord files, together with
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
 
 The output directory appears only when all is written.
+
+A task has flags of its own, which set the sizes of its features:
+`preprocess --task=TASK --help` shows them.
 """
 
 EXAMPLE = """
@@ -35,74 +39,6 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 """
 
 REQUIRED = ("task", "input", "output_dir", "vocab_file")
-
-# Flags that set a size of the features, if the task has it:
-# name -> (type, what it is, the tasks' own values).
-FEATURE_FLAGS = {
-    "long_length": (
-        int,
-        "How many tokens of text a record, or a window of it, may have; more "
-        "are cut.",
-        "4096",
-    ),
-    "global_length": (
-        int,
-        "How many global tokens a record may have.",
-        "hotpotqa 256, nq 230, wikihop 430",
-    ),
-    "max_num_sentences": (
-        int,
-        "How many sentences a record may have; more are cut.",
-        "wikihop 200",
-    ),
-    "block_length": (
-        int,
-        "Tokens of a segment.",
-        "read_twice_pretrain 512",
-    ),
-    "num_blocks_per_example": (
-        int,
-        "Segments that are stored together, of one or more documents; longer "
-        "documents are divided.",
-        "read_twice_pretrain 128",
-    ),
-    "max_num_annotations": (
-        int,
-        "How many mentions a segment may have; more are left out.",
-        "read_twice_pretrain 32",
-    ),
-    "stride": (
-        int,
-        "How many tokens one window of a page begins after the other.",
-        "nq 2048",
-    ),
-    "question_length": (
-        int,
-        "How many tokens a question may have; more are cut.",
-        "nq 32",
-    ),
-    "include_html_tokens": (
-        bool,
-        "Whether HTML tags are in the input, as one of two tokens.",
-        "nq true",
-    ),
-    "fixed_block_size": (
-        int,
-        "One global token for so many tokens, instead of the page's structure "
-        "(an ablation; the paper has 97).",
-        "nq: none",
-    ),
-    "include_unknown_rate": (
-        float,
-        "Share of windows without the answer that is kept for training.",
-        "nq 1.0",
-    ),
-    "include_unknown_rate_for_unanswerable": (
-        float,
-        "The same for pages without any answer.",
-        "nq: 4 times include_unknown_rate",
-    ),
-}
 
 STATS_FILE = "stats.json"
 _BATCH_SIZE = 8
@@ -129,11 +65,11 @@ def define_input_flags(flag_values: flags.FlagValues) -> None:
     )
 
 
-def define_feature_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags that say how features are made.
+def define_vocabulary_flag(flag_values: flags.FlagValues) -> None:
+    """Defines the flag with the vocabulary.
 
     Args:
-        flag_values: where to define them.
+        flag_values: where to define it.
     """
     flags.DEFINE_string(
         "vocab_file",
@@ -142,18 +78,44 @@ def define_feature_flags(flag_values: flags.FlagValues) -> None:
         "lower-cased), or a SentencePiece model.",
         flag_values=flag_values,
     )
-    define = {
-        int: functools.partial(flags.DEFINE_integer, lower_bound=1),
-        float: functools.partial(flags.DEFINE_float, lower_bound=0.0),
-        bool: flags.DEFINE_bool,
+
+
+def define_task_flags(flag_values: flags.FlagValues, task: str) -> None:
+    """Defines a flag for each size of a task's features.
+
+    What a flag says is what the task's dataclass says of its field.
+
+    Args:
+        flag_values: where to define them.
+        task: name of the task.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    config_class = registry.get_pipeline(task).config_class
+    texts = {
+        parameter.arg_name: parameter.description
+        for base in reversed(config_class.__mro__)
+        for parameter in docstring_parser.parse(base.__doc__ or "").params
     }
-    for name, (kind, text, own) in FEATURE_FLAGS.items():
-        define[kind](
-            name,
-            None,
-            f"{text} The task's own value by default ({own}).",
+    types = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        # The type of `int | None` is int.
+        kind = (*typing.get_args(types[field.name]), types[field.name])[0]
+        text = " ".join(texts[field.name].split())
+        options = dict(
+            name=field.name,
+            default=field.default,
+            help=f"{text[0].upper()}{text[1:]}",
             flag_values=flag_values,
         )
+        if kind is bool:
+            flags.DEFINE_bool(**options)
+        elif kind is float:
+            flags.DEFINE_float(**options, lower_bound=0.0)
+        else:
+            least = 0 if field.default == 0 else 1
+            flags.DEFINE_integer(**options, lower_bound=least)
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -166,7 +128,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "output_dir", None, "The directory to make.", flag_values=flag_values
     )
-    define_feature_flags(flag_values)
+    define_vocabulary_flag(flag_values)
     flags.DEFINE_string(
         "split",
         "train",
@@ -197,16 +159,22 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
 
 
-def feature_values(flag_values: flags.FlagValues) -> dict[str, int | None]:
-    """The sizes that were given as flags; None for those that were not.
+def feature_config(pipeline, flag_values: flags.FlagValues):
+    """The sizes of the features that the flags say.
 
     Args:
+        pipeline: the task's pipeline.
         flag_values: the parsed flags.
 
     Returns:
-        name -> value.
+        See `RecordPipeline.feature_config`.
     """
-    return {name: flag_values[name].value for name in FEATURE_FLAGS}
+    return pipeline.feature_config(
+        {
+            field.name: flag_values[field.name].value
+            for field in dataclasses.fields(pipeline.config_class)
+        }
+    )
 
 
 def check_split(pipeline, split: str) -> None:
@@ -285,10 +253,11 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks import tfrecords
     from etcmodel.tasks.progress import file_progress
 
-    paths, split = files.find(flag_values.input), flag_values.split
+    split = flag_values.split
     pipeline = registry.get_pipeline(flag_values.task)
     check_split(pipeline, split)
-    config = pipeline.feature_config(feature_values(flag_values))
+    config = feature_config(pipeline, flag_values)
+    paths = files.find(flag_values.input)
     encoder = pipeline.record_encoder(config, flag_values.vocab_file)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()

@@ -189,12 +189,7 @@ class HotpotQAPipeline(registry.TaskPipeline):
 
     name = "hotpotqa"
     dataset = dataset
-
-    def feature_config(self, values) -> HotpotQAFeatureConfig:
-        """The sizes of the features; those of the paper by default."""
-        return pipeline_lib.make_config(
-            self.name, HotpotQAFeatureConfig(), values
-        )
+    config_class = HotpotQAFeatureConfig
 
     def record_encoder(self, config, vocab_file) -> HotpotQAEncoder:
         """An encoder for records."""

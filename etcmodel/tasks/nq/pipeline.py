@@ -7,7 +7,6 @@ import numpy as np
 
 from etcmodel.datasets import nq as dataset
 from etcmodel.datasets.nq.records import NQRecord
-from etcmodel.errors import UserError
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
 from etcmodel.tasks import pipeline_lib
@@ -187,15 +186,7 @@ class NQPipeline(registry.TaskPipeline):
 
     name = "nq"
     dataset = dataset
-
-    def feature_config(self, values) -> NQFeatureConfig:
-        """The sizes of the features; those of the paper by default."""
-        try:
-            return pipeline_lib.make_config(
-                self.name, NQFeatureConfig(), values
-            )
-        except ValueError as error:
-            raise UserError(f"The sizes do not fit: {error}") from error
+    config_class = NQFeatureConfig
 
     def record_encoder(self, config, vocab_file) -> NQEncoder:
         """An encoder for records."""

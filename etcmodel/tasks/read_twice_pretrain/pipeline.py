@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from etcmodel.datasets import documents as dataset
 from etcmodel.datasets.documents import Document
-from etcmodel.errors import UserError
 from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
@@ -235,19 +234,7 @@ class PretrainPipeline(registry.RecordPipeline):
 
     name = "read_twice_pretrain"
     dataset = dataset
-
-    def feature_config(self, values) -> PretrainFeatureConfig:
-        """The sizes; those of the paper by default.
-
-        Raises:
-            UserError: there is no such size, or it is impossible.
-        """
-        try:
-            return pipeline_lib.make_config(
-                self.name, PretrainFeatureConfig(), values
-            )
-        except ValueError as error:
-            raise UserError(f"--{error}") from error
+    config_class = PretrainFeatureConfig
 
     def record_encoder(self, config, vocab_file) -> PretrainEncoder:
         """An encoder for documents."""

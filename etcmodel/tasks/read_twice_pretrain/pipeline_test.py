@@ -120,7 +120,7 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(together, alone)
 
     def test_mistakes(self):
-        with self.assertRaisesRegex(UserError, "--block_length is 1"):
+        with self.assertRaisesRegex(UserError, "do not fit: block_length is 1"):
             self._encoder(block_length=1)
         with self.assertRaisesRegex(UserError, "has no such size"):
             self._encoder(long_length=9)

@@ -164,12 +164,7 @@ class WikiHopPipeline(registry.TaskPipeline):
 
     name = "wikihop"
     dataset = dataset
-
-    def feature_config(self, values) -> WikiHopFeatureConfig:
-        """The sizes of the features; those of the paper by default."""
-        return pipeline_lib.make_config(
-            self.name, WikiHopFeatureConfig(), values
-        )
+    config_class = WikiHopFeatureConfig
 
     def record_encoder(self, config, vocab_file) -> WikiHopEncoder:
         """An encoder for records."""
