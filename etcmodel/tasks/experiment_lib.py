@@ -18,8 +18,10 @@ if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
 import dataclasses
 import functools
 from collections.abc import Callable
+from collections.abc import Mapping
 
 from official.core import config_definitions as cfg
+from official.core import exp_factory
 from official.core import input_reader
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
@@ -27,6 +29,7 @@ from official.modeling.hyperparams import base_config
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
+from etcmodel.tasks import registry
 from etcmodel.tasks import tfrecords
 
 # No decay for biases and normalisation, as in BERT. `gamma` and `beta` are what
@@ -334,3 +337,19 @@ def make_trainer(
             }
         ),
     )
+
+
+def register(
+    experiments: Mapping[str, registry.Experiment],
+    configure: Callable[..., cfg.ExperimentConfig],
+) -> None:
+    """Registers experiments with the Model Garden.
+
+    Args:
+        experiments: name -> experiment.
+        configure: makes a configuration of an experiment's options.
+    """
+    for name, experiment in experiments.items():
+        exp_factory.register_config_factory(name)(
+            functools.partial(configure, **experiment.options)
+        )

@@ -6,6 +6,7 @@ command line can tell about all tasks without loading TensorFlow.
 
 import abc
 import dataclasses
+import difflib
 import importlib
 import types
 from collections.abc import Mapping
@@ -14,6 +15,18 @@ from typing import Any
 from typing import NamedTuple
 
 from etcmodel.errors import UserError
+
+
+class Experiment(NamedTuple):
+    """A model and how it is trained.
+
+    Attributes:
+        summary: what it is, in a line.
+        options: arguments of the function of the task that configures it.
+    """
+
+    summary: str
+    options: Mapping[str, Any] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +38,14 @@ class TaskEntry:
         summary: one line about it.
         pipeline: `"module:class"` of its `TaskPipeline`.
         experiment: module that registers its Model Garden experiments.
-        experiment_prefixes: what the names of those experiments begin with.
+        experiments: `"module:table"` of those, name -> `Experiment`.
     """
 
     name: str
     summary: str
     pipeline: str
     experiment: str
-    experiment_prefixes: tuple[str, ...]
+    experiments: str
 
 
 TASKS = {
@@ -43,14 +56,14 @@ TASKS = {
             summary="HotpotQA: answer from paragraphs, with supporting facts",
             pipeline="etcmodel.tasks.hotpotqa.pipeline:HotpotQAPipeline",
             experiment="etcmodel.tasks.hotpotqa.experiment",
-            experiment_prefixes=("etc/hotpotqa",),
+            experiments="etcmodel.tasks.hotpotqa.experiments:EXPERIMENTS",
         ),
         TaskEntry(
             name="nq",
             summary="Natural Questions: long and short answers of a page",
             pipeline="etcmodel.tasks.nq.pipeline:NQPipeline",
             experiment="etcmodel.tasks.nq.experiment",
-            experiment_prefixes=("etc/nq",),
+            experiments="etcmodel.tasks.nq.experiments:EXPERIMENTS",
         ),
         TaskEntry(
             name="read_twice_pretrain",
@@ -59,14 +72,14 @@ TASKS = {
                 "etcmodel.tasks.read_twice_pretrain.pipeline:PretrainPipeline"
             ),
             experiment="etcmodel.tasks.read_twice_pretrain.experiment",
-            experiment_prefixes=("read_twice/pretrain",),
+            experiments="etcmodel.tasks.read_twice_pretrain.experiments:EXPERIMENTS",
         ),
         TaskEntry(
             name="wikihop",
             summary="WikiHop (QAngaroo): choose among candidate answers",
             pipeline="etcmodel.tasks.wikihop.pipeline:WikiHopPipeline",
             experiment="etcmodel.tasks.wikihop.experiment",
-            experiment_prefixes=("etc/wikihop",),
+            experiments="etcmodel.tasks.wikihop.experiments:EXPERIMENTS",
         ),
     ]
 }
@@ -245,6 +258,27 @@ def task_entry(name: str) -> TaskEntry:
     return TASKS[name]
 
 
+def _load(place: str) -> Any:
+    """What `"module:name"` names."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def experiments(task: str) -> Mapping[str, Experiment]:
+    """The experiments of a task.
+
+    Args:
+        task: as in `--task`.
+
+    Returns:
+        Name -> experiment.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    return _load(task_entry(task).experiments)
+
+
 def get_pipeline(name: str) -> RecordPipeline:
     """Imports and makes the pipeline of a task.
 
@@ -257,8 +291,7 @@ def get_pipeline(name: str) -> RecordPipeline:
     Raises:
         UserError: there is no such task.
     """
-    module, _, attribute = task_entry(name).pipeline.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    return _load(task_entry(name).pipeline)()
 
 
 def get_task_pipeline(name: str) -> TaskPipeline:
@@ -296,16 +329,16 @@ def task_of_experiment(experiment: str) -> TaskEntry:
         UserError: no task has such experiments, or Keras 2 is not in use.
     """
     for entry in TASKS.values():
-        if experiment.startswith(entry.experiment_prefixes):
+        if experiment in experiments(entry.name):
             try:
                 importlib.import_module(entry.experiment)
             except ImportError as error:
                 raise UserError(str(error)) from error
             return entry
-    prefixes = [
-        p for entry in TASKS.values() for p in entry.experiment_prefixes
-    ]
+    names = [name for task in TASKS for name in experiments(task)]
+    close = difflib.get_close_matches(experiment, names)
     raise UserError(
-        f"--experiment={experiment}: there is no such experiment. Their names "
-        f"begin with {', '.join(prefixes)}."
+        f"--experiment={experiment}: there is no such experiment. "
+        + (f"Did you mean {' or '.join(close)}? " if close else "")
+        + "`python -m etcmodel experiments` lists them."
     )

@@ -16,8 +16,10 @@ class RegistryTest(tf.test.TestCase):
     def test_unknown_names(self):
         with self.assertRaisesRegex(UserError, "squad.*one of: .*wikihop"):
             registry.get_pipeline("squad")
-        with self.assertRaisesRegex(UserError, "bert/squad.*etc/wikihop"):
+        with self.assertRaisesRegex(UserError, "squad.*experiments` lists"):
             registry.task_of_experiment("bert/squad")
+        with self.assertRaisesRegex(UserError, "mean etc/wikihop or etc/wik"):
+            registry.task_of_experiment("etc/wikihpo")
 
     @pytest.mark.both_kerases
     def test_task_of_experiment(self):

@@ -25,7 +25,8 @@ class Command:
             `define_flags(flag_values)` and `run(flag_values)`. It must not
             import TensorFlow before `run` is called. One whose flags depend on
             the flag `--task` has `define_task_flags(flag_values, task)`, too,
-            which may.
+            which may. One that takes a flag without its name has it as
+            `ARGUMENT`.
         summary: one line.
     """
 
@@ -37,6 +38,9 @@ _PACKAGE = "etcmodel.tasks.commands."
 COMMANDS = {
     "preprocess": Command(
         _PACKAGE + "preprocess", "official data file -> TFRecords with features"
+    ),
+    "experiments": Command(
+        _PACKAGE + "experiments", "what there is to train, by task"
     ),
     "train": Command(_PACKAGE + "train", "train a model on TFRecords"),
     "evaluate": Command(
@@ -172,6 +176,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         ) from None
     except flags.Error as error:
         raise UserError(f"{error} {advice}") from None
+    if len(rest) == 1 and hasattr(module, "ARGUMENT"):
+        flag_values[module.ARGUMENT].value = rest.pop()
     if rest:
         raise UserError(
             f"{name} does not know what to do with {rest[0]!r}: it takes flags "

@@ -1,6 +1,5 @@
 """What `train` and `evaluate` share: flags, configuration, the runner."""
 
-import importlib
 import json
 import os
 import shutil
@@ -107,15 +106,7 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
         tf_data_service=flag_values.tf_data_service or "",
         params_override=flag_values.params_override or "",
     )
-    try:
-        defaults = exp_factory.get_exp_config(experiment)
-    except LookupError:
-        module = importlib.import_module(entry.experiment)
-        names = sorted(module.EXPERIMENTS)
-        raise UserError(
-            f"--experiment={experiment}: there is no such experiment of "
-            f"{entry.name}. There are: {', '.join(names)}."
-        ) from None
+    defaults = exp_factory.get_exp_config(experiment)
     try:
         params = train_utils.parse_configuration(
             options, lock_return=False, print_return=True

@@ -1,33 +1,21 @@
-"""HotpotQA's Model Garden task and its registered experiments.
-
-| name | what |
-| --- | --- |
-| `etc/hotpotqa` | base, the paper's best base row |
-| `etc/hotpotqa_no_hard_g2l` | the same without the hard g2l mask |
-| `etc/hotpotqa_shared` | the same with shared projections |
-| `etc/hotpotqa_flat` | the same with flat structure |
-| `etc/hotpotqa_bio` | the same with a label for every token of an answer |
-| `etc/hotpotqa_2x_radius` | the same with twice the local radius |
-| `etc/hotpotqa_2x_vocabulary` | the same with twice the relative labels |
-| `etc/hotpotqa_large` | large |
-"""
+"""HotpotQA's Model Garden task."""
 
 from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
-import functools
 
 import tensorflow as tf
 from official.core import config_definitions as cfg
-from official.core import exp_factory
 from official.core import task_factory
 
 from etcmodel.models.losses import is_correct
+from etcmodel.tasks import experiment_lib
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa import evaluation
 from etcmodel.tasks.hotpotqa import examples
 from etcmodel.tasks.hotpotqa import model as model_lib
+from etcmodel.tasks.hotpotqa.experiments import EXPERIMENTS
 from etcmodel.tasks.record_keys import record_keys
 
 # Paper, Appendix C: those whose answer is in the paragraphs.
@@ -237,27 +225,4 @@ def hotpotqa_experiment(
     )
 
 
-EXPERIMENTS = {
-    "etc/hotpotqa": {},
-    "etc/hotpotqa_no_hard_g2l": {"use_hard_g2l_mask": False},
-    "etc/hotpotqa_shared": {"preset": "base_shared"},
-    "etc/hotpotqa_flat": {"flat_sequence": True},
-    "etc/hotpotqa_bio": {"answer_encoding": "bio"},
-    "etc/hotpotqa_2x_radius": {"local_radius": 169},
-    "etc/hotpotqa_2x_vocabulary": {
-        "relative_pos_max_distance": 24,
-        "relative_vocab_size": 64,
-    },
-    "etc/hotpotqa_large": {
-        "preset": "large",
-        "epochs": 5,
-        "batch_size": 32,
-        "learning_rate": 3e-5,
-        "grad_checkpointing_period": 1,
-    },
-}
-
-for _name, _options in EXPERIMENTS.items():
-    exp_factory.register_config_factory(_name)(
-        functools.partial(hotpotqa_experiment, **_options)
-    )
+experiment_lib.register(EXPERIMENTS, hotpotqa_experiment)

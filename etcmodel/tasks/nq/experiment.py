@@ -1,34 +1,21 @@
-"""Natural Questions' Model Garden task and its registered experiments.
-
-| name | what |
-| --- | --- |
-| `etc/nq` | base, 4,096 long and 230 global tokens |
-| `etc/nq_no_hard_g2l` | the same without the hard g2l mask |
-| `etc/nq_shared` | the same with shared projections |
-| `etc/nq_2x_radius` | the same with twice the local radius |
-| `etc/nq_2x_vocabulary` | the same with twice the relative labels |
-| `etc/nq_large` | large |
-
-Lengths (512, 4,096, 8,192), the stride of windows and fixed blocks are chosen
-when the records are preprocessed.
-"""
+"""Natural Questions' Model Garden task."""
 
 from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
-import functools
 
 import tensorflow as tf
 from official.core import config_definitions as cfg
-from official.core import exp_factory
 from official.core import task_factory
 
 from etcmodel.models.losses import is_correct
+from etcmodel.tasks import experiment_lib
 from etcmodel.tasks.nq import decoding
 from etcmodel.tasks.nq import evaluation
 from etcmodel.tasks.nq import examples
 from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq.experiments import EXPERIMENTS
 from etcmodel.tasks.record_keys import record_keys
 
 # Paper, Table 1.
@@ -179,24 +166,4 @@ def nq_experiment(
     )
 
 
-EXPERIMENTS = {
-    "etc/nq": {},
-    "etc/nq_no_hard_g2l": {"use_hard_g2l_mask": False},
-    "etc/nq_shared": {"preset": "base_shared"},
-    "etc/nq_2x_radius": {"local_radius": 169},
-    "etc/nq_2x_vocabulary": {
-        "relative_pos_max_distance": 24,
-        "relative_vocab_size": 64,
-    },
-    "etc/nq_large": {
-        "preset": "large",
-        "epochs": 2,
-        "learning_rate": 3e-5,
-        "grad_checkpointing_period": 1,
-    },
-}
-
-for _name, _options in EXPERIMENTS.items():
-    exp_factory.register_config_factory(_name)(
-        functools.partial(nq_experiment, **_options)
-    )
+experiment_lib.register(EXPERIMENTS, nq_experiment)

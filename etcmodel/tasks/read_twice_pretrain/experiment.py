@@ -1,13 +1,4 @@
-"""Model Garden task and experiments for the pre-training of ReadTwice.
-
-| experiment | what it is (ReadTwice paper) |
-| --- | --- |
-| `read_twice/pretrain` | memories of entity mentions, with coreference loss |
-| `read_twice/pretrain_single_segment` | each segment alone (Table 3, 4: SS) |
-| `read_twice/pretrain_no_coreference` | no coreference loss (Table 5) |
-| `read_twice/pretrain_cls` | a memory for each segment (Table 3: CLS) |
-| `read_twice/pretrain_sts` | one for every 32 tokens (Table 3: STS) |
-"""
+"""The Model Garden task of ReadTwice's pre-training."""
 
 from etcmodel.tasks import experiment_lib  # First: it explains Keras 3.
 
@@ -18,7 +9,6 @@ import functools
 import tensorflow as tf
 from official.core import base_task
 from official.core import config_definitions as cfg
-from official.core import exp_factory
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
@@ -32,6 +22,7 @@ from etcmodel.tasks import read_twice_lib
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 from etcmodel.tasks.read_twice_pretrain import pipeline
+from etcmodel.tasks.read_twice_pretrain.experiments import EXPERIMENTS
 
 _EPSILON = 1e-5
 
@@ -389,23 +380,4 @@ def pretrain_experiment(
     )
 
 
-EXPERIMENTS = {
-    "read_twice/pretrain": {},
-    "read_twice/pretrain_single_segment": {
-        "cross_block_attention_mode": "block"
-    },
-    "read_twice/pretrain_no_coreference": {"coreference_weight": 0.0},
-    "read_twice/pretrain_cls": {
-        "preset": "base_cls",
-        "coreference_weight": 0.0,
-    },
-    "read_twice/pretrain_sts": {
-        "preset": "base_sts",
-        "coreference_weight": 0.0,
-    },
-}
-
-for _name, _options in EXPERIMENTS.items():
-    exp_factory.register_config_factory(_name)(
-        functools.partial(pretrain_experiment, **_options)
-    )
+experiment_lib.register(EXPERIMENTS, pretrain_experiment)

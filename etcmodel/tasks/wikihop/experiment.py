@@ -1,28 +1,18 @@
-"""Model Garden task and experiments for WikiHop.
-
-| experiment | what it is (rows of Table 3 of the ETC paper) |
-| --- | --- |
-| `etc/wikihop` | base without the hard g2l mask, the best base model |
-| `etc/wikihop_hard_g2l` | base with the hard g2l mask |
-| `etc/wikihop_shared` | the same with shared projections |
-| `etc/wikihop_flat` | the same with flat structure |
-| `etc/wikihop_large` | large |
-| `etc/wikihop_lamb`, `etc/wikihop_large_lamb` | LAMB instead of AdamW |
-"""
+"""WikiHop's Model Garden task."""
 
 from etcmodel.tasks import etc_task  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
-import functools
 
 import tensorflow as tf
 from official.core import config_definitions as cfg
-from official.core import exp_factory
 from official.core import task_factory
 
 from etcmodel.models.losses import is_correct
+from etcmodel.tasks import experiment_lib
 from etcmodel.tasks.wikihop import model as model_lib
+from etcmodel.tasks.wikihop.experiments import EXPERIMENTS
 
 # Paper, Table 1.
 NUM_TRAIN_EXAMPLES = 43738
@@ -174,23 +164,4 @@ def wikihop_experiment(
     )
 
 
-_LARGE = {"preset": "large", "epochs": 10, "grad_checkpointing_period": 1}
-
-EXPERIMENTS = {
-    "etc/wikihop": {"use_hard_g2l_mask": False},
-    "etc/wikihop_hard_g2l": {},
-    "etc/wikihop_shared": {"preset": "base_shared"},
-    "etc/wikihop_flat": {"flat_sequence": True},
-    "etc/wikihop_lamb": {"use_hard_g2l_mask": False, "optimizer": "lamb"},
-    "etc/wikihop_large": {**_LARGE, "learning_rate": 5e-5},
-    "etc/wikihop_large_lamb": {
-        **_LARGE,
-        "learning_rate": 5e-5,
-        "optimizer": "lamb",
-    },
-}
-
-for _name, _options in EXPERIMENTS.items():
-    exp_factory.register_config_factory(_name)(
-        functools.partial(wikihop_experiment, **_options)
-    )
+experiment_lib.register(EXPERIMENTS, wikihop_experiment)
