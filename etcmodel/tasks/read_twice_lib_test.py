@@ -92,6 +92,12 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
             [[1, 2, 2, 0, 5, 6, 6, 0], [9, 10, 10, 0, 13, 14, 14, 0]], numbers
         )
 
+    def test_number_documents(self):
+        numbers = read_twice_lib.number_documents(
+            tf.constant([[7, 7, 8], [7, 9, 0]]), tf.constant([0, 5])
+        )
+        self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)
+
     @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
     def test_sizes_that_do_not_fit(self, size, replicas, hosts):
         context = tf.distribute.InputContext(
