@@ -11,11 +11,12 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         ([2], [[-1.0, -1.0], [1.5, 1.5]]), ([3, 1], [[0.0], [4.5]])
     )
     def test_activation_between_layers_only(self, sizes, expected):
-        layer = helpers.DenseLayers(
-            sizes, activation="relu", kernel_initializer="ones"
-        )
         inputs = tf.constant([[0.5, -1.5], [1.0, 0.5]])
-        self.assertAllClose(expected, layer(inputs))
+        for use_bias in (True, False):  # All biases are zero.
+            layer = helpers.DenseLayers(
+                sizes, "relu", use_bias, kernel_initializer="ones"
+            )
+            self.assertAllClose(expected, layer(inputs))
 
     def test_names_and_weights(self):
         layer = helpers.DenseLayers([5, 3], bias_initializer="ones")
