@@ -31,9 +31,9 @@ from etcmodel import layers as all_layers
 TABLE = [all_layers.Norm]
 """,
     "etcmodel/tasks/__init__.py": "",
-    "etcmodel/datasets/records.py": "",
-    "etcmodel/datasets/records_test.py": "from etcmodel.tasks import records",
-    "etcmodel/tasks/registry.py": "TASK = 'etcmodel.datasets.records:read'",
+    "etcmodel/tasks/records.py": "",
+    "etcmodel/tasks/records_test.py": "from etcmodel.tasks import records",
+    "etcmodel/tasks/registry.py": "TASK = 'etcmodel.tasks.records:read'",
     "etcmodel/tasks/registry_test.py": "from etcmodel.tasks import registry",
     "etcmodel/engine.py": "from official.core import base_task",
     "etcmodel/engine_test.py": "from etcmodel import engine",

@@ -25,7 +25,9 @@ import sys
 import tempfile
 import traceback
 import unittest
+from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -180,10 +182,13 @@ class Suite(dict[str, Prepared]):
         tf.saved_model.save(module, str(folder / "saved"), signatures)
         return str(folder), failures, requests
 
-    def read(self, folder: pathlib.Path) -> dict[tuple[str, str], Any]:
-        """What all files but the SavedModels of a folder give."""
+    def read(
+        self, folder: pathlib.Path, names: Iterable[str]
+    ) -> dict[tuple[str, str], Any]:
+        """What all files but the SavedModels of some cases give."""
         results = {}
-        for name, prepared in self.items():
+        for name in names:
+            prepared = self[name]
             case = prepared.case
             inputs = case.make_inputs()
             with attempt(results, name, "checkpoint"):
@@ -247,7 +252,8 @@ def read_in_fresh_process(
             results[name, "saved_model"] = outputs
     # They needed none of the code that has made them.
     assert "etcmodel.layers" not in sys.modules
-    return results | importlib.import_module(module).SUITE.read(folder)
+    suite = importlib.import_module(module).SUITE
+    return results | suite.read(folder, suite)
 
 
 def read_under_other_keras(module: str, weights: str, results: str) -> None:
@@ -255,14 +261,14 @@ def read_under_other_keras(module: str, weights: str, results: str) -> None:
 
     Args:
         module: name of the module that holds the suite as `SUITE`.
-        weights: a file of the folder of `Suite.saved`, and of the weights of
-            all layers by their paths.
+        weights: a file with the folder of `Suite.saved`, the cases whose files
+            are to be read, and the weights of all layers by their paths.
         results: the file for the outputs, as in `Suite.restored`.
     """
     with open(weights, "rb") as file:
-        folder, weights = pickle.load(file)
+        folder, names, weights = pickle.load(file)
     suite = importlib.import_module(module).SUITE
-    outputs = suite.read(pathlib.Path(folder))
+    outputs = suite.read(pathlib.Path(folder), names)
     for name, prepared in suite.items():
         with attempt(outputs, name, "paths"):
             case, inputs = prepared.case, prepared.case.make_inputs()
@@ -277,7 +283,7 @@ def read_under_other_keras(module: str, weights: str, results: str) -> None:
         pickle.dump(outputs, file)
 
 
-def check_other_keras(suite: Suite) -> None:
+def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     """Under the other Keras weights have the same paths and give the same.
 
     This is how weights get from one Keras to the other, in an `.npz` file for
@@ -289,6 +295,10 @@ def check_other_keras(suite: Suite) -> None:
     `_kernel` in Keras 3, and says so only if it is asked with
     `assert_consumed`. The order of weights may differ, too: do not trust
     `set_weights`. What cannot be read fails, and is never read wrongly.
+
+    Args:
+        suite: the layers.
+        with_files: the cases whose files are read, too.
     """
     environment = dict(os.environ)
     is_legacy = environment.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
@@ -306,7 +316,7 @@ def check_other_keras(suite: Suite) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("weights", "results")]
         with open(paths[0], "wb") as file:
-            pickle.dump((suite.saved[0], weights), file)
+            pickle.dump((suite.saved[0], with_files, weights), file)
         # What is running may have loaded the Keras of this process.
         done = subprocess.run(
             [
@@ -327,13 +337,17 @@ def check_other_keras(suite: Suite) -> None:
         assert not isinstance(actual, str), f"{name} failed\n{actual}"
         expected = prepared.expected[0]
         assert_close(actual, expected, message=f"of {name} elsewhere")
-        for form in ("checkpoint", "keras", "weights"):
+    for name in with_files:
+        prepared = suite[name]
+        of_model = prepared.model(prepared.case.make_inputs())
+        for form, expected in (
+            ("checkpoint", prepared.expected[0]),
+            ("keras", of_model),
+            ("weights", of_model),
+        ):
             actual = results[name, form]
-            if isinstance(actual, str):
-                continue
-            if form != "checkpoint":
-                expected = prepared.model(prepared.case.make_inputs())
-            assert_close(actual, expected, message=f"of a {form} of {name}")
+            if not isinstance(actual, str):
+                assert_close(actual, expected, message=f"of {form} of {name}")
 
 
 def _as_configuration(value):
