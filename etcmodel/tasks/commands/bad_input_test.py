@@ -53,7 +53,7 @@ _TASKS = {
         },
         (
             ("answer", "bern", "answer is not a candidate"),
-            ("candidates", [], "no candidates"),
+            ("candidates", [], "empty 'candidates'"),
             ("candidates", ["rome"] * 5000, "too many candidates"),
             ("supports", ["", " "], "no documents with text"),
             ("supports", [_NOT_UTF8], "invalid UTF-8"),
@@ -78,12 +78,8 @@ _TASKS = {
         (
             ("_id", REMOVE, "no field '_id'"),
             ("supporting_facts", [], "no supporting facts"),
-            ("answer", ["x"], "'answer' is not a string"),
-            (
-                "context[1][1][0]",
-                None,
-                "'context[][]' holds other things than strings",
-            ),
+            ("answer", ["x"], "'answer' is not a string or null"),
+            ("context[1][1][0]", None, "'context[][][]' is not a string"),
         ),
     ),
     "nq": _Task(
