@@ -4,10 +4,13 @@ See `checks`, which tries it.
 """
 
 import collections
+import contextlib
 import dataclasses
 import importlib
 import inspect
+import json
 import pkgutil
+import traceback
 import zlib
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -307,3 +310,28 @@ def serializable_classes(package: str) -> set[type]:
         and isinstance(x, type)
         and x.__module__ in modules
     }
+
+
+def as_configuration(value):
+    """What a configuration should say of an argument, by Keras's own rules."""
+    if isinstance(value, list | tuple):
+        return [as_configuration(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return tf.keras.utils.serialize_keras_object(value)
+
+
+def as_json(value) -> object:
+    """A value as it comes back from a JSON file."""
+    return json.loads(json.dumps(value))
+
+
+@contextlib.contextmanager
+def attempt(results: dict, name: str, form: str):
+    """Keeps an exception's text, so that other cases go on."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001
+        results[name, form] = traceback.format_exc()

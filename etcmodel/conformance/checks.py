@@ -9,8 +9,6 @@ as a server would, and only then the layers' own modules.
 """
 
 import atexit
-import contextlib
-import dataclasses
 import functools
 import importlib
 import inspect
@@ -23,7 +21,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 import unittest
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -37,7 +34,10 @@ from etcmodel import testing
 from etcmodel.conformance.cases import TOLERANCES
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import as_arrays
+from etcmodel.conformance.cases import as_configuration
+from etcmodel.conformance.cases import as_json
 from etcmodel.conformance.cases import assert_close
+from etcmodel.conformance.cases import attempt
 from etcmodel.conformance.cases import gradients_of
 from etcmodel.conformance.cases import randomize
 from etcmodel.conformance.cases import relative_error
@@ -214,15 +214,6 @@ class Suite(dict[str, Prepared]):
         return results
 
 
-@contextlib.contextmanager
-def attempt(results: dict, name: str, form: str):
-    """Keeps an exception's text, so that other cases go on."""
-    try:
-        yield
-    except Exception:  # noqa: BLE001
-        results[name, form] = traceback.format_exc()
-
-
 def read_in_fresh_process(
     module: str, folder: str, requests: Mapping[str, list]
 ) -> dict[tuple[str, str], Any]:
@@ -350,22 +341,6 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
                 assert_close(actual, expected, message=f"of {form} of {name}")
 
 
-def _as_configuration(value):
-    """What a configuration should say of an argument, by Keras's own rules."""
-    if isinstance(value, list | tuple):
-        return [_as_configuration(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return dataclasses.asdict(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return tf.keras.utils.serialize_keras_object(value)
-
-
-def _as_json(value) -> object:
-    """A value as it comes back from a JSON file."""
-    return json.loads(json.dumps(value))
-
-
 def check_config(prepared: Prepared) -> None:
     """A configuration says all, and makes a layer that gives the same."""
     case = prepared.case
@@ -385,8 +360,8 @@ def check_config(prepared: Prepared) -> None:
         assert config["name"] == "its_name"
         for key, value in given.items():
             assert key in config, f"{key} is not in the configuration"
-            expected = _as_configuration(value)
-            assert _as_json(config[key]) == _as_json(expected), (
+            expected = as_configuration(value)
+            assert as_json(config[key]) == as_json(expected), (
                 f"{key} is {config[key]}, expected {expected}"
             )
         # As in a file.
@@ -396,7 +371,7 @@ def check_config(prepared: Prepared) -> None:
         assert [(type(x), x.name) for x in other._flatten_layers()] == [
             (type(x), x.name) for x in layer._flatten_layers()
         ]
-        assert _as_json(config) == _as_json(other.get_config()), (
+        assert as_json(config) == as_json(other.get_config()), (
             config,
             other.get_config(),
         )
