@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.python_tokenizer import BertTokenizer
 from benchmarks.wikihop_python_reference import to_example
+from benchmarks.wikihop_python_reference import to_json
 
 PADDING = {
     "long_token_ids": 0,
@@ -335,9 +336,14 @@ def encode(record, tokenizer, config) -> list[bytes]:
         labels,
         example_id=[record.id],
         question=[record.question],
-        answer=[record.answer],
-        fact_titles=[title for title, _ in record.supporting_facts],
-        fact_sentences=[sentence for _, sentence in record.supporting_facts],
+        reference=[
+            to_json(
+                [
+                    [record.answer, record.supporting_facts],
+                    [paragraph.title for paragraph in record.context],
+                ]
+            )
+        ],
         segments=[x for title, texts in context for x in (title, *texts)],
         paragraph_sizes=[1 + len(texts) for _, texts in context],
     )

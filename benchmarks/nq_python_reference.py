@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from benchmarks.python_tokenizer import BertTokenizer
 from benchmarks.wikihop_python_reference import to_example
+from benchmarks.wikihop_python_reference import to_json
 
 PADDING = {
     "long_token_ids": 0,
@@ -266,28 +267,30 @@ def encode(record, tokenizer, config) -> list[bytes]:
         A serialized example of each window.
     """
     annotations = record.annotations
-    short = [
-        (start, end, i)
-        for i, annotation in enumerate(annotations)
-        for start, end in annotation.short_answers
-    ]
-    yes_no = {"none": 0, "yes": 1, "no": 2}
+    gold = {
+        "long_answers": [(x.long_start, x.long_end) for x in annotations],
+        "short_answers": [x.short_answers for x in annotations],
+        "yes_no": [x.yes_no for x in annotations],
+    }
     common = {
         "example_id": [record.id],
         "question": [record.question],
         "candidate_starts": [x.start for x in record.candidates],
         "candidate_ends": [x.end for x in record.candidates],
-        "gold_long_starts": [x.long_start for x in annotations],
-        "gold_long_ends": [x.long_end for x in annotations],
-        "gold_yes_no": [yes_no[x.yes_no] for x in annotations],
-        "gold_short_starts": [start for start, _, _ in short],
-        "gold_short_ends": [end for _, end, _ in short],
-        "gold_short_annotations": [i for _, _, i in short],
+        "reference": [to_json([gold, None])],
     }
     pieces = make_pieces(record, tokenizer, config.include_html_tokens)
     windows = make_windows(record, pieces, tokenizer, config)
     labels = make_labels(annotations[0], windows, pieces)
     return [
-        to_example({**window.features, **learned, **common, "window": [i]})
+        to_example(
+            {
+                **window.features,
+                **learned,
+                **common,
+                # Not stored where it is the only one.
+                "window": [i] if len(windows) > 1 else [],
+            }
+        )
         for i, (window, learned) in enumerate(zip(windows, labels, strict=True))
     ]

@@ -32,6 +32,7 @@ from etcmodel.errors import BadRecords  # noqa: E402
 from etcmodel.feature_utils import tokenizers  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
 from etcmodel.tasks.commands import preprocess  # noqa: E402
+from etcmodel.tasks.frame.encoder import FeatureEncoder  # noqa: E402
 
 # The plain Python of each task.
 REFERENCES = {
@@ -94,7 +95,7 @@ def repeated(records: Sequence[Any], seconds: float) -> Iterator[Any]:
 
 
 def measure_package(
-    encoder: registry.RecordEncoder,
+    encoder: FeatureEncoder,
     records: Sequence[Any],
     batch_size: int,
     seconds: float,
@@ -210,21 +211,22 @@ def main(argv: list[str]) -> None:
     """Measures and prints a table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    pipeline = registry.get_pipeline(_TASK.value)
-    config = pipeline.feature_config({})
+    task = registry.get(_TASK.value)
+    config = task.feature_config({})
     bad_records = BadRecords(True)
     records = list(
-        pipeline.dataset.FORMAT.read(_INPUT.value, _SPLIT, bad_records, None)
+        task.dataset.FORMAT.read(_INPUT.value, _SPLIT, bad_records, None)
     )
-    encoder = pipeline.record_encoder(config, _VOCAB_FILE.value)
+    encoder = task.record_encoder(config, _VOCAB_FILE.value)
+    kind = encoder.builder.tokenizer.kind
     print(
         f"{_TASK.value}: {len(records)} records, {os.cpu_count()} cores, "
-        f"batches of {_BATCH_SIZE.value}, {encoder.tokenizer_kind}"
+        f"batches of {_BATCH_SIZE.value}, {kind}"
     )
     if bad_records.total:
         print(bad_records.summary())
     costs = {}
-    if encoder.tokenizer_kind == "wordpiece":
+    if kind == "wordpiece":
         costs.update(
             measure_python(
                 REFERENCES[_TASK.value],

@@ -233,8 +233,8 @@ def check_examples(test, reference, encoder, tokenizer, records, **translated):
 
 
 def make_encoder(task, vocab, **sizes):
-    pipeline = registry.get_pipeline(task)
-    return pipeline.record_encoder(pipeline.feature_config(sizes), vocab)
+    spec = registry.get(task)
+    return spec.record_encoder(spec.feature_config(sizes), vocab)
 
 
 def traced(function):
@@ -337,7 +337,7 @@ class RandomRecordsTest(parameterized.TestCase):
                 kept = (*record.candidates, record.query)
                 # The reference needs room for them, and for a sentence.
                 assume(sum(len(self.tokenizer(x)) for x in kept) < 64)
-            features = encoder.build(records)[0].features
+            features = encoder.build(records).layout.features
             made = {name: value.numpy() for name, value in features.items()}
             for i, record in enumerate(records):
                 found = split(tf.constant(record.supports)).to_list()
@@ -385,7 +385,7 @@ class RealRecordsTest(parameterized.TestCase):
         tokenizer = Tokenizer(tokenizers.load_vocab(vocab))
         records = []
         for name in names:
-            found = registry.get_pipeline(task).dataset.FORMAT.read(
+            found = registry.get(task).dataset.FORMAT.read(
                 real_data_path(f"{task}/{name}"),
                 "train",
                 errors.BadRecords(True),

@@ -35,12 +35,10 @@ from absl import flags
 from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
-from etcmodel.feature_utils import tokenizers
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.wikihop import features as features_lib
-from etcmodel.tasks.wikihop import model as model_lib
+from etcmodel.tasks.wikihop.task import TASK
 
-# name -> arguments of `build_wikihop_model` and the hard g2l mask.
+# name -> options of WikiHop's model, and the hard g2l mask.
 VARIANTS = {
     "full": {},
     "no hard g2l": {"use_hard_g2l_mask": False},
@@ -167,18 +165,15 @@ def make_data(
         for record in records["train"][:1000]
         for text in (*record["supports"], record["query"])
     ]
+    long_length, global_length = _LENGTHS[question_kind]
+    config = TASK.feature_config(
+        {"long_length": long_length, "global_length": global_length}
+    )
     with tempfile.TemporaryDirectory() as directory:
         vocab_file = os.path.join(directory, "vocab.txt")
         vocab_size = vocab.build_vocab(texts, vocab_file)
-        tokenizer = tokenizers.make_tokenizer(vocab_file)
-    long_length, global_length = _LENGTHS[question_kind]
-    builder = features_lib.WikiHopFeatureBuilder(
-        features_lib.WikiHopFeatureConfig(
-            long_length=long_length, global_length=global_length
-        ),
-        tokenizer,
-    )
-    build = tf.function(builder)
+        builder = TASK.make_builder(config, vocab_file)
+    build = tf.function(lambda *args: builder.build(*args).layout.features)
     data = {}
     for split, split_records in records.items():
         batches = []
@@ -224,7 +219,7 @@ def make_model(
             "vocab_size": vocab_size,
         }
     )
-    model = model_lib.build_wikihop_model(config, **options)
+    model = TASK.make_model(TASK.model_options(**options)).build(config)
     model = tf.keras.Model(model.input, model.output["logits"])
     warmup = tf.keras.optimizers.schedules.PiecewiseConstantDecay(
         [5, 10, 15, 20], [learning_rate * k / 5 for k in range(1, 6)]

@@ -6,6 +6,7 @@ Nothing of the package is used but the names of the features.
 """
 
 import heapq
+import json
 import re
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -226,12 +227,16 @@ def encode(record, tokenizer, config) -> list[bytes]:
                 "example_id": [record.id],
                 "query": [record.query],
                 "candidates": record.candidates,
-                "ground_truth_answer": [record.answer],
                 "label_id": [float(label)],
-                "is_real_example": [1],
+                "reference": [to_json([record.answer, None])],
             }
         )
     ]
+
+
+def to_json(value: Any) -> str:
+    """What evaluation has to know, as one of the strings of an example."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def to_example(values: Mapping[str, Sequence[Any]]) -> bytes:

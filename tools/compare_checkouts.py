@@ -85,7 +85,8 @@ def differences(
     Args:
         first: a folder.
         second: another one.
-        ignored: keys of the JSON files that need not agree.
+        ignored: keys of the JSON files and names of stored values that need
+            not agree.
 
     Returns:
         A line for each difference.
@@ -106,7 +107,7 @@ def differences(
     for i, (x, y) in enumerate(zip(before, after, strict=False)):
         found += [
             f"example {i}: {key} differs"
-            for key in sorted({*x, *y})
+            for key in sorted({*x, *y} - {*ignored})
             if x.get(key) != y.get(key)
         ]
     return found
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("first", type=pathlib.Path)
     parser.add_argument("second", type=pathlib.Path)
-    parser.add_argument("--ignore", default="", help="keys of JSON files")
+    parser.add_argument("--ignore", default="", help="keys of JSON files, stored values")
     options = parser.parse_args(arguments)
     checkouts = options.first, options.second
     count = 0

@@ -8,9 +8,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from typing import IO
-from typing import Annotated
-
-import msgspec
 
 from etcmodel.datasets.json_stream import read_json_array
 from etcmodel.datasets.records import Format
@@ -34,7 +31,7 @@ class WikiHopRecord(Record, frozen=True):
     id: Text
     query: Text
     supports: tuple[str, ...]
-    candidates: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
+    candidates: tuple[Text, ...]
     answer: str | None = None
 
     @property
@@ -63,6 +60,14 @@ def normalize_answer(text: str) -> str:
 
 
 def _check(record: WikiHopRecord, split: str) -> None:
+    if split == "predict":
+        return
+    if not record.candidates:
+        raise record.error(
+            "empty 'candidates'",
+            field="candidates",
+            problem="it is empty, expected a list of strings, at least one",
+        )
     if not any(document.strip() for document in record.supports):
         raise record.error(
             "no documents with text",
@@ -71,8 +76,6 @@ def _check(record: WikiHopRecord, split: str) -> None:
                 f"none of its {len(record.supports)} documents has any text"
             ),
         )
-    if split == "predict":
-        return
     if record.answer is None:
         raise record.missing_answer("answer", "answer", None, split)
     if record.answer_index is None:
@@ -93,7 +96,6 @@ FORMAT = Format(
     '"candidates": ["...", ...], "answer": "..."}',
     read_json_array,
     _check,
-    splits=("train", "predict"),
 )
 
 

@@ -39,6 +39,8 @@ class RecordsTest(tf.test.TestCase):
         )
         # Compared without case and surrounding space.
         self.assertEqual(1, record.answer_index)
+        # Nothing is left out of either.
+        self.assertEqual([record], self._read([good_record()], "dev"))
 
     def test_real_records(self):
         path = real_data_path("wikihop/train_22.json")

@@ -145,6 +145,7 @@ def main(config: DemoConfig) -> None:
                 "preprocess",
                 task="wikihop",
                 input=_corpus_file(config, split),
+                split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
                 output_dir=os.path.join(config.output_dir, "records", split),
                 long_length=LONG_LENGTH,

@@ -12,9 +12,8 @@ from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
 from etcmodel.errors import UserError
-from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks.task_testing import run_cli
-from etcmodel.tasks.wikihop import features
+from etcmodel.tasks.wikihop.task import TASK
 
 FILES = """
     corpus/train.json corpus/heldout.json vocab.txt records/train/stats.json
@@ -48,21 +47,26 @@ class DemoTest(tf.test.TestCase, parameterized.TestCase):
             vocab_file,
         )
         records = records[:60]
-        builder = features.WikiHopFeatureBuilder(
-            features.WikiHopFeatureConfig(
-                long_length=demo.LONG_LENGTH, global_length=demo.GLOBAL_LENGTH
-            ),
-            tokenizers.make_tokenizer(vocab_file),
-        )
-        _, stats = builder.build(
+        sizes = {
+            "long_length": demo.LONG_LENGTH,
+            "global_length": demo.GLOBAL_LENGTH,
+        }
+        made = TASK.make_builder(TASK.feature_config(sizes), vocab_file).build(
             tf.constant([r["query"] for r in records]),
             tf.constant([r["candidates"] for r in records]),
             tf.constant([r["supports"] for r in records]),
         )
-        self.assertAllEqual(stats.tokens, stats.kept_tokens)
-        self.assertAllEqual(stats.sentences, stats.kept_sentences)
+        for counts in made.layout.counts.values():
+            self.assertAllEqual(counts.tokens, counts.kept_tokens)
+            self.assertAllEqual(counts.segments, counts.kept_segments)
         # 12 facts, each with a mention of two tokens, 8 remarks with more.
-        self.assertAllGreater(stats.links, 2 * (12 + 8) - 1)
+        found = made.layout.features
+        linked = tf.logical_and(
+            found["l2g_linked_ids"] >= 0, found["long_token_type_ids"] == 1
+        )
+        self.assertAllGreater(
+            tf.math.count_nonzero(linked, axis=1), 2 * (12 + 8) - 1
+        )
 
     def test_output_dir_is_replaced_only_if_the_demo_made_it(self):
         new = self.path("a/b")

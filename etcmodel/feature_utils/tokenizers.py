@@ -549,15 +549,24 @@ class SentencepieceTokenizer(_Tokenizer):
         return self._tokenizer.id_to_string(tf.cast(ids, tf.int32))
 
 
+def _has_capitals(vocab: list[str]) -> bool:
+    """Whether a vocabulary tells capital letters from small ones."""
+    cased = sum(
+        token != token.lower() for token in vocab if not token.startswith("[")
+    )
+    return cased > len(vocab) / 100
+
+
 def make_tokenizer(
-    vocab_file: str | os.PathLike, lower_case: bool = True
+    vocab_file: str | os.PathLike, lower_case: bool | None = None
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
     """Makes the tokenizer that a vocabulary file is for, judged by its content.
 
     Args:
         vocab_file: path of a WordPiece vocabulary (text, one token a line) or
             of a SentencePiece model (a protocol buffer).
-        lower_case: whether a WordPiece vocabulary is uncased.
+        lower_case: whether a WordPiece vocabulary is uncased; by default it is
+            unless more than one in a hundred tokens has capital letters.
 
     Returns:
         The tokenizer.
@@ -576,6 +585,8 @@ def make_tokenizer(
         binary = True
     # A SentencePiece model is binary (its scores are floats).
     if not binary:
+        if lower_case is None:
+            lower_case = not _has_capitals(load_vocab(path))
         return WordpieceTokenizer(path, lower_case)
     try:
         return SentencepieceTokenizer(path)

@@ -114,6 +114,18 @@ class TokenizersTest(_TestCase):
             self._tokens(tokenizer, "star Star"), ["star", "[UNK]"]
         )
 
+    def test_vocabulary_tells_whether_it_is_cased(self):
+        words = [f"word{i}" for i in range(200)]
+        path = os.path.join(self.get_temp_dir(), "capitals.txt")
+        reserved = tokenizers.WORDPIECE_RESERVED_TOKENS
+        for more, is_cased in ((["A"], False), (["A", "B", "C", "D"], True)):
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.writelines(f"{x}\n" for x in [*reserved, *words, *more])
+            tokenizer = tokenizers.make_tokenizer(path)
+            self.assertEqual(not is_cased, tokenizer.lower_case)
+            tokenizer = tokenizers.make_tokenizer(path, lower_case=is_cased)
+            self.assertEqual(is_cased, tokenizer.lower_case)
+
     def test_any_shape(self):
         tokenizer = self._tokenizer()
         star, trek = VOCAB.index("star"), VOCAB.index("trek")

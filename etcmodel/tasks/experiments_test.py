@@ -1,26 +1,23 @@
 """What the experiments of the ETC paper's tasks have in common."""
 
+import os
+
 import tensorflow as tf
 from absl.testing import parameterized
 from official.core import exp_factory
 
-from etcmodel.tasks.hotpotqa import experiment as hotpotqa
+from etcmodel.tasks import registry
+from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.model_testing import small_records
-from etcmodel.tasks.nq import experiment as nq
-from etcmodel.tasks.wikihop import experiment as wikihop
 
 
 def _small_task(name):
     """A tiny experiment on nine tiny records, and its task."""
-    module, task_class = {
-        "wikihop": (wikihop, wikihop.WikiHopTask),
-        "hotpotqa": (hotpotqa, hotpotqa.HotpotQATask),
-        "nq": (nq, nq.NQTask),
-    }[name]
-    params = getattr(module, f"{name}_experiment")()
+    spec = registry.get(name)
+    params = trainer.configure(spec, **spec.recipe)
     shrink_experiment(params, small_records(name), 8 if name == "nq" else 4)
-    return params, task_class(params.task)
+    return params, trainer.task_classes(spec)[0](params.task)
 
 
 class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
@@ -45,6 +42,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
     def test_hyperparameters_of_the_paper(
         self, name, preset, batch_size, steps, rate, weight_decay, metric
     ):
+        registry.register_experiments(name.removesuffix("_large"))
         params = exp_factory.get_exp_config(f"etc/{name}")
         trainer, optimizer = params.trainer, params.trainer.optimizer_config
         decay = optimizer.learning_rate.polynomial
@@ -86,21 +84,6 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
 
-    @parameterized.parameters(
-        ("hotpotqa", "supporting_fact_threshold", 0.5, 0.4),
-        ("hotpotqa", "max_answer_length", 30, 5),
-        ("nq", "null_threshold", 0.0, 1.5),
-        ("nq", "max_short_answer_words", 38, 12),
-    )
-    def test_decoding_options(self, name, option, default, value):
-        params, task = _small_task(name)
-        before = task.decoding_options()
-        self.assertEqual(default, before[option])
-        self.assertLen(before, 2)
-        setattr(params.task, option, value)
-        task = type(task)(params.task)
-        self.assertEqual({**before, option: value}, task.decoding_options())
-
     @parameterized.parameters("hotpotqa", "nq")
     def test_steps_compile(self, name):
         """The whole of training and of evaluation, as a TPU needs it."""
@@ -124,9 +107,26 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, losses[0], rtol=1e-4)
         self.assertLess(losses[-1], losses[0])
         self.assertEqual(3, optimizer.iterations)
-        logs = evaluate(features, labels)
-        self.assertLess(logs["loss"], losses[-1])
-        self.assertAllEqual(labels["record"], logs["predictions"]["record"])
+        chosen = evaluate(features, labels)["chosen"]
+        expected = task.validation_step((features, labels), model)["chosen"]
+        self.assertAllEqual(labels["record"], chosen["record"])
+        self.assertAllClose(expected, chosen, rtol=1e-4, atol=1e-4)
+
+    def test_loads_the_encoder_of_another_run(self):
+        params, task = _small_task("wikihop")
+        model = task.build_model()
+        encoder = model.get_layer("etc_encoder").weights
+        expected = [weight.numpy() for weight in encoder]
+        params.task.init_checkpoint = tf.train.Checkpoint(
+            model=model, **model.checkpoint_items
+        ).write(os.path.join(self.get_temp_dir(), "ckpt"))
+        for weight in model.weights:
+            weight.assign(tf.zeros_like(weight))
+        task.initialize(model)
+        for weight, value in zip(encoder, expected, strict=True):
+            self.assertAllEqual(value, weight)
+        kernel = model.get_layer("global_output_layer").logit.kernel
+        self.assertAllEqual(tf.zeros_like(kernel), kernel)
 
 
 if __name__ == "__main__":

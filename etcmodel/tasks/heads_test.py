@@ -8,29 +8,25 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models import EtcConfig
+from etcmodel.tasks import registry
 from etcmodel.tasks.hotpotqa import model_test as hotpotqa
-from etcmodel.tasks.hotpotqa.model import build_hotpotqa_model
 from etcmodel.tasks.model_testing import set_random_weights
 from etcmodel.tasks.nq import model_test as nq
 from etcmodel.tasks.nq.model import POSITIONS
-from etcmodel.tasks.nq.model import build_nq_model
 from etcmodel.tasks.wikihop import model_test as wikihop
-from etcmodel.tasks.wikihop.model import build_wikihop_model
 
-_SPAN = functools.partial(build_hotpotqa_model, answer_encoding="span")
-_BIO = functools.partial(build_hotpotqa_model, answer_encoding="bio")
 _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}
-# What makes the model, its features, the lengths without padding, and the
+# The options of the model, its features, the lengths without padding, and the
 # logits with their shapes.
 _MODELS = {
     "wikihop": (
-        build_wikihop_model,
+        {},
         wikihop.example_features(),
         (7, 6),
         {"logits": [2, 8]},
     ),
     "hotpotqa_span": (
-        _SPAN,
+        {"answer_encoding": "span"},
         hotpotqa.example_features(),
         (10, 10),
         {
@@ -40,13 +36,13 @@ _MODELS = {
         },
     ),
     "hotpotqa_bio": (
-        _BIO,
+        {"answer_encoding": "bio"},
         hotpotqa.example_features(),
         (10, 10),
         {**_FACTS, "answer_bio_logits": [2, 12, 3]},
     ),
     "nq": (
-        build_nq_model,
+        {},
         nq.example_features(),
         (10, 5),
         {
@@ -63,11 +59,14 @@ _WHOLE = ("answer_type_logits",)
 @functools.cache
 def _make(name, dtype=None, **lengths):
     """A model whose weights are all its own, the same each time."""
-    build, *_ = _MODELS[name]
+    options, *_ = _MODELS[name]
+    spec = registry.get(name.split("_")[0])
     config = EtcConfig.from_preset(
         "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=0.3
     )
-    model = build(config, **lengths, **({"dtype": dtype} if dtype else {}))
+    model = spec.make_model(spec.model_options(**options)).build(
+        config, dtype=dtype, **lengths
+    )
     set_random_weights(model, 0.2)
     return model
 

@@ -56,3 +56,23 @@ def file_progress(
         dynamic_ncols=True,
     ) as bar:
         yield FileProgress(bar)
+
+
+def training_bar(total: int, is_shown: bool) -> tqdm.tqdm:
+    """A bar over the steps of a training, with the time that is left.
+
+    Args:
+        total: number of steps.
+        is_shown: whether to show it, if somebody watches.
+
+    Returns:
+        The bar.
+    """
+    return tqdm.tqdm(
+        total=total,
+        desc="Training",
+        unit="step",
+        disable=None if is_shown else True,
+        dynamic_ncols=True,
+        leave=False,
+    )

@@ -35,6 +35,12 @@ class ProgressTest(tf.test.TestCase):
         with progress.file_progress(["/no/such/file"], "Reading") as bar:
             bar.at(3)
 
+    def test_nobody_watches(self):
+        bar = progress.training_bar(10, True)
+        bar.update(3)
+        self.assertTrue(bar.disable)
+        self.assertTrue(progress.training_bar(10, False).disable)
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -3,32 +3,39 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks import task_testing
+from etcmodel.tasks.frame.experiments_test import KERAS_2
 
 
 class RegistryTest(tf.test.TestCase):
-    def test_pipelines_of_all_tasks(self):
-        for name in registry.TASKS:
-            pipeline = registry.get_pipeline(name)
-            self.assertEqual(name, pipeline.name)
-            self.assertNotEmpty(pipeline.dataset.FORMAT.splits)
+    def test_all_tasks(self):
+        """And each has generated records, to be tested with."""
+        self.assertEqual(set(registry.tasks()), set(task_testing.SMALL_RECORDS))
+        for name in registry.tasks():
+            self.assertEqual(name, registry.get(name).name)
 
     def test_unknown_names(self):
         with self.assertRaisesRegex(UserError, "squad.*one of: .*wikihop"):
-            registry.get_pipeline("squad")
+            registry.get("squad")
         with self.assertRaisesRegex(UserError, "squad.*experiments` lists"):
             registry.task_of_experiment("bert/squad")
         with self.assertRaisesRegex(UserError, "mean etc/wikihop or etc/wik"):
             registry.task_of_experiment("etc/wikihpo")
 
+    def test_pretraining_has_no_answers(self):
+        self.assertEqual("nq", registry.get_with_answers("nq").name)
+        with self.assertRaisesRegex(UserError, "is pre-training.*checkpoint"):
+            registry.get_with_answers("read_twice_pretrain")
+
     @pytest.mark.both_kerases
-    def test_task_of_experiment(self):
+    def test_experiments_need_keras_2(self):
+        task = registry.task_of_experiment("etc/wikihop_lamb")
+        self.assertEqual("wikihop", task.name)
         if KERAS_2:
-            entry = registry.task_of_experiment("etc/wikihop_lamb")
-            self.assertEqual("wikihop", entry.name)
+            registry.register_experiments(task.name)
         else:
             with self.assertRaisesRegex(UserError, "TF_USE_LEGACY_KERAS=1"):
-                registry.task_of_experiment("etc/wikihop_lamb")
+                registry.register_experiments(task.name)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import tokenizers
-from etcmodel.tasks import export_lib
-from etcmodel.tasks import registry
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import cli
+from etcmodel.tasks.frame import export as export_lib
+from etcmodel.tasks.frame import serving
+from etcmodel.tasks.frame.spec import TaskSpec
 
 
 def run_cli(*arguments: str) -> tuple[int, str, str]:
@@ -127,22 +128,15 @@ def shared_encoders():
         A patch, for a test, a test class or a `with` statement: while it lasts,
         the encoder of a task is used again for the same sizes and vocabulary.
     """
-    get_pipeline, encoders = registry.get_pipeline, {}
+    make, encoders = TaskSpec.record_encoder, {}
 
-    def get_sharing_pipeline(name):
-        pipeline = get_pipeline(name)
-        make = pipeline.record_encoder
+    def record_encoder(spec, config, vocab_file):
+        key = (spec.name, config, tfrecords.fingerprint(vocab_file))
+        if key not in encoders:
+            encoders[key] = make(spec, config, vocab_file)
+        return encoders[key]
 
-        def record_encoder(config, vocab_file):
-            key = (name, config, tfrecords.fingerprint(vocab_file))
-            if key not in encoders:
-                encoders[key] = make(config, vocab_file)
-            return encoders[key]
-
-        pipeline.record_encoder = record_encoder
-        return pipeline
-
-    return mock.patch.object(registry, "get_pipeline", get_sharing_pipeline)
+    return mock.patch.object(TaskSpec, "record_encoder", record_encoder)
 
 
 class EndToEndTestCase(tf.test.TestCase):
@@ -200,6 +194,7 @@ class EndToEndTestCase(tf.test.TestCase):
             f"--vocab_file={cls.vocab_file}",
             f"--output_dir={cls.records}",
             "--num_shards=2",
+            "--split=dev",
             *cls.features,
         )
         tf.keras.utils.set_random_seed(1)
@@ -520,7 +515,8 @@ def write_small_records(
         **options: of what writes the task's records.
 
     Returns:
-        Directory of the TFRecords; see `SMALL_RECORDS` for their sizes.
+        Directory of the TFRecords, of the split "dev"; see `SMALL_RECORDS` for
+        their sizes.
     """
     write, sizes = SMALL_RECORDS[task]
     path, vocab_file = write(directory, num_records, **options)
@@ -534,6 +530,7 @@ def write_small_records(
                 f"--vocab_file={vocab_file}",
                 f"--output_dir={output}",
                 "--num_shards=2",
+                "--split=dev",
                 "--overwrite",
                 *sizes,
             ]
@@ -577,12 +574,12 @@ def write_small_saved_model(directory: str) -> str:
     output = os.path.join(directory, "small_saved_model")
     export_lib.export_saved_model(
         export_lib.ServingModule(
-            [], [], {export_lib.SERVING_DEFAULT: (first_candidate, specs)}
+            [], [], {serving.SERVING_DEFAULT: (first_candidate, specs)}
         ),
         output,
         model_name="wikihop",
-        metadata={"task": "wikihop"},
-        warmup_inputs={export_lib.SERVING_DEFAULT: request},
+        metadata={"task": "wikihop", "options": {}},
+        warmup_inputs={serving.SERVING_DEFAULT: request},
         overwrite=True,
     )
     return output

@@ -14,6 +14,8 @@ import tensorflow as tf
 from etcmodel.errors import UserError
 
 METADATA_FILE = "features.json"
+# Of what is stored: what was stored otherwise is not read.
+FORMAT = 2
 _SUFFIX = ".tfrecord.gz"
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -181,7 +183,8 @@ def read_metadata(files: Iterable[str]) -> dict | None:
         `directory` added; None if a file has none beside it.
 
     Raises:
-        UserError: files of different features are mixed, or have no answers.
+        UserError: files of different features are mixed, have no answers, or
+            were written by another version.
     """
     metadata = None
     for directory in dict.fromkeys(os.path.dirname(path) for path in files):
@@ -190,16 +193,22 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             return None
         with tf.io.gfile.GFile(path) as stream:
             found = json.load(stream)
-        if found.get("split") == "predict":
+        if found.get("format") != FORMAT:
+            raise UserError(
+                f"{directory} was written by another version of etcmodel. "
+                "Preprocess the data again."
+            )
+        if found["split"] == "predict":
             raise UserError(
                 f"{directory} has no answers to learn from or to compare with: "
-                "it was preprocessed with --split=predict. Use --split=train, "
-                "or --split=dev where the task has it."
+                "it was preprocessed with --split=predict. Use --split=train "
+                "for what is learned, --split=dev for validation."
             )
         if metadata is None:
             metadata = dict(found, directory=directory)
             continue
-        for key in ("features", "vocab_fingerprint"):
+        metadata["num_examples"] += found["num_examples"]
+        for key in ("task", "features", "vocab_fingerprint"):
             if found[key] != metadata[key]:
                 raise UserError(
                     f"{directory} and {metadata['directory']} were "

@@ -80,7 +80,13 @@ class TfrecordsTest(tf.test.TestCase):
             read("/no/such/dir")
 
     def test_metadata(self):
-        note = {"features": {"long_length": 8}, "vocab_fingerprint": "ab"}
+        note = {
+            "task": "x",
+            "split": "train",
+            "format": tfrecords.FORMAT,
+            "features": {"long_length": 8},
+            "vocab_fingerprint": "ab",
+        }
         first = os.path.join(self.root, "a")
         paths = self._write(first, 1, 1, **note)
         self.assertEqual(

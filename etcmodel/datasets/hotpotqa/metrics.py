@@ -252,31 +252,3 @@ def answer_confusion(
             column = letters.get(prediction, "B" if row == "A" else "A")
         counts[f"{row}_{column}"] += 1
     return counts
-
-
-def best_threshold(
-    results: Mapping[float, Mapping[str, float]], metric: str = "joint_f1"
-) -> float:
-    """Chooses among the thresholds of a sweep.
-
-    For example, the one above which sentences count as supporting facts:
-
-        best_threshold({0.3: {"joint_f1": 0.5}, 0.4: {"joint_f1": 0.6},
-                        0.5: {"joint_f1": 0.6}}) -> 0.4
-
-    Args:
-        results: threshold -> what `evaluate` returned for it.
-        metric: which of the metrics should be great.
-
-    Returns:
-        The threshold with the greatest value; the lowest of them if several
-        have it.
-
-    Raises:
-        ValueError: there are no results.
-    """
-    if not results:
-        raise ValueError("There are no thresholds to choose from.")
-    return min(
-        results, key=lambda threshold: (-results[threshold][metric], threshold)
-    )

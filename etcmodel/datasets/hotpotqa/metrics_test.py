@@ -211,20 +211,5 @@ class AnswerConfusionTest(unittest.TestCase):
         self.assertEqual({0}, set(counts.values()))
 
 
-class BestThresholdTest(unittest.TestCase):
-    def test_greatest_then_lowest(self):
-        results = {
-            0.5: {"joint_f1": 0.6, "f1": 0.1},
-            0.4: {"joint_f1": 0.6, "f1": 0.2},
-            0.3: {"joint_f1": 0.5, "f1": 0.3},
-        }
-        self.assertEqual(0.4, metrics.best_threshold(results))
-        self.assertEqual(0.3, metrics.best_threshold(results, "f1"))
-
-    def test_nothing_to_choose(self):
-        with self.assertRaisesRegex(ValueError, "no thresholds"):
-            metrics.best_threshold({})
-
-
 if __name__ == "__main__":
     unittest.main()

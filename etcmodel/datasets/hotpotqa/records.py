@@ -62,7 +62,7 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
 
     id: Text
     question: Text
-    context: Annotated[tuple[_Paragraph, ...], msgspec.Meta(min_length=1)]
+    context: tuple[_Paragraph, ...]
     answer: str | None = None
     supporting_facts: tuple[_Fact, ...] | None = None
     type: str = ""
@@ -100,6 +100,8 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
 
 
 def _check(record: HotpotQARecord, split: str) -> None:
+    if split == "predict":
+        return
     if not any(
         sentence.strip()
         for paragraph in record.context
@@ -113,8 +115,6 @@ def _check(record: HotpotQARecord, split: str) -> None:
                 "text"
             ),
         )
-    if split == "predict":
-        return
     if not (record.answer or "").strip():
         raise record.missing_answer("answer", "answer", record.answer, split)
     if not record.supporting_facts:

@@ -23,7 +23,6 @@ annotation, as the training set has, use `min_annotations=1`.
 import dataclasses
 import math
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 
@@ -94,7 +93,7 @@ class NQGold:
     """
 
     long_answers: tuple[Span, ...]
-    short_answers: tuple[Collection[Span], ...]
+    short_answers: tuple[tuple[Span, ...], ...]
     yes_no: tuple[str, ...]
 
     def __post_init__(self):

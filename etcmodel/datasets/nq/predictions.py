@@ -134,8 +134,13 @@ def score(
         gold: example id -> the answers of all annotators.
 
     Returns:
-        name -> value, from 0 to 1.
+        name -> value, from 0 to 1. Names are made identifiers:
+        `long_best_threshold_f1` is the official `long-best-threshold-f1`.
     """
-    return metrics.evaluate(
+    results = metrics.evaluate(
         predictions, gold, metrics.usual_min_annotations(gold.values())
     )
+    return {
+        name.replace("-", "_").replace(">=", "_"): value
+        for name, value in results.items()
+    }

@@ -3,13 +3,19 @@ import json
 import math
 import unittest
 
+import msgspec
 import numpy as np
 
 from etcmodel.datasets import nq
 from etcmodel.datasets.nq.metrics import NULL_SPAN
+from etcmodel.datasets.nq.metrics import NQGold
 from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import NQRecord
+
+_NONE = Annotation(-1, -1, (), "none")
+_SHORT = Annotation(6, 11, ((8, 9), (9, 10)), "none")
+_YES = Annotation(0, 5, (), "yes")
 
 
 def _span(start: int, end: int) -> dict[str, int]:
@@ -74,19 +80,45 @@ class PredictionsTest(unittest.TestCase):
         self.assertEqual([_span(1, 2)], written["short_answers"])
         self.assertEqual(0.5, written["long_answer_score"])
 
-    def test_gold_and_score(self):
-        record = NQRecord("7", "q", ("a",) * 9, (False,) * 9, ())
-        self.assertIsNone(nq.gold(record))
-        # Of one annotator, as in the training set.
-        answer = Annotation(1, 8, ((2, 3),), "none")
-        gold = nq.gold(
-            NQRecord("7", "q", record.tokens, record.is_html, (), (answer,))
+    def _gold(self, *annotations):
+        record = NQRecord("7", "q", ("a",) * 12, (False,) * 12, ())
+        return nq.gold(msgspec.structs.replace(record, annotations=annotations))
+
+    def test_gold(self):
+        self.assertIsNone(self._gold())
+        self.assertIsNone(nq.gold(NQRecord("7", "q", ("a",), (False,), ())))
+        self.assertEqual(
+            NQGold(
+                long_answers=((6, 11), (-1, -1), (0, 5)),
+                short_answers=(((8, 9), (9, 10)), (), ()),
+                yes_no=("none", "none", "yes"),
+            ),
+            self._gold(_SHORT, _NONE, _YES),
         )
+
+    def test_score(self):
+        # Two of three annotators have answers; one of them is enough to be
+        # right.
         scores = nq.score(
-            {"7": NQPrediction((1, 8), 1.0, ((2, 4),), 1.0)}, {"7": gold}
+            {"7": NQPrediction((0, 5), 1.0, (), 1.0, "yes")},
+            {"7": self._gold(_SHORT, _NONE, _YES)},
         )
-        self.assertEqual(1.0, scores["long-best-threshold-f1"])
-        self.assertEqual(0.0, scores["short-best-threshold-f1"])
+        self.assertEqual(1.0, scores["long_best_threshold_f1"])
+        self.assertEqual(1.0, scores["short_best_threshold_f1"])
+        # Training data have one annotator: then one answer is enough. The
+        # short answer is only half of the right one.
+        scores = nq.score(
+            {"7": NQPrediction((6, 11), 0.5, ((8, 9),), 0.5)},
+            {"7": self._gold(_SHORT)},
+        )
+        self.assertEqual(1.0, scores["long_best_threshold_f1"])
+        self.assertEqual(0.0, scores["short_best_threshold_f1"])
+        self.assertEqual(0.5, scores["average_best_threshold_f1"])
+        # The official names without "-" and ">=".
+        self.assertIn("short_recall_at_precision_0.9", scores)
+        self.assertEqual(21, len(scores))
+        for name in scores:
+            self.assertNotRegex(name, "[->=]")
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ class BadInputTest(task_testing.CommandTestCase):
         self._refuses(result, re.escape(self.input), message)
 
     @parameterized.parameters(
-        ("--split=dev", "train, predict"),
+        ("--split=eval", "train, dev, predict"),
         (f"--vocab_file={__file__}", "--vocab_file=.* cannot be used"),
     )
     def test_flags_that_do_not_fit(self, flag, message):

@@ -12,6 +12,8 @@ from types import ModuleType
 from absl import flags
 
 from etcmodel.errors import UserError
+from etcmodel.tasks import registry
+from etcmodel.tasks.commands import options
 
 _WIDTH = 78
 
@@ -21,12 +23,11 @@ class Command:
     """A command of `python -m etcmodel`.
 
     Attributes:
-        module: the module with its `DESCRIPTION`, `EXAMPLE`, `REQUIRED` flags,
-            `define_flags(flag_values)` and `run(flag_values)`. It must not
-            import TensorFlow before `run` is called. One whose flags depend on
-            the flag `--task` has `define_task_flags(flag_values, task)`, too,
-            which may. One that takes a flag without its name has it as
-            `ARGUMENT`.
+        module: the module with its `DESCRIPTION`, `EXAMPLE`, `Flags` (see
+            `options.define`) and `run(flag_values)`. It must not import
+            TensorFlow before `run` is called. One that has the flags of the
+            task that `--task` names, too, has `TASK_FLAGS`. One that takes a
+            flag without its name has it as `ARGUMENT`.
         summary: one line.
     """
 
@@ -63,11 +64,23 @@ COMMANDS = {
     ),
 }
 
+# What an error says -> what to do about it.
+_ADVICE = {
+    ("ResourceExhausted", "OOM", "MemoryError"): (
+        "Use a smaller --batch_size, shorter records, or "
+        "--params_override=task.model.encoder.grad_checkpointing_period=1."
+    ),
+    ("No space left", "ENOSPC"): "Make room on the disk.",
+    ("Permission denied", "PermissionDenied"): "Choose another directory.",
+    ("corrupted record", "DataLossError"): "Preprocess the data again.",
+}
+
 _INTRODUCTION = """\
 etcmodel: question answering over long, structured documents with ETC.
 
 Usage: python -m etcmodel COMMAND [--flag=value ...]
        python -m etcmodel COMMAND --help
+       python -m etcmodel COMMAND ... --debug   (errors with all their lines)
 
 Commands:
 """
@@ -78,11 +91,10 @@ From a data file to answers:
 
   python -m etcmodel preprocess --task=wikihop --input=train.json \\
       --vocab_file=vocab.txt --output_dir=data/train
-  python -m etcmodel preprocess --task=wikihop --input=dev.json \\
+  python -m etcmodel preprocess --task=wikihop --input=dev.json --split=dev \\
       --vocab_file=vocab.txt --output_dir=data/dev
-  python -m etcmodel train --experiment=etc/wikihop --mode=train_and_eval \\
-      --model_dir=runs/1 --params_override=\\
-task.train_data.input_path=data/train,task.validation_data.input_path=data/dev
+  python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
+      --train_data=data/train --validation_data=data/dev
   python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
   python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
       --output=predictions.json
@@ -115,8 +127,9 @@ def _command_help(
     parts.append(textwrap.dedent(module.DESCRIPTION).strip())
     parts += ["", "Example:", ""]
     parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
-    required = [flag for flag in flag_values if flag in module.REQUIRED]
-    optional = [flag for flag in flag_values if flag not in module.REQUIRED]
+    needed = options.required(module.Flags)
+    required = [flag for flag in flag_values if flag in needed]
+    optional = [flag for flag in flag_values if flag not in needed]
     for title, names in [("Needed:", required), ("Optional:", optional)]:
         if not names:
             continue
@@ -129,8 +142,6 @@ def _command_help(
             if flag.default not in (None, "", False):
                 head += f" (default: {flag.default})"
             text = flag.help
-            if isinstance(flag, flags.EnumFlag):
-                text += f" One of: {', '.join(flag.parser.enum_values)}."
             parts += [head, _wrap(text, "      ")]
     return "\n".join(parts) + "\n"
 
@@ -156,13 +167,13 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         UserError: an unknown, ill-formed or missing flag.
     """
     flag_values = flags.FlagValues()
-    module.define_flags(flag_values)
+    options.define(flag_values, module.Flags)
     advice = f"See `python -m etcmodel {name} --help`."
-    if hasattr(module, "define_task_flags"):
+    if hasattr(module, "TASK_FLAGS"):
         advice = f"See `python -m etcmodel {name} --task=TASK --help`."
         task = _value_of("task", arguments)
         if task is not None:
-            module.define_task_flags(flag_values, task)
+            options.define(flag_values, registry.get(task).config_class)
             advice = advice.replace("TASK", task)
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
@@ -183,7 +194,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
             f"{name} does not know what to do with {rest[0]!r}: it takes flags "
             f"such as --name=value only. {advice}"
         )
-    missing = [f for f in module.REQUIRED if not flag_values[f].value]
+    needed = options.required(module.Flags)
+    missing = [name for name in needed if not flag_values[name].value]
     if missing:
         listed = ", ".join(f"--{flag}" for flag in missing)
         raise UserError(f"{name} needs {listed}. {advice}")
@@ -201,6 +213,31 @@ def prepare_environment() -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
+def _is_of_the_machine(error: Exception) -> bool:
+    """Whether it is TensorFlow's or the system's, not a mistake of ours."""
+    if isinstance(error, OSError | MemoryError):
+        return True
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        error, tensorflow.errors.OpError
+    )
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong and what may help, without TensorFlow's stack of calls."""
+    text = str(getattr(error, "message", error)) or type(error).__name__
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("Graph exec", "Detected at"))
+    ]
+    text = lines[0].rstrip(".") if lines else type(error).__name__
+    for words, advice in _ADVICE.items():
+        if any(word in f"{type(error).__name__} {text}" for word in words):
+            return f"{text}. {advice}"
+    return f"{text}."
+
+
 def main(arguments: list[str]) -> int:
     """Runs a command.
 
@@ -215,6 +252,8 @@ def main(arguments: list[str]) -> int:
         print(_general_help(), end="")
         return 0
     name, *rest = arguments
+    debug = "--debug" in rest
+    rest = [argument for argument in rest if argument != "--debug"]
     try:
         if name not in COMMANDS:
             raise UserError(
@@ -228,6 +267,14 @@ def main(arguments: list[str]) -> int:
             module.run(flag_values)
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if debug or not _is_of_the_machine(error):
+            raise
+        print(
+            f"Error: {name} failed: {_one_line(error)} --debug shows all.",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print(f"\n{name} was interrupted.", file=sys.stderr)

@@ -13,7 +13,8 @@ from absl.testing import parameterized
 import etcmodel
 from etcmodel.errors import UserError
 from etcmodel.tasks.commands import cli
-from etcmodel.tasks.experiment_lib_test import KERAS_2
+from etcmodel.tasks.commands import options
+from etcmodel.tasks.frame.experiments_test import KERAS_2
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 
@@ -38,14 +39,14 @@ class CliTest(CommandTestCase):
             self.assertLessEqual(len(line), 80, line)
         module = importlib.import_module(cli.COMMANDS[command].module)
         flag_values = flags.FlagValues()
-        module.define_flags(flag_values)
+        options.define(flag_values, module.Flags)
         for name in flag_values:
             self.assertGreater(len(flag_values[name].help), 10, name)
             self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
-        self.assertContainsSubset(module.REQUIRED, list(flag_values))
-        if not module.REQUIRED:
+        required = options.required(module.Flags)
+        if not required:
             return
-        needed = ", ".join(f"--{name}" for name in module.REQUIRED)
+        needed = ", ".join(f"--{name}" for name in required)
         self.assert_fails(run_cli(command), f"{command} needs {needed}")
 
     def test_flags_of_a_task(self):
@@ -107,6 +108,35 @@ class CliTest(CommandTestCase):
                 code, _, err = run_cli("predict")
             self.assertEqual(expected, code)
             self.assertNotIn("Traceback", err)
+
+    @parameterized.parameters(
+        (
+            tf.errors.ResourceExhaustedError(
+                None, None, "Graph execution error:\n\nOOM when allocating."
+            ),
+            "predict failed: OOM when allocating. Use a smaller --batch_size",
+        ),
+        (OSError(28, "No space left on device"), "Make room on the disk"),
+        (
+            tf.errors.DataLossError(None, None, "corrupted record at 12"),
+            "again",
+        ),
+        (tf.errors.InternalError(None, None, ""), "InternalError. --debug"),
+    )
+    def test_errors_of_the_machine(self, error, message):
+        with mock.patch.object(
+            cli.importlib, "import_module", side_effect=error
+        ):
+            self.assert_fails(run_cli("predict"), message)
+            with self.assertRaises(type(error)):
+                run_cli("predict", "--debug")
+
+    def test_mistakes_of_ours_are_not_hidden(self):
+        with mock.patch.object(
+            cli.importlib, "import_module", side_effect=ValueError
+        ):
+            with self.assertRaises(ValueError):
+                run_cli("predict")
 
     def test_environment_is_left_alone_once_tensorflow_is_there(self):
         with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS="as it was"):

@@ -1,6 +1,10 @@
 """`demo`: everything at once on a small generated corpus."""
 
+import dataclasses
+
 from absl import flags
+
+from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
 Writes a corpus of questions about a fictional world, preprocesses it, trains a
@@ -13,61 +17,31 @@ EXAMPLE = """
 python -m etcmodel demo --output_dir=demo_output
 """
 
-REQUIRED = ()
 
+@dataclasses.dataclass(kw_only=True)
+class Flags:
+    """The flags.
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        output_dir: where the corpus, the model and the logs are left. What an
+            earlier demo left there is replaced.
+        question: a JSON file with a question of your own for the exported
+            model: {"query": ..., "candidates": [...], "supports": [...]}.
+        num_train: number of training records.
+        num_heldout: number of held-out records.
+        train_steps: number of training steps.
+        min_accuracy: accuracy on the held-out records below which the demo has
+            failed.
+        seed: of the corpus and the training.
     """
-    flags.DEFINE_string(
-        "output_dir",
-        "demo_output",
-        "Where the corpus, the model and the logs are left. What an earlier "
-        "demo left there is replaced.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "question",
-        None,
-        "A JSON file with a question of your own for the exported model: "
-        '{"query": ..., "candidates": [...], "supports": [...]}.',
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "num_train",
-        4000,
-        "Number of training records.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "num_heldout",
-        400,
-        "Number of held-out records.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "train_steps",
-        275,
-        "Number of training steps.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_float(
-        "min_accuracy",
-        0.95,
-        "Accuracy on the held-out records below which the demo has failed.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "seed", 1, "Of the corpus and the training.", flag_values=flag_values
-    )
+
+    output_dir: str = "demo_output"
+    question: str | None = None
+    num_train: int = 4000
+    num_heldout: int = 400
+    train_steps: int = 275
+    min_accuracy: float = option(0.95, most=1.0)
+    seed: int = option(1, least=0)
 
 
 def run(flag_values: flags.FlagValues) -> None:

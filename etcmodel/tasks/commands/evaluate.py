@@ -1,48 +1,45 @@
 """`evaluate`: measures a trained model on TFRecords."""
 
+import dataclasses
 import json
 
 from absl import flags
 
-from etcmodel.errors import UserError
 from etcmodel.tasks.atomic import atomic_file
+from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
+from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
-Measures the last checkpoint of a run on validation records. The run's own
-configuration (MODEL_DIR/params.yaml) is used; --config_file and
---params_override change it. To measure a SavedModel on a data file use
-`predict`, which prints the official metric when the file has answers.
+Measures a checkpoint of a run on validation records: the one that `export`
+takes, which gives the same answers. The run's own configuration
+(MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
+A threshold is the one that the run's validation chose, --tune chooses it
+anew. To measure a SavedModel on a data file use `predict`, which prints the
+official metric when the file has answers.
 """
 
 EXAMPLE = """
-python -m etcmodel evaluate --model_dir=runs/1 \\
-    --params_override=task.validation_data.input_path=data/dev
+python -m etcmodel evaluate --model_dir=runs/1 --validation_data=data/dev
 """
 
-REQUIRED = ("model_dir",)
 
+@dataclasses.dataclass(kw_only=True)
+class Flags(training.TrainerFlags, runs.CheckpointFlags):
+    """The flags.
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        mode: evaluate one checkpoint, or every new one as it appears.
+        validation_data: the records, if not those of the run: the --output_dir
+            of `preprocess --split=dev`.
+        tune: choose thresholds with these records, and keep them in the run.
+        output: a JSON file to write the metrics to.
     """
-    training.define_model_garden_flags(flag_values)
-    flags.DEFINE_enum(
-        "mode",
-        "eval",
-        ["eval", "continuous_eval"],
-        "Evaluate the last checkpoint, or every new one as it appears.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "A JSON file to write the metrics to.",
-        flag_values=flag_values,
-    )
+
+    mode: str = option("eval", one_of=["eval", "continuous_eval"])
+    validation_data: str | None = None
+    tune: bool = False
+    output: str | None = None
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -56,23 +53,32 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
-    experiment = training.use_saved_params(flag_values, model_dir)
-    _, params = training.parse_params(flag_values, experiment)
+    experiment = runs.use_saved_params(flag_values, model_dir)
+    spec, params = training.parse_params(flag_values, experiment)
     training.check_data(params, mode)
-    import tensorflow as tf
-
-    if mode == "eval" and tf.train.latest_checkpoint(model_dir) is None:
-        raise UserError(
-            f"{model_dir} has no checkpoint yet. Run `train` first."
-        )
     # The training records need not be there any more.
     params.task.train_data.input_path = ""
+    runs.check_records(
+        runs.read(model_dir), training.find_metadata(params, spec)
+    )
+    checkpoint = None
+    is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
+        checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
         # Other records must not decide which checkpoint is the best one.
         params.trainer.best_checkpoint_export_subdir = ""
+        if not flag_values.tune:
+            runs.use_tuned(spec, params.task, checkpoint, model_dir)
     training.set_precision(params)
-    _, runner = training.make_runner(params, mode, model_dir)
-    metrics = training.run_mode(runner, params, mode)
+    with training.quiet(flag_values.verbose):
+        _, runner = training.make_runner(
+            params, mode, model_dir, spec if is_tuned else None
+        )
+        if checkpoint is not None:
+            runner.controller.restore_checkpoint(checkpoint)
+        metrics = training.run_mode(runner, params, mode)
+    if checkpoint is not None:
+        print(f"Checkpoint: {checkpoint}")
     metrics["step"] = int(runner.trainer.global_step.numpy())
     if mode == "continuous_eval":
         return

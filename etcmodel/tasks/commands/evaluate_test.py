@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.commands.training_test import write_run
+from etcmodel.tasks.commands.runs_test import write_run
 from etcmodel.tasks.task_testing import run_cli
 
 _PARAMS = {
@@ -26,6 +26,7 @@ class EvaluateTest(task_testing.CommandTestCase):
             checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
             checkpoint.save(self.path("ckpt"))
         with (
+            mock.patch.object(training, "find_metadata", return_value=None),
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):
@@ -44,8 +45,9 @@ class EvaluateTest(task_testing.CommandTestCase):
             metrics={"cross_entropy": 1.25, "accuracy": 2 / 3},
         )
         self.assertEqual(
-            (0, "accuracy: 0.666667\ncross_entropy: 1.25\nstep: 70\n", ""),
-            result,
+            f"Checkpoint: {self.path('ckpt-1')}\n"
+            "accuracy: 0.666667\ncross_entropy: 1.25\nstep: 70\n",
+            self.assert_succeeds(result),
         )
         self.assertEqual(
             {"accuracy": 2 / 3, "cross_entropy": 1.25, "step": 70},
@@ -78,7 +80,7 @@ class EvaluateTest(task_testing.CommandTestCase):
             (
                 False,
                 _PARAMS,
-                f"{self.directory} has no checkpoint yet. Run `tr",
+                f"No checkpoint was found .model_dir {self.directory}.*Run `tr",
             ),
             (True, {}, "There is no validation_data"),
         ):

@@ -1,5 +1,7 @@
 """`experiments`: what there is to train."""
 
+import dataclasses
+
 from absl import flags
 
 from etcmodel.tasks import registry
@@ -13,23 +15,18 @@ EXAMPLE = """
 python -m etcmodel experiments wikihop
 """
 
-REQUIRED = ()
-# The flag that may be given without its name.
 ARGUMENT = "task"
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
+@dataclasses.dataclass(kw_only=True)
+class Flags:
+    """The flags.
 
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        task: the task; all by default.
     """
-    flags.DEFINE_string(
-        "task",
-        None,
-        f"The task: {', '.join(sorted(registry.TASKS))}. All by default.",
-        flag_values=flag_values,
-    )
+
+    task: str | None = None
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -41,8 +38,9 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: there is no such task.
     """
-    task = flag_values.task
-    for name in sorted(registry.TASKS) if task is None else [task]:
-        print(f"{name}: {registry.task_entry(name).summary}")
-        for experiment, entry in registry.experiments(name).items():
+    wanted = flag_values.task
+    for name in registry.tasks() if wanted is None else [wanted]:
+        task = registry.get(name)
+        print(f"{name}: {task.summary}")
+        for experiment, entry in task.experiments.items():
             print(f"  {experiment:38}{entry.summary}")

@@ -1,10 +1,13 @@
 """`inspect`: one record as a picture of who attends to whom."""
 
+import dataclasses
+
 from absl import flags
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import preprocess
+from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
@@ -17,8 +20,7 @@ python -m etcmodel inspect --task=wikihop --input=train.json --record=0 \\
     --vocab_file=vocab.txt --output=record.png
 """
 
-REQUIRED = ("task", "input", "vocab_file", "output")
-
+TASK_FLAGS = True
 _MODEL_FLAGS = (
     "local_radius",
     "relative_pos_max_distance",
@@ -26,92 +28,54 @@ _MODEL_FLAGS = (
 )
 
 
-define_task_flags = preprocess.define_task_flags
+@dataclasses.dataclass(kw_only=True)
+class Flags:
+    """The flags.
 
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        task: the task; `python -m etcmodel experiments` lists them.
+        input: the data files in the task's official format, plain or gzipped.
+        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line
+            (text is lower-cased, unless it has capital letters), or a
+            SentencePiece model.
+        output: the picture to write: .png, .svg or .pdf.
+        record: which record: its position in the file, from 0, or its id.
+        split: "predict" reads records without an answer, too; "train" does not.
+        first_token: at which long token the picture begins.
+        max_long_tokens: how many long tokens are drawn.
+        max_global_tokens: how many global tokens are drawn.
+        preset: the encoder's preset, which says how far tokens see.
+        local_radius: how far a long token sees on each side, if not as in the
+            preset.
+        relative_pos_max_distance: the distance at which labels are clipped, if
+            not as in the preset.
+        use_hard_g2l_mask: whether global tokens see their own sentence or
+            paragraph only.
     """
-    preprocess.define_input_flags(flag_values)
-    flags.DEFINE_string(
-        "record",
-        "0",
-        "Which record: its position in the file, from 0, or its id.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "The picture to write: .png, .svg or .pdf.",
-        flag_values=flag_values,
-    )
-    preprocess.define_vocabulary_flag(flag_values)
-    flags.DEFINE_string(
-        "split",
-        "predict",
-        "`predict` reads records without an answer, too; `train` does not.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "first_token",
-        0,
-        "At which long token the picture begins.",
-        lower_bound=0,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "max_long_tokens",
-        120,
-        "How many long tokens are drawn.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "max_global_tokens",
-        40,
-        "How many global tokens are drawn.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "preset",
-        "base",
-        "The encoder's preset, which says how far tokens see.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "local_radius",
-        None,
-        "How far a long token sees on each side, if not as in the preset.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "relative_pos_max_distance",
-        None,
-        "The distance at which labels are clipped, if not as in the preset.",
-        lower_bound=0,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "use_hard_g2l_mask",
-        None,
-        "Whether global tokens see their own sentence or paragraph only.",
-        flag_values=flag_values,
-    )
+
+    task: str
+    input: str
+    vocab_file: str
+    output: str
+    record: str = "0"
+    split: str = "predict"
+    first_token: int = 0
+    max_long_tokens: int = 120
+    max_global_tokens: int = 40
+    preset: str = "base"
+    local_radius: int | None = None
+    relative_pos_max_distance: int | None = option(None, least=0)
+    use_hard_g2l_mask: bool | None = None
 
 
-def _find_record(pipeline, flag_values: flags.FlagValues):
+def _find_record(task, flag_values: flags.FlagValues):
     """The record that was asked for.
 
     Raises:
         UserError: there is no such record, or it is a bad one.
     """
     path, wanted = flag_values.input, flag_values.record
-    records = pipeline.dataset.FORMAT.read(path, flag_values.split)
+    records = task.dataset.FORMAT.read(path, flag_values.split)
     last = None
     for record in records:
         if wanted in (str(record.index), record.id):
@@ -134,11 +98,12 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     from etcmodel.models import EtcConfig
     from etcmodel.tasks.attention_picture import draw_attention_picture
+    from etcmodel.tasks.frame.inspection import inspect
 
-    pipeline = registry.get_task_pipeline(flag_values.task)
-    preprocess.check_split(pipeline, flag_values.split)
-    record = _find_record(pipeline, flag_values)
-    config = preprocess.feature_config(pipeline, flag_values)
+    task = registry.get_with_answers(flag_values.task)
+    preprocess.check_split(task, flag_values.split)
+    record = _find_record(task, flag_values)
+    config = preprocess.feature_config(task, flag_values)
     try:
         values = EtcConfig.from_preset(flag_values.preset).to_dict()
     except (KeyError, ValueError) as error:
@@ -150,11 +115,10 @@ def run(flag_values: flags.FlagValues) -> None:
         values["relative_vocab_size"],
         2 * values["relative_pos_max_distance"] + 4,
     )
-    inspection = pipeline.inspect(
+    inspection = inspect(
+        task.record_encoder(config, flag_values.vocab_file),
         record,
-        config,
         EtcConfig.from_dict(values),
-        flag_values.vocab_file,
     )
     num_tokens = len(inspection.long_labels)
     if flag_values.first_token >= num_tokens:
@@ -168,7 +132,7 @@ def run(flag_values: flags.FlagValues) -> None:
             inspection.long_labels,
             inspection.global_labels,
             flag_values.output,
-            title=f"{pipeline.name}: {record.id}",
+            title=f"{task.name}: {record.id}",
             first_long_token=flag_values.first_token,
             max_long_tokens=flag_values.max_long_tokens,
             max_global_tokens=flag_values.max_global_tokens,

@@ -59,7 +59,8 @@ class InspectTest(task_testing.CommandTestCase):
                 "candidates: 4, of which 0 cut",
                 "documents: 2, of which 0 cut",
                 "sentences: 3, of which 2 cut",
-                "tokens: 17, of which 7 cut (long length 10)",
+                "tokens: 17, of which 7 cut",
+                "long length: 10",
             ],
             lines,
         )
@@ -116,7 +117,7 @@ class InspectTest(task_testing.CommandTestCase):
     @parameterized.parameters(
         ("--record=9", r"no record '9': the last one is 2 \(id sm"),
         ("--preset=huge", "--preset=huge"),
-        ("--split=dev", "train, predict"),
+        ("--split=eval", "train, dev, predict"),
         ("--task=squad", "no such task"),
         ("--vocab_file=/no/such", "--vocab_file=/no/such"),
         ("--input=/no/such", "/no/such: there is no such file"),

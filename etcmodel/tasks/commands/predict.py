@@ -1,5 +1,6 @@
 """`predict`: answers the questions of a data file with a SavedModel."""
 
+import dataclasses
 import itertools
 
 from absl import flags
@@ -9,6 +10,8 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_file
+from etcmodel.tasks.commands.preprocess import InputFlags
+from etcmodel.tasks.frame.spec import load
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, sends its raw text through
@@ -27,45 +30,20 @@ python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
     --output=predictions.json
 """
 
-REQUIRED = ("saved_model", "input", "output")
 
+@dataclasses.dataclass(kw_only=True)
+class Flags(InputFlags):
+    """The flags.
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        saved_model: the SavedModel: the --output_dir of `export`.
+        output: the file to write.
+        batch_size: how many records are answered at once.
     """
-    flags.DEFINE_string(
-        "saved_model",
-        None,
-        "The SavedModel: the --output_dir of `export`.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "input",
-        None,
-        "The data files in the task's official format, plain or gzipped: "
-        "names, or patterns such as nq-dev-*.jsonl.gz, with commas between.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "output", None, "The file to write.", flag_values=flag_values
-    )
-    flags.DEFINE_integer(
-        "batch_size",
-        8,
-        "How many records are answered at once.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "skip_bad_records",
-        False,
-        "Leave records out that cannot be used, and count them, instead of "
-        "ending with an error.",
-        flag_values=flag_values,
-    )
+
+    saved_model: str
+    output: str
+    batch_size: int = 8
 
 
 def load_saved_model(path: str):
@@ -83,7 +61,7 @@ def load_saved_model(path: str):
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
-    from etcmodel.tasks import export_lib
+    from etcmodel.tasks.frame import export as export_lib
 
     metadata = export_lib.read_export_metadata(path)
     try:
@@ -105,12 +83,16 @@ def run(flag_values: flags.FlagValues) -> None:
     model, metadata = load_saved_model(flag_values.saved_model)
     import tensorflow as tf
 
-    from etcmodel.tasks import export_lib
+    from etcmodel.tasks.frame import evaluation
+    from etcmodel.tasks.frame import serving
+    from etcmodel.tasks.frame.features import raw_inputs
     from etcmodel.tasks.progress import file_progress
 
-    pipeline = registry.get_task_pipeline(metadata["task"])
-    dataset = pipeline.dataset
-    answer = model.signatures[export_lib.SERVING_DEFAULT]
+    spec = registry.get_with_answers(metadata["task"])
+    dataset = spec.dataset
+    builder = load(spec.features)
+    task_model = spec.make_model(options=spec.options(**metadata["options"]))
+    answer = model.signatures[serving.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
     predictions, gold = {}, {}
     with (
@@ -121,19 +103,17 @@ def run(flag_values: flags.FlagValues) -> None:
             paths, "predict", bad_records, progress.at
         )
         while batch := list(itertools.islice(records, flag_values.batch_size)):
-            inputs = {
-                name: tf.constant(value)
-                for name, value in pipeline.serving_inputs(batch).items()
-            }
-            outputs = {
-                name: value.numpy() for name, value in answer(**inputs).items()
-            }
-            pipeline.collect(
-                batch, outputs, predictions, metadata.get("decoding", {})
+            inputs = raw_inputs(builder, batch)
+            made = evaluation.collect(
+                task_model,
+                answer(**{x: tf.constant(y) for x, y in inputs.items()}),
+                [task_model.reference(record) for record in batch],
             )
-            for record in batch:
-                if dataset.gold(record) is not None:
-                    gold[record.id] = dataset.gold(record)
+            for record, prediction in zip(batch, made, strict=True):
+                predictions[record.id] = prediction
+                right = dataset.gold(record)
+                if right is not None:
+                    gold[record.id] = right
             progress.done(len(batch))
         if not predictions:
             raise UserError(
@@ -145,5 +125,6 @@ def run(flag_values: flags.FlagValues) -> None:
         print(bad_records.summary())
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     if gold:
+        print(f"Of {len(gold)} records with an answer:")
         for name, value in dataset.score(predictions, gold).items():
-            print(f"{name}: {value:.4f} ({len(gold)} records with an answer)")
+            print(f"{name}: {value:.6g}")

@@ -46,7 +46,7 @@ class PredictTest(CommandTestCase):
         # The answers are paris, rome, oslo, bonn, paris.
         self.assertEqual(
             f"Wrote 5 answers to {self.output}.\n"
-            "accuracy: 0.4000 (5 records with an answer)\n",
+            "Of 5 records with an answer:\naccuracy: 0.4\n",
             out,
         )
 
@@ -58,7 +58,7 @@ class PredictTest(CommandTestCase):
             del record["answer"]
         write_json(self.input, self.records)
         _, out, _ = self._predict("--batch_size=1")
-        self.assertIn("accuracy: 1.0000 (1 records with an answer)", out)
+        self.assertIn("Of 1 records with an answer:\naccuracy: 1\n", out)
         self.assertEqual(zurich, read_json(self.output)["small_0"])
         write_json(self.input, self.records[1:])
         _, out, _ = self._predict()
@@ -67,7 +67,7 @@ class PredictTest(CommandTestCase):
     def test_bad_record(self):
         self.assert_succeeds(self._predict())
         before = read_json(self.output)
-        self.records[3]["supports"] = [""]
+        del self.records[3]["supports"]
         write_json(self.input, self.records)
         self.assert_fails(
             self._predict("--batch_size=2"),
@@ -80,6 +80,13 @@ class PredictTest(CommandTestCase):
         self.assertIn("Skipped 1 bad records", out)
         del before["small_3"]
         self.assertEqual(before, read_json(self.output))
+
+    def test_records_that_nothing_could_be_learned_of(self):
+        """They are answered, and count."""
+        self.records[1]["supports"] = [""]
+        write_json(self.input, self.records)
+        out = self.assert_succeeds(self._predict())
+        self.assertIn("Of 5 records with an answer:\naccuracy: 0.4\n", out)
 
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])

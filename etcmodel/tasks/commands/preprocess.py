@@ -6,9 +6,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-import typing
 
-import docstring_parser
 from absl import flags
 
 from etcmodel.datasets import files
@@ -38,160 +36,83 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
     --vocab_file=vocab.txt --output_dir=data/train
 """
 
-REQUIRED = ("task", "input", "output_dir", "vocab_file")
+TASK_FLAGS = True
 
 STATS_FILE = "stats.json"
 _BATCH_SIZE = 8
 
 
-def define_input_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags that say which data are read and how.
+@dataclasses.dataclass(kw_only=True)
+class InputFlags:
+    """What is read.
 
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        input: the data files in the task's official format, plain or gzipped:
+            names, or patterns such as nq-train-*.jsonl.gz, with commas between.
+        skip_bad_records: leave records out that cannot be used, and count them,
+            instead of ending with an error.
     """
-    flags.DEFINE_string(
-        "task",
-        None,
-        f"The task: {', '.join(sorted(registry.TASKS))}.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "input",
-        None,
-        "The data files in the task's official format, plain or gzipped: "
-        "names, or patterns such as nq-train-*.jsonl.gz, with commas between.",
-        flag_values=flag_values,
-    )
+
+    input: str
+    skip_bad_records: bool = False
 
 
-def define_vocabulary_flag(flag_values: flags.FlagValues) -> None:
-    """Defines the flag with the vocabulary.
+@dataclasses.dataclass(kw_only=True)
+class Flags(InputFlags):
+    """The flags.
 
-    Args:
-        flag_values: where to define it.
+    Attributes:
+        task: the task; `python -m etcmodel experiments` lists them.
+        output_dir: the directory to make.
+        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line
+            (text is lower-cased, unless it has capital letters), or a
+            SentencePiece model.
+        split: "train": every record must have its answer; what cannot be
+            learned is left out. "dev", for validation: likewise, but nothing
+            is left out. "predict": answers are neither needed nor stored.
+        num_shards: number of TFRecord files.
+        overwrite: replace the output directory if it exists.
     """
-    flags.DEFINE_string(
-        "vocab_file",
-        None,
-        "The vocabulary: a WordPiece vocab.txt with one token a line (text is "
-        "lower-cased), or a SentencePiece model.",
-        flag_values=flag_values,
-    )
+
+    task: str
+    output_dir: str
+    vocab_file: str
+    split: str = "train"
+    num_shards: int = 16
+    overwrite: bool = False
 
 
-def define_task_flags(flag_values: flags.FlagValues, task: str) -> None:
-    """Defines a flag for each size of a task's features.
-
-    What a flag says is what the task's dataclass says of its field.
-
-    Args:
-        flag_values: where to define them.
-        task: name of the task.
-
-    Raises:
-        UserError: there is no such task.
-    """
-    config_class = registry.get_pipeline(task).config_class
-    texts = {
-        parameter.arg_name: parameter.description
-        for base in reversed(config_class.__mro__)
-        for parameter in docstring_parser.parse(base.__doc__ or "").params
-    }
-    types = typing.get_type_hints(config_class)
-    for field in dataclasses.fields(config_class):
-        # The type of `int | None` is int.
-        kind = (*typing.get_args(types[field.name]), types[field.name])[0]
-        text = " ".join(texts[field.name].split())
-        options = dict(
-            name=field.name,
-            default=field.default,
-            help=f"{text[0].upper()}{text[1:]}",
-            flag_values=flag_values,
-        )
-        if kind is bool:
-            flags.DEFINE_bool(**options)
-        elif kind is float:
-            flags.DEFINE_float(**options, lower_bound=0.0)
-        else:
-            least = 0 if field.default == 0 else 1
-            flags.DEFINE_integer(**options, lower_bound=least)
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
-    """
-    define_input_flags(flag_values)
-    flags.DEFINE_string(
-        "output_dir", None, "The directory to make.", flag_values=flag_values
-    )
-    define_vocabulary_flag(flag_values)
-    flags.DEFINE_string(
-        "split",
-        "train",
-        "`train`: every record must have its answer; what cannot be learned is "
-        "left out. `dev` (hotpotqa, nq): likewise, but nothing is left out. "
-        "`predict`: answers are neither needed nor stored.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "num_shards",
-        16,
-        "Number of TFRecord files.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "skip_bad_records",
-        False,
-        "Leave records out that cannot be used, and count them, instead of "
-        "ending with an error.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "overwrite",
-        False,
-        "Replace the output directory if it exists.",
-        flag_values=flag_values,
-    )
-
-
-def feature_config(pipeline, flag_values: flags.FlagValues):
+def feature_config(task, flag_values: flags.FlagValues):
     """The sizes of the features that the flags say.
 
     Args:
-        pipeline: the task's pipeline.
+        task: the `TaskSpec`.
         flag_values: the parsed flags.
 
     Returns:
-        See `RecordPipeline.feature_config`.
+        See `TaskSpec.feature_config`.
     """
-    return pipeline.feature_config(
+    return task.feature_config(
         {
             field.name: flag_values[field.name].value
-            for field in dataclasses.fields(pipeline.config_class)
+            for field in dataclasses.fields(task.config_class)
         }
     )
 
 
-def check_split(pipeline, split: str) -> None:
+def check_split(task, split: str) -> None:
     """Checks the flag `--split`.
 
     Args:
-        pipeline: the task's `TaskPipeline`.
+        task: the `TaskSpec`.
         split: the flag.
 
     Raises:
         UserError: the task has no such split.
     """
-    splits = pipeline.dataset.FORMAT.splits
+    splits = task.dataset.FORMAT.splits
     if split not in splits:
-        raise UserError(
-            f"--split={split}: {pipeline.name} has {', '.join(splits)}"
-        )
+        raise UserError(f"--split={split}: {task.name} has {', '.join(splits)}")
 
 
 def _encode(encoder, records, split):
@@ -254,16 +175,17 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks.progress import file_progress
 
     split = flag_values.split
-    pipeline = registry.get_pipeline(flag_values.task)
-    check_split(pipeline, split)
-    config = feature_config(pipeline, flag_values)
+    task = registry.get(flag_values.task)
+    check_split(task, split)
+    config = feature_config(task, flag_values)
     paths = files.find(flag_values.input)
-    encoder = pipeline.record_encoder(config, flag_values.vocab_file)
+    encoder = task.record_encoder(config, flag_values.vocab_file)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()
     written = left_out = 0
     extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
-    vocab_name = "vocab" + extension[encoder.tokenizer_kind]
+    tokenizer = encoder.builder.tokenizer
+    vocab_name = "vocab" + extension[tokenizer.kind]
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
@@ -273,7 +195,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 directory, split, flag_values.num_shards
             ) as writer,
         ):
-            records = pipeline.dataset.FORMAT.read(
+            records = task.dataset.FORMAT.read(
                 paths, split, bad_records, progress.at
             )
             packer = encoder.make_packer()
@@ -312,15 +234,16 @@ def run(flag_values: flags.FlagValues) -> None:
             directory,
             tfrecords.METADATA_FILE,
             {
-                "task": pipeline.name,
+                "task": task.name,
+                "format": tfrecords.FORMAT,
                 "split": split,
                 "features": dataclasses.asdict(config),
                 "vocab_file": vocab_name,
                 "vocab_fingerprint": tfrecords.fingerprint(
                     flag_values.vocab_file
                 ),
-                "vocab_size": encoder.vocab_size,
-                "special_ids": dict(encoder.special_ids),
+                "vocab_size": int(tokenizer.vocab_size),
+                "special_ids": dict(tokenizer.special_ids),
                 "num_examples": writer.count,
             },
         )

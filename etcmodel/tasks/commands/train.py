@@ -1,57 +1,80 @@
 """`train`: the Model Garden's trainer on the TFRecords of `preprocess`."""
 
+import dataclasses
 import os
 
 from absl import flags
 
-from etcmodel.tasks import registry
+from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
+from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
 Trains a model with the TensorFlow Model Garden: on CPU, all GPUs of the
 machine, several machines (TF_CONFIG) or a TPU (--tpu). The experiment holds the
-paper's hyperparameters; everything in it can be changed, for example
+paper's hyperparameters; the number of steps follows from its epochs and the
+records at hand. Everything in it can be changed, for example
 
-  --params_override=trainer.train_steps=500,task.model.encoder.preset=tiny
+  --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
 
-(warm-up and decay of the learning rate follow trainer.train_steps). The whole
-configuration is written to MODEL_DIR/params.yaml. An interrupted run goes on
-from its last checkpoint. With --mode=train_and_eval the checkpoint with the
-best validation accuracy is kept in MODEL_DIR/best_ckpt. To watch it:
+The whole configuration is written to MODEL_DIR/params.yaml. An interrupted run
+goes on from its last checkpoint. With --validation_data the checkpoint with the
+best validation metric is kept in MODEL_DIR/best_ckpt. To watch it:
 
   tensorboard --logdir=MODEL_DIR
 """
 
 EXAMPLE = """
-python -m etcmodel train --experiment=etc/wikihop --mode=train_and_eval \\
-    --model_dir=runs/1 --params_override=\\
-task.train_data.input_path=data/train,task.validation_data.input_path=data/dev
+python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
+    --train_data=data/train --validation_data=data/dev
 """
 
-REQUIRED = ("experiment", "model_dir")
 
+@dataclasses.dataclass(kw_only=True)
+class Flags(training.TrainerFlags):
+    """The flags.
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the command.
-
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        experiment: the experiment, such as etc/hotpotqa or etc/nq;
+            `python -m etcmodel experiments` lists them.
+        mode: what to do: train; train and evaluate from time to time; evaluate
+            the last checkpoint, or every new one.
+        train_data: the records to learn from: the --output_dir of `preprocess`.
+        validation_data: the records to evaluate with: the --output_dir of
+            `preprocess --split=dev`. With it, --mode is train_and_eval unless
+            it is given.
+        epochs: how often every record is seen, if not as in the experiment.
+        batch_size: records of a step, over all replicas.
+        learning_rate: the highest.
+        preset: the encoder: tiny, base, large, ...
+        seed: of the weights, the order of records and dropout.
+        small: a model and steps that end in minutes on two cores: the preset
+            tiny, batches of 8, a rate of 0.001, dropout of 0.
+        dry_run: build everything, make two steps, print shapes, parameters,
+            memory and time, and leave nothing behind.
     """
-    training.define_model_garden_flags(flag_values)
-    flags.DEFINE_enum(
-        "mode",
-        "train",
-        [
+
+    # Needed here, unlike elsewhere.
+    experiment: str = dataclasses.field()
+    mode: str | None = option(
+        None,
+        one_of=[
             "train",
             "eval",
             "train_and_eval",
             "continuous_eval",
             "train_and_post_eval",
         ],
-        "What to do: train; train and evaluate from time to time; evaluate "
-        "the last checkpoint, or every new one.",
-        flag_values=flag_values,
     )
+    train_data: str | None = None
+    validation_data: str | None = None
+    epochs: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    preset: str | None = None
+    seed: int | None = option(None, least=0)
+    small: bool = False
+    dry_run: bool = False
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -65,23 +88,37 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
-    entry, params = training.parse_params(flag_values, flag_values.experiment)
+    if mode is None:
+        mode = "train_and_eval" if flag_values.validation_data else "train"
+    spec, params = training.parse_params(flag_values, flag_values.experiment)
     training.check_data(params, mode)
+    import tensorflow as tf
     from official.core import train_utils
 
+    if flag_values.seed is not None:
+        tf.keras.utils.set_random_seed(flag_values.seed)
     training.set_precision(params)
-    task, runner = training.make_runner(params, mode, model_dir)
+    if flag_values.dry_run:
+        from etcmodel.tasks.commands import dry_run
+
+        print(dry_run.describe(params))
+        return
     if "train" in mode:
-        train_utils.serialize_config(params, model_dir)
-        training.save_run(task, entry, flag_values.experiment, model_dir)
-    training.run_mode(runner, params, mode)
+        metadata = training.find_metadata(params, spec)
+        runs.check_same(params, metadata, spec, model_dir)
+    with training.quiet(flag_values.verbose) as out:
+        task, runner = training.make_runner(params, mode, model_dir, spec, out)
+        if "train" in mode:
+            train_utils.serialize_config(params, model_dir)
+            runs.save(task, spec, flag_values.experiment, model_dir)
+        training.run_mode(runner, params, mode, out)
     if "train" not in mode:
         return
     print(
         f"The trained model is in {model_dir}. To watch how it went:\n"
         f"  tensorboard --logdir={model_dir}"
     )
-    if isinstance(registry.get_pipeline(entry.name), registry.TaskPipeline):
+    if spec.model:
         print(
             "To make a SavedModel of it that answers raw text:\n"
             f"  python -m etcmodel export --model_dir={model_dir} "

@@ -4,14 +4,14 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 
 _OVERRIDES = (
-    "task.train_data.input_path=TRAIN,"
-    "task.validation_data.input_path=DEV,"
-    "task.model.encoder.preset=tiny"
+    "task.validation_data.input_path=DEV,task.model.encoder.preset=tiny"
 )
 
 
@@ -19,17 +19,23 @@ class TrainTest(CommandTestCase):
     def setUp(self):
         super().setUp()
         self.model_dir = self.path("run")
+        self.train_data = self.path("train")
+        os.mkdir(self.train_data)
+        with tfrecords.ShardedWriter(self.train_data, "train", 1):
+            pass
 
     def _arguments(self):
         return [
             "--experiment=etc/wikihop",
             f"--model_dir={self.model_dir}",
+            f"--train_data={self.train_data}",
             f"--params_override={_OVERRIDES}",
         ]
 
     def _train(self, *arguments):
         """Runs the command, but for the training itself."""
         with (
+            mock.patch.object(training, "find_metadata", return_value=None),
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):
@@ -40,13 +46,13 @@ class TrainTest(CommandTestCase):
     @parameterized.parameters("train", "train_and_eval", "train_and_post_eval")
     def test_leaves_its_configuration_and_says_what_is_next(self, mode):
         out = self.assert_succeeds(self._train(f"--mode={mode}"))
-        _, params, mode_run = self.run_mode.call_args.args
+        _, params, mode_run, _ = self.run_mode.call_args.args
         self.assertEqual(mode, mode_run)
-        self.assertEqual("TRAIN", params.task.train_data.input_path)
+        self.assertEqual(self.train_data, params.task.train_data.input_path)
         self.assertEqual("tiny", params.task.model.encoder.preset)
         self.assertEqual(
             {"task": "wikihop", "experiment": "etc/wikihop"},
-            training.read_run(self.model_dir),
+            runs.read(self.model_dir),
         )
         with open(os.path.join(self.model_dir, "params.yaml")) as stream:
             self.assertIn("preset: tiny", stream.read())
@@ -87,8 +93,8 @@ class TrainTest(CommandTestCase):
         self.assertFalse(os.path.exists(self.model_dir))
 
     def test_missing_records(self):
-        result = run_cli("train", *self._arguments())
-        self.assert_fails(result, "no TFRecord files")
+        result = run_cli("train", *self._arguments(), "--train_data=GONE")
+        self.assert_fails(result, "GONE: no TFRecord files")
 
 
 if __name__ == "__main__":

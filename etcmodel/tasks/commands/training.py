@@ -1,71 +1,32 @@
 """What `train` and `evaluate` share: flags, configuration, the runner."""
 
-import json
-import os
-import shutil
+import contextlib
+import dataclasses
+import io
+import math
+import sys
 
 from absl import flags
 from absl import logging
 
 from etcmodel.errors import UserError
+from etcmodel.tasks import progress
 from etcmodel.tasks import registry
-
-# Note in the model directory that tells `evaluate` and `export` what it is.
-RUN_FILE = "etcmodel.json"
-PARAMS_FILE = "params.yaml"
+from etcmodel.tasks.commands import everyday
+from etcmodel.tasks.commands import runs
 
 
-def define_model_garden_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the Model Garden's trainer.
+@dataclasses.dataclass(kw_only=True)
+class TrainerFlags(runs.RunFlags):
+    """Where the trainer runs.
 
-    Args:
-        flag_values: where to define them.
+    Attributes:
+        tpu: name or grpc:// address of a Cloud TPU, or "local".
+        tf_data_service: address of a tf.data service.
     """
-    flags.DEFINE_string(
-        "model_dir",
-        None,
-        "Directory of the run: checkpoints, TensorBoard logs, configuration.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "experiment",
-        None,
-        "The registered experiment, such as etc/hotpotqa, etc/nq or "
-        "etc/wikihop. A name that does not exist lists all of its task.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_multi_string(
-        "config_file",
-        None,
-        "YAML or JSON file with values that replace those of the experiment; "
-        "may be given several times.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "params_override",
-        None,
-        "Values that replace those of the experiment and of --config_file: "
-        "`a.b=1,c.d=x`, or YAML or JSON, or a file of it.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "tpu",
-        None,
-        "Name or grpc:// address of a Cloud TPU, or `local`.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "tf_data_service",
-        None,
-        "Address of a tf.data service.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "verbose",
-        False,
-        "Show the trainer's whole log.",
-        flag_values=flag_values,
-    )
+
+    tpu: str | None = None
+    tf_data_service: str | None = None
 
 
 def set_up_logging(verbose: bool) -> None:
@@ -80,35 +41,14 @@ def set_up_logging(verbose: bool) -> None:
     tf.get_logger().setLevel("INFO" if verbose else "ERROR")
 
 
-def parse_params(flag_values: flags.FlagValues, experiment: str):
-    """The experiment's configuration with all overrides applied.
-
-    Args:
-        flag_values: the parsed flags.
-        experiment: name of the experiment.
-
-    Returns:
-        Pair of the task's entry and the `ExperimentConfig`.
-
-    Raises:
-        UserError: unknown experiment, or an override that does not fit.
-    """
-    entry = registry.task_of_experiment(experiment)
+def _parse(options, experiment: str):
+    """The configuration that the Model Garden makes of its flags."""
     import tensorflow as tf
     import yaml
-    from official.core import exp_factory
     from official.core import train_utils
 
-    options = train_utils.ParseConfigOptions(
-        experiment=experiment,
-        config_file=flag_values.config_file or [],
-        tpu=flag_values.tpu,
-        tf_data_service=flag_values.tf_data_service or "",
-        params_override=flag_values.params_override or "",
-    )
-    defaults = exp_factory.get_exp_config(experiment)
     try:
-        params = train_utils.parse_configuration(
+        return train_utils.parse_configuration(
             options, lock_return=False, print_return=True
         )
     except (
@@ -125,43 +65,76 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
             "The overrides (--config_file, --params_override) do not fit the "
             f"experiment {experiment}: {getattr(error, 'message', detail)}"
         ) from error
-    _follow_train_steps(params, defaults)
-    _choose_devices(params)
-    return entry, params
 
 
-def _follow_train_steps(params, defaults) -> None:
-    """Scales warm-up and decay when only the number of steps was changed."""
-    steps = params.trainer.train_steps
-    default_steps = defaults.trainer.train_steps
-    if steps == default_steps:
-        return
-    schedule = params.trainer.optimizer_config
-    default = defaults.trainer.optimizer_config
-    decay, warmup = schedule.learning_rate.polynomial, schedule.warmup.linear
-    default_decay = default.learning_rate.polynomial
-    default_warmup = default.warmup.linear
-    if decay.decay_steps == default_decay.decay_steps == default_steps:
-        decay.decay_steps = steps
-        if warmup.warmup_steps == default_warmup.warmup_steps:
-            warmup.warmup_steps = (
-                steps * default_warmup.warmup_steps // default_steps
-            )
-        print(
-            f"The learning rate follows trainer.train_steps: {steps} steps, of "
-            f"which {warmup.warmup_steps} are warm-up."
-        )
+def parse_params(flag_values: flags.FlagValues, experiment: str):
+    """The experiment's configuration with all overrides applied.
+
+    Args:
+        flag_values: the parsed flags.
+        experiment: name of the experiment.
+
+    Returns:
+        Pair of the task and the `ExperimentConfig`.
+
+    Raises:
+        UserError: unknown experiment, or an override that does not fit.
+    """
+    spec = registry.task_of_experiment(experiment)
+    registry.register_experiments(spec.name)
+    from official.core import exp_factory
+    from official.core import train_utils
+
+    def of(name, default):
+        return default if name not in flag_values else flag_values[name].value
+
+    options = train_utils.ParseConfigOptions(
+        experiment=experiment,
+        config_file=flag_values.config_file or [],
+        tpu=of("tpu", None),
+        tf_data_service=of("tf_data_service", None) or "",
+        params_override=flag_values.params_override or "",
+    )
+    defaults = exp_factory.get_exp_config(experiment)
+    if of("small", False):
+        with everyday.small_config() as path:
+            options.config_file = [path, *options.config_file]
+            params = _parse(options, experiment)
+    else:
+        params = _parse(options, experiment)
+    everyday.apply(params, flag_values)
+    everyday.follow_records(params, defaults, spec, experiment, flag_values)
+    everyday.follow_train_steps(params, defaults)
+    _choose_devices(params, defaults)
+    return spec, params
 
 
-def _choose_devices(params) -> None:
-    """Uses a TPU if one was named, and all GPUs unless told otherwise."""
+def _choose_devices(params, defaults) -> None:
+    """Uses a TPU if one was named, and all GPUs unless told otherwise.
+
+    Raises:
+        UserError: there are not as many GPUs as asked for.
+    """
     import tensorflow as tf
 
-    runtime = params.runtime
+    runtime, trainer = params.runtime, params.trainer
     if runtime.tpu and runtime.distribution_strategy == "mirrored":
         runtime.distribution_strategy = "tpu"
-    if runtime.num_gpus == 0 and runtime.distribution_strategy == "mirrored":
-        runtime.num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if runtime.distribution_strategy == "mirrored":
+        number = len(tf.config.list_physical_devices("GPU"))
+        if runtime.num_gpus > number:
+            raise UserError(
+                f"runtime.num_gpus is {runtime.num_gpus}, but TensorFlow sees "
+                f"{number} GPUs here."
+            )
+        runtime.num_gpus = runtime.num_gpus or number
+    if trainer.steps_per_loop == defaults.trainer.steps_per_loop:
+        # Only TPUs gain by steps that nobody sees.
+        trainer.steps_per_loop = (
+            math.gcd(trainer.steps_per_loop, trainer.summary_interval)
+            if runtime.distribution_strategy == "tpu"
+            else 1
+        )
 
 
 def set_precision(params) -> None:
@@ -178,13 +151,15 @@ def set_precision(params) -> None:
         )
 
 
-def make_runner(params, mode: str, model_dir: str):
+def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
     """Builds the task, the model and the Model Garden's runner.
 
     Args:
         params: the `ExperimentConfig`.
         mode: as of the flag `--mode`.
         model_dir: directory of the run.
+        spec: the task, if what validation chooses is to be kept.
+        out: where figures of validations go while training.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -196,6 +171,24 @@ def make_runner(params, mode: str, model_dir: str):
     from official.core import task_factory
     from official.core import train_lib
 
+    bar = progress.training_bar(params.trainer.train_steps, "train" in mode)
+
+    def step():
+        return int(runner.trainer.global_step.numpy())
+
+    def show_step(logs):
+        bar.set_postfix_str(f"loss {float(logs['training_loss']):.4g}", False)
+        bar.update(step() - bar.n)
+
+    def show_metrics(logs):
+        if spec is not None:
+            runs.save_tuned(spec, logs, step(), model_dir)
+        if "train" in mode:
+            names = ("validation_loss", trainer.best_checkpoint_eval_metric)
+            shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
+            bar.write(f"Step {step()}: {', '.join(shown)}", file=out)
+
+    trainer = params.trainer
     try:
         strategy = distribute_utils.get_distribution_strategy(
             distribution_strategy=params.runtime.distribution_strategy,
@@ -211,14 +204,33 @@ def make_runner(params, mode: str, model_dir: str):
             mode=mode,
             params=params,
             model_dir=model_dir,
+            train_actions=[show_step],
+            eval_actions=[show_metrics],
         )
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner
 
 
-def run_mode(runner, params, mode: str) -> dict[str, float]:
-    """Trains and evaluates.
+@contextlib.contextmanager
+def quiet(verbose: bool):
+    """Hides what the trainer prints.
+
+    Args:
+        verbose: whether not to.
+
+    Yields:
+        Where to print all the same.
+    """
+    out = sys.stdout
+    with contextlib.ExitStack() as stack:
+        if not verbose:
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        yield out
+
+
+def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
+    """Trains and evaluates. Training that is interrupted is saved.
 
     The runner has a method for this, which afterwards counts operations on a
     copy of the model with its weights as constants; that takes minutes and
@@ -228,6 +240,7 @@ def run_mode(runner, params, mode: str) -> dict[str, float]:
         runner: from `make_runner`.
         params: the `ExperimentConfig`.
         mode: as of the flag `--mode`.
+        out: where to say that an interrupted training was saved.
 
     Returns:
         The metrics of the last evaluation, if there was one.
@@ -235,22 +248,30 @@ def run_mode(runner, params, mode: str) -> dict[str, float]:
     trainer, controller = params.trainer, runner.controller
     logs = {}
     with runner.strategy.scope():
-        if mode == "train_and_eval":
-            controller.train_and_evaluate(
-                train_steps=trainer.train_steps,
-                eval_steps=trainer.validation_steps,
-                eval_interval=trainer.validation_interval,
-            )
-        elif mode == "continuous_eval":
-            controller.evaluate_continuously(
-                steps=trainer.validation_steps,
-                timeout=trainer.continuous_eval_timeout,
-                timeout_fn=lambda: (
-                    runner.trainer.global_step.numpy() >= trainer.train_steps
-                ),
-            )
-        elif "train" in mode:
-            controller.train(steps=trainer.train_steps)
+        try:
+            if mode == "train_and_eval":
+                controller.train_and_evaluate(
+                    train_steps=trainer.train_steps,
+                    eval_steps=trainer.validation_steps,
+                    eval_interval=trainer.validation_interval,
+                )
+            elif mode == "continuous_eval":
+                controller.evaluate_continuously(
+                    steps=trainer.validation_steps,
+                    timeout=trainer.continuous_eval_timeout,
+                    timeout_fn=lambda: (
+                        runner.trainer.global_step.numpy()
+                        >= trainer.train_steps
+                    ),
+                )
+            elif "train" in mode:
+                controller.train(steps=trainer.train_steps)
+        except KeyboardInterrupt:
+            if "train" in mode:
+                controller.save_checkpoint()
+                out = out or sys.stdout
+                print("Saved: the same command goes on.", file=out)
+            raise
         if mode in ("eval", "train_and_post_eval"):
             logs = controller.evaluate(steps=trainer.validation_steps)
     return {
@@ -274,84 +295,23 @@ def check_data(params, mode: str) -> None:
         if word in mode and not getattr(params.task, field).input_path:
             raise UserError(
                 f"There is no {field}. Give the --output_dir of `preprocess`: "
-                f"--params_override=task.{field}.input_path=DIR."
+                f"--{field}=DIR."
             )
 
 
-def save_run(task, entry, experiment: str, model_dir: str) -> None:
-    """Notes in the model directory what `evaluate` and `export` need.
+def find_metadata(params, spec) -> dict | None:
+    """What `preprocess` noted about the records of a configuration.
 
     Args:
-        task: the Model Garden task, which knows the records.
-        entry: the task's `TaskEntry`.
-        experiment: name of the experiment.
-        model_dir: directory of the run.
-    """
-    os.makedirs(model_dir, exist_ok=True)
-    note = {"task": entry.name, "experiment": experiment}
-    metadata = task.metadata
-    if metadata:
-        note["records"] = {
-            key: metadata[key]
-            for key in ("features", "vocab_file", "vocab_size")
-        }
-        shutil.copyfile(
-            os.path.join(metadata["directory"], metadata["vocab_file"]),
-            os.path.join(model_dir, metadata["vocab_file"]),
-        )
-    with open(
-        os.path.join(model_dir, RUN_FILE), "w", encoding="utf-8"
-    ) as stream:
-        json.dump(note, stream, indent=2, sort_keys=True)
-        stream.write("\n")
-
-
-def read_run(model_dir: str) -> dict:
-    """What `save_run` noted.
-
-    Args:
-        model_dir: directory of the run.
+        params: the `ExperimentConfig`.
+        spec: the task.
 
     Returns:
-        The note.
+        See `tfrecords.read_metadata`.
 
     Raises:
-        UserError: there is no such run.
+        UserError: see `frame.experiments.find_metadata`.
     """
-    path = os.path.join(model_dir, RUN_FILE)
-    if not os.path.exists(path):
-        raise UserError(
-            f"{model_dir} is not the directory of a run: it has no {RUN_FILE}. "
-            "Give the --model_dir of `train`."
-        )
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
+    from etcmodel.tasks.frame import experiments
 
-
-def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
-    """Lets a run's own configuration come before that of the flags.
-
-    Args:
-        flag_values: the parsed flags; `config_file` is changed. An experiment
-            other than the run's is taken as it is, without what the run says.
-        model_dir: directory of the run.
-
-    Returns:
-        Name of the run's experiment, or that of the flag.
-
-    Raises:
-        UserError: the run's experiment is not known.
-    """
-    params_file = os.path.join(model_dir, PARAMS_FILE)
-    wanted = flag_values.experiment
-    if wanted and not os.path.exists(os.path.join(model_dir, RUN_FILE)):
-        return wanted
-    note = read_run(model_dir)
-    if wanted and wanted != note["experiment"]:
-        return wanted
-    if os.path.exists(params_file):
-        flag_values.config_file = [
-            params_file,
-            *(flag_values.config_file or []),
-        ]
-    return note["experiment"]
+    return experiments.find_metadata(params.task, spec)

@@ -11,29 +11,17 @@ from absl.testing import parameterized
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
+from etcmodel.tasks.commands import options
 from etcmodel.tasks.commands import training
-from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import write_json
-from etcmodel.tasks.task_testing import write_test_vocab
-
-_NOT_A_RUN = "run: it has no etcmodel.json. Give the --model_dir of `train`"
 
 
 def parse_flags(*arguments):
     """The flags of the trainer, parsed."""
     flag_values = flags.FlagValues()
-    training.define_model_garden_flags(flag_values)
+    options.define(flag_values, training.TrainerFlags)
     flag_values(["program", *arguments])
     return flag_values
-
-
-def write_run(model_dir, note=None, params=None):
-    """Writes what `train` leaves in a model directory, but no checkpoint."""
-    note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
-    write_json(os.path.join(model_dir, "etcmodel.json"), note)
-    if params is not None:
-        # JSON is YAML.
-        write_json(os.path.join(model_dir, "params.yaml"), params)
 
 
 class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
@@ -77,8 +65,8 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(output)
 
     def test_experiments_of_all_tasks(self):
-        for task in registry.TASKS:
-            for name in registry.experiments(task):
+        for task, spec in registry.tasks().items():
+            for name in spec.experiments:
                 entry, _ = training.parse_params(parse_flags(), name)
                 self.assertEqual(task, entry.name)
         with self.assertRaisesRegex(UserError, "mean etc/wikihop or"):
@@ -205,69 +193,9 @@ class CheckDataTest(tf.test.TestCase, parameterized.TestCase):
                 training.check_data(params, mode)
                 continue
             with self.assertRaisesRegex(
-                UserError, f"no {missing}.*=task.{missing}.input_path=DIR"
+                UserError, f"no {missing}.*--{missing}=DIR"
             ):
                 training.check_data(params, mode)
-
-
-class RunNoteTest(CommandTestCase):
-    def setUp(self):
-        super().setUp()
-        self.model_dir = self.path("run")
-        os.makedirs(self.model_dir)
-
-    def _use(self, *arguments):
-        """The experiment, and the configuration files."""
-        flag_values = parse_flags(*arguments)
-        experiment = training.use_saved_params(flag_values, self.model_dir)
-        return experiment, flag_values.config_file
-
-    def test_saves_what_export_needs(self):
-        write_test_vocab(self.directory, "rome")
-        records = {
-            "features": {"long_length": 8},
-            "vocab_file": "vocab.txt",
-            "vocab_size": 11,
-        }
-        note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
-        for metadata, expected in (
-            # There may be no note beside the records.
-            (None, note),
-            (
-                {"directory": self.directory, "task": "wikihop", **records},
-                {**note, "records": records},
-            ),
-        ):
-            model_dir = os.path.join(self.model_dir, "new")
-            training.save_run(
-                types.SimpleNamespace(metadata=metadata),
-                registry.task_entry("wikihop"),
-                "etc/wikihop_flat",
-                model_dir,
-            )
-            self.assertEqual(expected, training.read_run(model_dir))
-        with open(os.path.join(model_dir, "vocab.txt")) as stream:
-            self.assertEndsWith(stream.read(), "rome\n")
-
-    def test_own_configuration_comes_first(self):
-        write_run(self.model_dir, params={})
-        own = os.path.join(self.model_dir, "params.yaml")
-        for arguments in ([], ["--experiment=etc/wikihop"]):
-            self.assertEqual(
-                ("etc/wikihop", [own, "more.yaml"]),
-                self._use("--config_file=more.yaml", *arguments),
-            )
-        # Another experiment is taken as it is.
-        flat = "etc/wikihop_flat"
-        self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
-        os.remove(own)
-        self.assertEqual(("etc/wikihop", None), self._use())
-
-    def test_without_a_note_the_experiment_must_be_named(self):
-        name = "etc/wikihop"
-        self.assertEqual((name, None), self._use(f"--experiment={name}"))
-        with self.assertRaisesRegex(UserError, _NOT_A_RUN):
-            self._use()
 
 
 if __name__ == "__main__":

@@ -10,12 +10,36 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.tasks.hotpotqa import model as model_lib
-from etcmodel.tasks.hotpotqa.features import HotpotQAContext
+from etcmodel.feature_utils import token_types
+from etcmodel.tasks.hotpotqa import labels
 
-# Answers longer than this many tokens are not given.
-MAX_ANSWER_LENGTH = 30
+# Labels of tokens in the "bio" encoding of answers.
+BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
+
+
+def is_answer_token(
+    long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
+) -> tf.Tensor:
+    """Whether a long token can be part of an answer: in a title or sentence.
+
+    The CLS has the type of sentences, but no sentence.
+
+    Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
+    CLS, a question token, a title, a sentence and padding give
+    `[False, False, True, True, False]`.
+
+    Args:
+        long_token_type_ids: `<int>[batch, long]`.
+        long_sentence_ids: `<int>[batch, long]`.
+
+    Returns:
+        `<bool>[batch, long]`.
+    """
+    is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
+        long_token_type_ids, token_types.TITLE
+    )
+    return is_text & (long_sentence_ids >= 0)
 
 
 class Spans(NamedTuple):
@@ -70,11 +94,11 @@ def _spans_of_labels(logits, sentences, max_answer_length):
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
     labels = tf.argmax(probabilities, axis=2, output_type=tf.int32)
-    is_part = tf.not_equal(labels, model_lib.OUTSIDE) & (sentences >= 0)
+    is_part = tf.not_equal(labels, OUTSIDE) & (sentences >= 0)
     goes_on = tf.pad(is_part[:, :-1], [[0, 0], [1, 0]]) & tf.equal(
         sentences, tf.pad(sentences[:, :-1], [[0, 0], [1, 0]])
     )
-    starts = is_part & (tf.equal(labels, model_lib.BEGIN) | ~goes_on)
+    starts = is_part & (tf.equal(labels, BEGIN) | ~goes_on)
     shape = tf.shape(labels)
     # The run of each token, numbered through the batch; 0 for none.
     run = tf.cumsum(tf.reshape(tf.cast(starts, tf.int32), [-1]))
@@ -90,7 +114,7 @@ def _spans_of_labels(logits, sentences, max_answer_length):
         length, tf.float32
     )
     is_run = starts & (length <= max_answer_length)
-    single = probabilities[..., model_lib.BEGIN]
+    single = probabilities[..., BEGIN]
     position = tf.range(shape[1])
     return (
         # Any run comes before all single tokens.
@@ -104,7 +128,7 @@ def best_spans(
     logits,
     long_token_type_ids: tf.Tensor,
     long_sentence_ids: tf.Tensor,
-    max_answer_length: int = MAX_ANSWER_LENGTH,
+    max_answer_length: int,
 ) -> Spans:
     """Finds the best span of every sentence.
 
@@ -122,9 +146,7 @@ def best_spans(
     Returns:
         The spans.
     """
-    can_be_part = model_lib.is_answer_token(
-        long_token_type_ids, long_sentence_ids
-    )
+    can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
     sentences = tf.where(can_be_part, long_sentence_ids, -1)
     find = (
@@ -164,25 +186,52 @@ def best_spans(
     )
 
 
-def supporting_fact_probabilities(
-    logits, global_segments: tf.Tensor
-) -> tf.Tensor:
-    """Probabilities of titles and sentences.
+def choose(
+    logits, features, context, max_answer_length: int
+) -> dict[str, tf.Tensor]:
+    """What answers depend on: a span and a probability of each sentence.
 
     Args:
         logits: as from the model.
-        global_segments: `<int32>[batch, global]`, as in `HotpotQAContext`.
+        features: EtcFeatures.
+        context: `global_segments`, `long_starts` and `long_ends`; see
+            `HotpotQAFeatureBuilder.SCHEMA`.
+        max_answer_length: greatest length of a span, in tokens.
 
     Returns:
-        `<float32>[batch, global]`; -1 for other global tokens.
+        `answer_type_probabilities` `<float32>[batch, 3]`, `segments`
+        `<int32>[batch, global]`, the segment of each global token, -1 for
+        none, and of each `fact_probabilities` (-1 for none), `scores`,
+        `probabilities`, `starts` and `ends` of its best span, in bytes.
     """
-    return tf.where(
-        global_segments >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
+    spans = best_spans(
+        logits,
+        features["long_token_type_ids"],
+        features["long_sentence_ids"],
+        max_answer_length,
     )
+    segments = context["global_segments"]
+
+    def of(name, tokens):
+        return tf.gather(context[name], tokens, batch_dims=1)
+
+    return {
+        "answer_type_probabilities": tf.nn.softmax(
+            logits["answer_type_logits"]
+        ),
+        "segments": segments,
+        "fact_probabilities": tf.where(
+            segments >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
+        ),
+        "scores": spans.scores,
+        "probabilities": spans.probabilities,
+        "starts": of("long_starts", spans.begins),
+        "ends": of("long_ends", spans.ends),
+    }
 
 
 def choose_sentences(
-    spans: Spans, probabilities: tf.Tensor, thresholds: tf.Tensor
+    scores: tf.Tensor, probabilities: tf.Tensor, threshold: float
 ) -> tf.Tensor:
     """Chooses the sentence whose best span is the answer.
 
@@ -190,92 +239,50 @@ def choose_sentences(
     probability. If there is none with a span, it is the most probable one.
 
     Example: spans with the scores `[-1, -3, -2]` in sentences with the
-    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds `[0, 0.5, 0.9]`,
-    the sentences `[0, 2, 2]`.
+    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
+    the sentences 0, 2 and 2.
 
     Args:
-        spans: the best span of each sentence.
-        probabilities: `<float32>[batch, global]`, from
-            `supporting_fact_probabilities`.
-        thresholds: `<float32>[thresholds]`.
+        scores: of the best span of each sentence, `<float32>[batch, global]`.
+        probabilities: of each sentence, likewise; -1 for what is none.
+        threshold: from 0 to 1.
 
     Returns:
-        `<int32>[batch, thresholds]`, indices of global tokens; -1 where a
-        record has no span at all.
+        `<int32>[batch]`, indices of global tokens; -1 where a record has no
+        span at all.
     """
-    has_span = (spans.scores > 0.1 * _NEVER) & (probabilities >= 0)
+    has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)
     # [batch, 1]
     highest = tf.reduce_max(among, axis=1, keepdims=True)
-    # [batch, thresholds]
-    thresholds = tf.minimum(thresholds, highest)
-    # [batch, thresholds, global]
-    is_fact = among[:, tf.newaxis] >= thresholds[..., tf.newaxis]
-    scores = tf.where(
-        is_fact & has_span[:, tf.newaxis],
-        spans.scores[:, tf.newaxis],
-        2.0 * _NEVER,
-    )
+    is_fact = has_span & (among >= tf.minimum(threshold, highest))
     # One more, for when there are no global tokens at all, as in a batch of no
     # records.
-    scores = tf.pad(
-        scores, [[0, 0], [0, 0], [0, 1]], constant_values=2.0 * _NEVER
+    # [batch, global + 1]
+    candidates = tf.pad(
+        tf.where(is_fact, scores, 2.0 * _NEVER),
+        [[0, 0], [0, 1]],
+        constant_values=2.0 * _NEVER,
     )
-    # [batch, thresholds]
-    chosen = tf.argmax(scores, axis=2, output_type=tf.int32)
-    return tf.where(highest >= 0, chosen, -1)
-
-
-def _substrings(
-    context: HotpotQAContext, spans: Spans, sentence: tf.Tensor
-) -> tf.Tensor:
-    """Texts of the best spans of sentences <int32>[batch]; "" for -1."""
-    is_there = sentence >= 0
-    sentence = tf.maximum(sentence, 0)
-
-    def of(values):
-        return tf.gather(values, sentence, batch_dims=1)
-
-    start = tf.gather(context.starts, of(spans.begins), batch_dims=1)
-    end = tf.gather(context.ends, of(spans.ends), batch_dims=1)
-    segment = of(context.global_segments)
-    is_there &= (segment >= 0) & (start >= 0)
-    # [batch]
-    texts = tf.gather(
-        tf.pad(context.segments.flat_values, [[0, 1]]),
-        tf.where(
-            is_there,
-            tf.cast(context.segments.row_starts(), tf.int32) + segment,
-            0,
-        ),
-    )
-    start = tf.where(is_there, start, 0)
-    # SentencePiece counts the space before a word to it.
-    return tf.strings.strip(
-        tf.strings.substr(
-            texts, start, tf.where(is_there, end - start, 0), unit="BYTE"
-        )
-    )
+    chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)
+    return tf.where(highest[:, 0] >= 0, chosen, -1)
 
 
 def decode_answers(
-    logits,
-    long_token_type_ids: tf.Tensor,
-    long_sentence_ids: tf.Tensor,
-    context: HotpotQAContext,
-    threshold: float = 0.5,
-    max_answer_length: int = MAX_ANSWER_LENGTH,
+    chosen,
+    segments: tf.RaggedTensor,
+    paragraph_sizes: tf.RaggedTensor,
+    threshold: float,
     shape: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Gives the answer, its type and the supporting facts.
 
     Args:
-        logits: as from the model.
-        long_token_type_ids: `<int32>[batch, long]`.
-        long_sentence_ids: `<int32>[batch, long]`.
-        context: where the tokens come from.
+        chosen: from `choose`.
+        segments: titles and sentences, `<string>[batch, (segments)]`.
+        paragraph_sizes: how many of them each paragraph has,
+            `<int>[batch, (paragraphs)]`.
         threshold: probability from which a sentence is a supporting fact.
-        max_answer_length: greatest length of an answer, in tokens.
         shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
             those of the texts; those of the texts by default.
 
@@ -287,54 +294,62 @@ def decode_answers(
         `<float32>[batch, paragraphs, sentences]` (0 for sentences that are
         cut, empty or padding).
     """
-    probabilities = supporting_fact_probabilities(
-        logits, context.global_segments
-    )
-    spans = best_spans(
-        logits, long_token_type_ids, long_sentence_ids, max_answer_length
-    )
     # [batch]
-    sentence = choose_sentences(spans, probabilities, tf.constant([threshold]))
-    sentence = sentence[:, 0]
-    type_probabilities = tf.nn.softmax(logits["answer_type_logits"])
-    answer_type = tf.argmax(type_probabilities, axis=1, output_type=tf.int32)
-    span_probability = tf.where(
-        sentence >= 0,
-        tf.gather(spans.probabilities, tf.maximum(sentence, 0), batch_dims=1),
-        0.0,
+    sentence = choose_sentences(
+        chosen["scores"], chosen["fact_probabilities"], threshold
     )
-    is_span = tf.equal(answer_type, model_lib.SPAN)
+    is_there = sentence >= 0
+
+    def of(name):
+        return tf.gather(chosen[name], tf.maximum(sentence, 0), batch_dims=1)
+
+    start, end, segment = of("starts"), of("ends"), of("segments")
+    has_text = is_there & (segment >= 0) & (start >= 0)
+    first = tf.cast(segments.row_starts(), tf.int32)
+    texts = tf.gather(
+        tf.pad(segments.flat_values, [[0, 1]]),
+        tf.where(has_text, first + segment, 0),
+    )
+    # SentencePiece counts the space before a word to it.
+    texts = tf.strings.strip(
+        tf.strings.substr(
+            texts,
+            tf.where(has_text, start, 0),
+            tf.where(has_text, end - start, 0),
+            unit="BYTE",
+        )
+    )
+    types = chosen["answer_type_probabilities"]
+    answer_type = tf.argmax(types, axis=1, output_type=tf.int32)
+    is_span = tf.equal(answer_type, labels.SPAN)
     words = tf.gather(tf.constant(["", "yes", "no"]), answer_type)
+    span_probability = tf.where(is_there, of("probabilities"), 0.0)
     return {
-        "answer": tf.where(
-            is_span, _substrings(context, spans, sentence), words
-        ),
+        "answer": tf.where(is_span, texts, words),
         "answer_type": answer_type,
-        "answer_probability": tf.reduce_max(type_probabilities, axis=1)
+        "answer_probability": tf.reduce_max(types, axis=1)
         * tf.where(is_span, span_probability, 1.0),
         "supporting_fact_probabilities": _by_paragraph(
-            probabilities, context, shape
+            chosen, segments, paragraph_sizes, shape
         ),
     }
 
 
-def _by_paragraph(
-    probabilities: tf.Tensor,
-    context: HotpotQAContext,
-    shape: tf.Tensor | None,
-) -> tf.Tensor:
+def _by_paragraph(chosen, segments, sizes, shape) -> tf.Tensor:
     """Probabilities of sentences, <float32>[batch, paragraphs, sentences]."""
-    first = tf.cast(context.segments.row_starts(), tf.int32)
-    segment = context.global_segments
+    first = tf.cast(segments.row_starts(), tf.int32)
+    segment = chosen["segments"]
     # [all segments]
     flat = tf.math.unsorted_segment_sum(
-        tf.reshape(probabilities, [-1]),
+        tf.reshape(chosen["fact_probabilities"], [-1]),
         tf.reshape(
             tf.where(segment >= 0, segment + first[:, tf.newaxis], -1), [-1]
         ),
-        tf.size(context.segments.flat_values),
+        tf.size(segments.flat_values),
     )
-    sizes = context.paragraph_sizes
+    # An empty sentence between others has a global token, but is no fact.
+    flat = tf.where(tf.equal(segments.flat_values, ""), 0.0, flat)
+    sizes = tf.cast(sizes.with_row_splits_dtype(tf.int64), tf.int64)
     # [batch, (paragraphs), (1 + sentences)]
     ragged = sizes.with_values(
         tf.RaggedTensor.from_row_lengths(flat, sizes.values, validate=False)

@@ -5,8 +5,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.tasks.hotpotqa import decoding
-from etcmodel.tasks.hotpotqa import evaluation
-from etcmodel.tasks.hotpotqa.features import HotpotQAContext
 
 _WORDS = ["a", "of", "Zürich", "日本", "naïve", "x-y", "1,000", "Ω"]
 _LONG, _GLOBAL = 70, 24
@@ -15,7 +13,8 @@ _LONG, _GLOBAL = 70, 24
 def _random_record(rng, num_paragraphs):
     """One record as the layout engine would place it, with its texts.
 
-    Some titles and sentences have no token, some no place in the input.
+    Some titles and sentences have no token or are empty, some have no place in
+    the input.
     """
     words = [int(n) for n in rng.integers(1, 4, size=2)]
     types = [1] + [3] * words[0]
@@ -27,9 +26,9 @@ def _random_record(rng, num_paragraphs):
         global_segments.append(-1)
         sizes.append(int(rng.integers(1, 4)))
         for place in range(sizes[-1]):
-            text = b"" if place == 0 else b" "
+            text = b"" if place == 0 or rng.random() < 0.5 else b" "
             tokens = []
-            for _ in range(int(rng.integers(0, 8))):
+            for _ in range(int(rng.integers(-2, 8))):
                 word = rng.choice(_WORDS).encode("utf-8")
                 tokens.append((len(text), len(text) + len(word)))
                 text += word + b" "
@@ -57,33 +56,32 @@ def _dense(records, name, length, pad=-1):
     rows = np.full([len(records), length], pad, np.int32)
     for row, record in zip(rows, records, strict=True):
         row[: len(record[name])] = record[name]
-    return rows
+    return tf.constant(rows)
 
 
-def _context(records, long_length, global_length):
-    segments, sizes = (
-        tf.ragged.constant([record[name] for record in records], dtype, 1)
-        for name, dtype in (("segments", tf.string), ("sizes", tf.int64))
-    )
-    return HotpotQAContext(
-        segments=segments,
-        paragraph_sizes=sizes,
-        global_segments=tf.constant(
-            _dense(records, "global_segments", global_length)
-        ),
-        starts=tf.constant(_dense(records, "starts", long_length)),
-        ends=tf.constant(_dense(records, "ends", long_length)),
-    )
+def inputs_of(records, long_length=_LONG, global_length=_GLOBAL):
+    """Features, context and texts of a batch."""
+    features = {
+        "long_token_type_ids": _dense(records, "types", long_length, pad=0),
+        "long_sentence_ids": _dense(records, "sentences", long_length),
+    }
+    context = {
+        "global_segments": _dense(records, "global_segments", global_length),
+        "long_starts": _dense(records, "starts", long_length),
+        "long_ends": _dense(records, "ends", long_length),
+    }
+    text = {
+        name: tf.ragged.constant([record[name] for record in records], dtype, 1)
+        for name, dtype in (("segments", tf.string), ("sizes", tf.int32))
+    }
+    text["paragraph_sizes"] = text.pop("sizes")
+    return features, context, text
 
 
-def _arguments(records, logits, long_length=_LONG, global_length=_GLOBAL):
-    """The arguments of `decode_answers`."""
-    return (
-        logits,
-        tf.constant(_dense(records, "types", long_length, pad=0)),
-        tf.constant(_dense(records, "sentences", long_length)),
-        _context(records, long_length, global_length),
-    )
+def _decode(logits, features, context, text, threshold, longest=30, **shape):
+    """The answers of a batch."""
+    chosen = decoding.choose(logits, features, context, longest)
+    return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
 
 
 def _softmax(values):
@@ -142,8 +140,8 @@ def _candidates(logits, i, types, sentences, max_answer_length):
                 yield p, begin, end, p, sentences[begin]
 
 
-def _reference(logits, i, record, threshold, max_answer_length):
-    """The answer by trying every span: (begin, end, probability) or None."""
+def _best_span(logits, i, record, threshold, max_answer_length):
+    """The answer by trying every span: its text and probability, or None."""
     facts = _sigmoid(logits["supporting_fact_logits"][i].astype(np.float64))
     spans = list(
         _candidates(
@@ -156,8 +154,34 @@ def _reference(logits, i, record, threshold, max_answer_length):
     if not chosen:
         best = max(facts[span[4]] for span in spans)
         chosen = [span for span in spans if facts[span[4]] == best]
-    _, begin, end, probability, _ = max(chosen, key=lambda span: span[0])
-    return begin, end, probability
+    _, begin, end, probability, sentence = max(chosen, key=lambda x: x[0])
+    text = record["segments"][record["global_segments"][sentence]]
+    return text[record["starts"][begin] : record["ends"][end]], probability
+
+
+def reference_answer(logits, i, record, threshold, max_answer_length):
+    """The answer's type, text and probability, in plain Python."""
+    kinds = _softmax(logits["answer_type_logits"][i].astype(np.float64))
+    kind = int(kinds.argmax())
+    span = _best_span(logits, i, record, threshold, max_answer_length)
+    text, probability = [span or (b"", 0.0), (b"yes", 1.0), (b"no", 1.0)][kind]
+    return kind, text, kinds[kind] * probability
+
+
+def reference_facts(logits, i, record):
+    """(paragraph, sentence) -> probability, of sentences with text."""
+    places = [
+        (paragraph, place)
+        for paragraph, size in enumerate(record["sizes"])
+        for place in range(size)
+    ]
+    return {
+        (places[segment][0], places[segment][1] - 1): _sigmoid(
+            logits["supporting_fact_logits"][i, j]
+        )
+        for j, segment in enumerate(record["global_segments"])
+        if segment >= 0 and places[segment][1] and record["segments"][segment]
+    }
 
 
 def _random_logits(
@@ -166,7 +190,8 @@ def _random_logits(
     size = len(records)
     logits = {
         "supporting_fact_logits": rng.normal(size=[size, global_length]),
-        "answer_type_logits": rng.normal(size=[size, 3]),
+        # Most answers are spans.
+        "answer_type_logits": rng.normal(size=[size, 3]) + [2, 0, 0],
     }
     if encoding == "bio":
         shape = [size, long_length, 3]
@@ -180,17 +205,17 @@ def _random_logits(
     return {name: x.astype(np.float32) for name, x in logits.items()}
 
 
+def random_batch(seed, encoding):
+    """Records, and logits for them."""
+    rng = np.random.default_rng(seed)
+    # The last one has no text at all.
+    records = [_random_record(rng, n) for n in (1, 2, 3, 2, 3, 1, 0)]
+    assert max(len(record["types"]) for record in records) <= _LONG
+    return records, _random_logits(rng, records, encoding)
+
+
 class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
     """Random batches, against a reference that tries every span."""
-
-    def _batch(self, seed, encoding):
-        rng = np.random.default_rng(seed)
-        # The last one has no text at all.
-        records = [_random_record(rng, n) for n in (1, 2, 3, 2, 3, 1, 0)]
-        self.assertLessEqual(
-            max(len(record["types"]) for record in records), _LONG
-        )
-        return records, _random_logits(rng, records, encoding)
 
     @parameterized.product(
         encoding=("span", "bio"),
@@ -198,78 +223,33 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         seed=(1, 2),
     )
     def test_answers(self, encoding, max_answer_length, seed):
-        records, logits = self._batch(seed, encoding)
-        arguments = _arguments(records, logits)
-        context = arguments[-1]
-        thresholds = [0.0, 0.3, 0.5, 0.8, 1.0]
-        spans = decoding.best_spans(*arguments[:3], max_answer_length)
-        chosen = decoding.choose_sentences(
-            spans,
-            decoding.supporting_fact_probabilities(
-                logits, context.global_segments
-            ),
-            tf.constant(thresholds),
-        ).numpy()
-        for k, threshold in enumerate(thresholds):
-            result = decoding.decode_answers(
-                *arguments, threshold, max_answer_length
+        records, logits = random_batch(seed, encoding)
+        for threshold in (0.0, 0.3, 0.5, 0.8, 1.0):
+            result = _decode(
+                logits, *inputs_of(records), threshold, max_answer_length
             )
             for i, record in enumerate(records):
-                expected = _reference(
+                kind, text, probability = reference_answer(
                     logits, i, record, threshold, max_answer_length
                 )
-                if expected is None:
-                    self.assertEqual(-1, chosen[i, k])
-                    self._check_text(result, logits, i, b"", 0.0)
-                    continue
-                begin, end, probability = expected
-                sentence = chosen[i, k]
-                self.assertEqual(begin, spans.begins[i, sentence])
-                self.assertEqual(end, spans.ends[i, sentence])
+                self.assertEqual(kind, result["answer_type"][i])
+                self.assertEqual(text, result["answer"][i].numpy())
                 self.assertAllClose(
-                    probability, spans.probabilities[i, sentence], rtol=1e-4
+                    probability, result["answer_probability"][i], rtol=1e-4
                 )
-                segment = record["global_segments"][sentence]
-                text = record["segments"][segment][
-                    record["starts"][begin] : record["ends"][end]
-                ]
-                self._check_text(result, logits, i, text, probability)
 
-    def _check_text(self, result, logits, i, text, probability):
-        kinds = _softmax(logits["answer_type_logits"][i].astype(np.float64))
-        kind = int(kinds.argmax())
-        if kind:
-            text, probability = [None, b"yes", b"no"][kind], 1.0
-        self.assertEqual(kind, result["answer_type"][i])
-        self.assertEqual(text, result["answer"][i].numpy())
-        self.assertAllClose(
-            kinds[kind] * probability,
-            result["answer_probability"][i],
-            rtol=1e-4,
-        )
-
-    @parameterized.parameters("span", "bio")
-    def test_supporting_facts(self, encoding):
-        records, logits = self._batch(5, encoding)
+    def test_supporting_facts(self):
+        """Titles, empty sentences, and what was cut, are none."""
+        records, logits = random_batch(4, "span")
         expected = np.zeros([len(records), 4, 5])
         for i, record in enumerate(records):
-            places = [
-                (paragraph, place)
-                for paragraph, size in enumerate(record["sizes"])
-                for place in range(size)
-            ]
-            for j, segment in enumerate(record["global_segments"]):
-                if segment >= 0 and places[segment][1] > 0:
-                    paragraph, place = places[segment]
-                    expected[i, paragraph, place - 1] = _sigmoid(
-                        logits["supporting_fact_logits"][i, j]
-                    )
-        self.assertTrue((expected > 0).any() and (expected[:, :2] == 0).any())
-        for shape in ([4, 5], None):
-            result = decoding.decode_answers(
-                *_arguments(records, logits),
-                shape=None if shape is None else tf.constant(shape),
-            )
+            for place, probability in reference_facts(
+                logits, i, record
+            ).items():
+                expected[(i, *place)] = probability
+        self.assertIn(b"", records[0]["segments"][1:])
+        for shape in (tf.constant([4, 5]), None):
+            result = _decode(logits, *inputs_of(records), 0.5, shape=shape)
             found = result["supporting_fact_probabilities"].numpy()
             cut = expected[:, : found.shape[1], : found.shape[2]]
             self.assertAllClose(cut, found, rtol=1e-5)
@@ -279,7 +259,8 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("span", "bio")
     def test_unknown_shapes(self, encoding):
-        arguments = _arguments(*self._batch(6, encoding))
+        records, logits = random_batch(6, encoding)
+        arguments = logits, *inputs_of(records)
 
         def unknown(value):
             if isinstance(value, tf.RaggedTensor):
@@ -287,71 +268,50 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
             return tf.TensorSpec([None] * len(value.shape), value.dtype)
 
         decode = tf.function(
-            decoding.decode_answers,
+            lambda *x: _decode(*x, 0.5),
             input_signature=tf.nest.map_structure(unknown, arguments),
         )
-        expected = decoding.decode_answers(*arguments)
+        expected = _decode(*arguments, 0.5)
         for name, value in decode(*arguments).items():
             if value.dtype == tf.string:
                 self.assertAllEqual(expected[name], value)
             else:
                 self.assertAllClose(expected[name], value)
         # No record, with and without lengths.
-        for long_length, global_length in ((_LONG, _GLOBAL), (0, 0)):
-            lengths = long_length, global_length
-            logits = _random_logits(
-                np.random.default_rng(0), [], encoding, *lengths
+        for lengths in ((_LONG, _GLOBAL), (0, 0)):
+            rng = np.random.default_rng(0)
+            logits = _random_logits(rng, [], encoding, *lengths)
+            result = decode(logits, *inputs_of([], *lengths))
+            self.assertEqual([0], result["answer"].shape)
+            self.assertEqual(
+                0, result["supporting_fact_probabilities"].shape[0]
             )
-            arguments = _arguments([], logits, *lengths)
-            for function in (decode, decoding.decode_answers):
-                result = function(*arguments)
-                self.assertEqual([0], result["answer"].shape)
-                self.assertEqual(
-                    0, result["supporting_fact_probabilities"].shape[0]
-                )
 
     @parameterized.parameters("span", "bio")
     def test_compiles(self, encoding):
         """At static shapes, as a TPU needs it."""
-        records, _ = batch = self._batch(7, encoding)
-        logits, types, sentences, context = _arguments(*batch)
-        labels = {
-            "record": np.zeros([len(records), 2], np.int32),
-            "weight": np.ones([len(records)], np.float32),
-            "global_segments": context.global_segments,
-            "long_starts": context.starts,
-            "long_ends": context.ends,
-            "long_token_type_ids": types,
-            "long_sentence_ids": sentences,
-        }
-        predict = functools.partial(
-            evaluation.predict_for_thresholds, max_answer_length=5
-        )
-        expected = predict(logits, labels)
-        compiled = tf.function(predict, jit_compile=True, autograph=False)
-        result = compiled(logits, labels)
+        records, logits = random_batch(7, encoding)
+        features, context, _ = inputs_of(records)
+        choose = functools.partial(decoding.choose, max_answer_length=5)
+        compiled = tf.function(choose, jit_compile=True, autograph=False)
+        expected = choose(logits, features, context)
+        result = compiled(logits, features, context)
         self.assertEqual(set(expected), set(result))
+        has_span = expected["scores"] > -1e8
         for name, value in expected.items():
-            if tf.as_dtype(value.dtype).is_floating:
-                self.assertAllClose(value, result[name])
-            else:
-                self.assertAllEqual(value, result[name])
-        spans = functools.partial(decoding.best_spans, max_answer_length=5)
-        arguments = logits, types, sentences
-        compiled = tf.function(spans, jit_compile=True, autograph=False)
-        has_span = spans(*arguments).scores > -1e8
-        for eager, fast in zip(
-            spans(*arguments), compiled(*arguments), strict=True
-        ):
-            self.assertAllClose(eager[has_span], fast[has_span])
+            got = result[name]
+            # What stands for no span does not matter.
+            if name in ("scores", "probabilities", "starts", "ends"):
+                value, got = value[has_span], got[has_span]
+            self.assertAllClose(value, got)
 
 
 class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
     # A question of two words, a title of two, sentences of three words and of
     # one.
-    TYPES = np.array([[1, 3, 3, 2, 2, 1, 1, 1, 1, 0]], np.int32)
-    SENTENCES = np.array([[-1, 1, 2, 4, 4, 5, 5, 5, 6, -1]], np.int32)
     RECORD = {
+        "types": [1, 3, 3, 2, 2, 1, 1, 1, 1, 0],
+        "sentences": [-1, 1, 2, 4, 4, 5, 5, 5, 6, -1],
         "segments": ["Émile X", " né à Bâle", "Fin."],
         "sizes": [3],
         "global_segments": [-1, -1, -1, -1, 0, 1, 2, -1],
@@ -372,9 +332,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             "supporting_fact_logits": np.log(facts / (1 - facts)),
             "answer_type_logits": np.log([[0.8, 0.1, 0.1]]).astype(np.float32),
         }
-        return decoding.decode_answers(
-            logits, self.TYPES, self.SENTENCES, _context([self.RECORD], 10, 8)
-        )
+        return _decode(logits, *inputs_of([self.RECORD], 10, 8), 0.5)
 
     def test_example(self):
         # 0.5 * 0.1 < 0.3 * 0.4, and 0.5 * 0.4 is no span.
@@ -429,6 +387,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
                 },
                 np.ones([1, len(labels)], np.int32),
                 np.ones([1, len(labels)], np.int32),
+                30,
             )
             self.assertEqual(
                 expected, (int(spans.begins[0, 1]), int(spans.ends[0, 1]))
@@ -436,13 +395,18 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_choice_of_a_sentence(self):
         """The example of the documentation."""
-        spans = decoding.Spans(
-            tf.constant([[-1.0, -3.0, -2.0]]), *[tf.zeros([1, 3], tf.int32)] * 3
+        scores = tf.constant([[-1.0, -3.0, -2.0]])
+        probabilities = tf.constant([[0.1, 0.6, 0.7]])
+        for threshold, expected in ((0.0, 0), (0.5, 2), (0.9, 2)):
+            chosen = decoding.choose_sentences(scores, probabilities, threshold)
+            self.assertAllEqual([expected], chosen)
+
+    def test_is_answer_token(self):
+        """The example of the documentation."""
+        is_answer = decoding.is_answer_token(
+            tf.constant([[1, 3, 2, 1, 0]]), tf.constant([[-1, 1, 3, 4, -1]])
         )
-        chosen = decoding.choose_sentences(
-            spans, tf.constant([[0.1, 0.6, 0.7]]), tf.constant([0.0, 0.5, 0.9])
-        )
-        self.assertAllEqual([[0, 2, 2]], chosen)
+        self.assertAllEqual([[False, False, True, True, False]], is_answer)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ for each paragraph one of its own, one for its title and one for each sentence.
 Source: ETC paper, Appendix C (HotpotQA) and Figure 5.
 """
 
-import dataclasses
-from typing import NamedTuple
-
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
@@ -17,45 +15,9 @@ from etcmodel.feature_utils import layout_sources
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
-
-
-@dataclasses.dataclass(frozen=True)
-class HotpotQAFeatureConfig:
-    """Sizes; the defaults are the paper's.
-
-    Attributes:
-        long_length: length of the long input; None for as long as the longest
-            record of a batch needs (and nothing is cut for it).
-        global_length: length of the global input; likewise.
-    """
-
-    long_length: int | None = 4096
-    global_length: int | None = 256
-
-
-class HotpotQAContext(NamedTuple):
-    """Where the tokens of a batch come from: what answers are read from.
-
-    A record's *segments* are its titles and sentences in one row, in the order
-    of the record: the first title, its sentences, the second title, ...
-
-    Attributes:
-        segments: the texts, <string>[batch, (segments)].
-        paragraph_sizes: how many segments each paragraph has, its title
-            included; 0 for one without any text. <int64>[batch, (paragraphs)].
-        global_segments: the segment of each global token; -1 for those of the
-            CLS, the question, a paragraph, and padding.
-            <int32>[batch, global_length].
-        starts: where each long token starts in its segment, in bytes; -1 for
-            tokens of no segment. <int32>[batch, long_length].
-        ends: its exclusive end, likewise.
-    """
-
-    segments: tf.RaggedTensor
-    paragraph_sizes: tf.RaggedTensor
-    global_segments: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.hotpotqa import labels
 
 
 def hotpotqa_sections(
@@ -105,40 +67,54 @@ def hotpotqa_sections(
     )
 
 
-class HotpotQAFeatureBuilder(tf.Module):
-    """Turns batches of raw strings into EtcFeatures; graph code.
+class HotpotQAFeatureBuilder(features.FeatureBuilder):
+    """Turns questions and paragraphs into features.
 
-    The same code for preprocessing and for serving. A record's features do not
-    depend on the batch it is in (but for their lengths, where those are None).
-
-    Attributes:
-        config: the sizes.
-        tokenizer: the tokenizer.
-        engine: the layout engine with HotpotQA's specification.
+    A record's *segments* are its titles and sentences in one row, in the order
+    of the record: the first title, its sentences, the second title, ...
     """
 
-    def __init__(
-        self,
-        config: HotpotQAFeatureConfig,
-        tokenizer: tokenizers.WordpieceTokenizer
-        | tokenizers.SentencepieceTokenizer,
-        name: str | None = None,
-    ):
-        """Makes the layout engine.
+    INPUTS = {
+        "question": tf.TensorSpec([None], tf.string),
+        "titles": tf.TensorSpec([None, None], tf.string),
+        "sentences": tf.TensorSpec([None, None, None], tf.string),
+    }
+    REQUEST = {
+        "question": np.array([b"Where does Jan Novak live?"], dtype=object),
+        "titles": np.array([[b"Jan Novak", b"Krakow"]], dtype=object),
+        "sentences": np.array(
+            [
+                [
+                    [b"Jan Novak is a cook.", b" He lives in Krakow."],
+                    [b"Krakow is a city in Poland.", b""],
+                ]
+            ],
+            dtype=object,
+        ),
+    }
+    SCHEMA = schema.Schema(
+        # The segment of each global token; -1 for those of the CLS, the
+        # question, a paragraph, and padding.
+        global_segments=schema.Field("global", schema.CONTEXT, pad=-1),
+        # Where each long token starts in its segment, in bytes; -1 for tokens
+        # of no segment.
+        long_starts=schema.Field("long", schema.CONTEXT, pad=-1),
+        # Its exclusive end.
+        long_ends=schema.Field("long", schema.CONTEXT, pad=-1),
+        segments=schema.Field("list", schema.TEXT, tf.string),
+        # How many segments each paragraph has, its title included; 0 for one
+        # without any text.
+        paragraph_sizes=schema.Field("list", schema.TEXT),
+        # See `labels.HotpotQALabels`.
+        supporting_facts=schema.Field("global", schema.LABEL, pad=-1),
+        answer_type=schema.Field("one", schema.LABEL),
+        answer_begins=schema.Field("list", schema.LABEL),
+        answer_ends=schema.Field("list", schema.LABEL),
+    )
 
-        Args:
-            config: the sizes.
-            tokenizer: the tokenizer; it is exported along.
-            name: name of the module.
-        """
-        super().__init__(name=name)
-        self.config = config
-        self.tokenizer = tokenizer
-        self.engine = layout.LayoutEngine(
-            hotpotqa_sections(tokenizer.special_ids),
-            config.long_length,
-            config.global_length,
-        )
+    def sections(self):
+        """See `hotpotqa_sections`."""
+        return hotpotqa_sections(self.tokenizer.special_ids)
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
@@ -147,7 +123,7 @@ class HotpotQAFeatureBuilder(tf.Module):
         question: tf.Tensor,
         titles: tf.Tensor | tf.RaggedTensor,
         sentences: tf.Tensor | tf.RaggedTensor,
-    ) -> tuple[layout.Layout, HotpotQAContext]:
+    ) -> features.Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -159,8 +135,8 @@ class HotpotQAFeatureBuilder(tf.Module):
                 <string>[batch, (paragraphs), (sentences)].
 
         Returns:
-            The layout, with the EtcFeatures `<int32>[batch, long_length]` and
-            `<int32>[batch, global_length]`, and where its tokens come from.
+            The EtcFeatures, `<int32>[batch, long_length]` and
+            `<int32>[batch, global_length]`, and where tokens come from.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs differ in
@@ -183,17 +159,98 @@ class HotpotQAFeatureBuilder(tf.Module):
                 "context": token_ids,
             }
         )
-        index = [section.name for section in self.engine.sections].index(
-            "context"
+        index = self.section_names.index("context")
+        return features.Encoded(
+            layout=made,
+            owner=tf.range(batch),
+            context={
+                "global_segments": layout_sources.segment_indices(
+                    made.global_sources, index, context
+                ),
+                "long_starts": layout_sources.token_values(
+                    made.long_sources, index, starts
+                ),
+                "long_ends": layout_sources.token_values(
+                    made.long_sources, index, ends
+                ),
+            },
+            text={
+                "segments": context.merge_dims(1, 2),
+                "paragraph_sizes": context.with_values(
+                    context.values.row_lengths()
+                ),
+            },
+            request={
+                "shape": sentences.bounding_shape(out_type=tf.int32)[1:]
+                if isinstance(sentences, tf.RaggedTensor)
+                else tf.shape(sentences)[1:]
+            },
         )
-        return made, HotpotQAContext(
-            segments=context.merge_dims(1, 2),
-            paragraph_sizes=context.with_values(context.values.row_lengths()),
-            global_segments=layout_sources.segment_indices(
-                made.global_sources, index, context
-            ),
-            starts=layout_sources.token_values(
-                made.long_sources, index, starts
-            ),
-            ends=layout_sources.token_values(made.long_sources, index, ends),
+
+    @staticmethod
+    def raw(record):
+        """Question, titles and sentences."""
+        return {
+            "question": record.question,
+            "titles": [paragraph.title for paragraph in record.context],
+            "sentences": [paragraph.sentences for paragraph in record.context],
+        }
+
+    def label(self, record, view, split):
+        """See `FeatureBuilder.label` and `labels.make_labels`."""
+        counts = features.count_cut(
+            view, {"context": ("paragraphs", "titles_and_sentences")}
         )
+        question = view.counts["question"]
+        counts["question_tokens_cut"] = question.tokens - question.kept_tokens
+        values = {"question": features.to_bytes(record.question)}
+        if record.answer is None or split == "predict":
+            return features.Labelled([{}], values, counts)
+        made = labels.make_labels(
+            record,
+            self.section_names.index("context"),
+            view.long_sources[0],
+            view.global_sources[0],
+            view.features["long_starts"][0],
+            view.features["long_ends"][0],
+        )
+        facts = len(record.fact_positions)
+        counts |= {
+            "supporting_facts": facts,
+            "supporting_facts_cut": facts - made.kept_facts,
+            "supporting_facts_not_in_context": record.num_missing_facts,
+            "answers_not_in_text": int(
+                made.answer_type == labels.SPAN and not made.found
+            ),
+            "answers_with_more_text": int(made.inexact == len(made.begins) > 0),
+            "answers_cut": int(made.found > 0 and not made.begins),
+            "answers_yes_or_no": int(made.answer_type != labels.SPAN),
+        }
+        learned = {
+            "supporting_facts": made.supporting_facts,
+            "answer_type": made.answer_type,
+            "answer_begins": made.begins,
+            "answer_ends": made.ends,
+        }
+        is_kept = split != "train" or made.can_be_learned
+        return features.Labelled([learned if is_kept else None], values, counts)
+
+    def describe(self, record):
+        """See `FeatureBuilder.describe`."""
+        facts = ", ".join(
+            f"{title} {sentence}"
+            for title, sentence in record.supporting_facts or ()
+        )
+        return [
+            ("question", record.question),
+            ("answer", "not told" if record.answer is None else record.answer),
+            ("supporting facts", facts or "not told"),
+        ]
+
+    def name_global(self, record, section, group, segment):
+        """`[CLS]`, `par 2`, `title 2`, `sent 2.0`."""
+        if section == "cls":
+            return "[CLS]"
+        if segment < 0:
+            return f"par {group}"
+        return f"sent {group}.{segment - 1}" if segment else f"title {group}"

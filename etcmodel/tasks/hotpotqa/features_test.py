@@ -9,7 +9,8 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
-from etcmodel.tasks.hotpotqa import features
+from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
+from etcmodel.tasks.hotpotqa.task import HotpotQAFeatureConfig
 
 # A vocabulary whose ids can be told from the words: "w51" has the id 51.
 _VOCAB = [f"w{i}" for i in range(110)]
@@ -44,23 +45,21 @@ def dense_inputs(records, paragraphs=0, sentences=0):
     )
 
 
-def plain(made, context, index=0):
+def plain(encoded, index=0):
     """Everything about one record of a batch, as lists."""
+    made = encoded.layout
     dense = {
         **made.features,
         "long_sources": made.long_sources,
         "global_sources": made.global_sources,
-        "global_segments": context.global_segments,
-        "starts": context.starts,
-        "ends": context.ends,
+        **encoded.context,
     }
     for section, counts in made.counts.items():
         for name, values in counts._asdict().items():
             dense[f"{section}.{name}"] = values
     return {
-        **{name: x[index].numpy().tolist() for name, x in dense.items()},
-        "segments": context.segments[index].numpy().tolist(),
-        "paragraph_sizes": context.paragraph_sizes[index].numpy().tolist(),
+        name: x[index].numpy().tolist()
+        for name, x in {**dense, **encoded.text}.items()
     }
 
 
@@ -78,26 +77,19 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             cls.tokenizer = tokenizers.WordpieceTokenizer(path)
 
     def _builder(self, *sizes):
-        return features.HotpotQAFeatureBuilder(
-            features.HotpotQAFeatureConfig(*sizes), self.tokenizer
+        return HotpotQAFeatureBuilder(
+            HotpotQAFeatureConfig(*sizes), self.tokenizer
         )
 
     def _build(self, record, *sizes):
-        return plain(*self._builder(*sizes).build(*ragged_inputs([record])))
+        return plain(self._builder(*sizes).build(*ragged_inputs([record])))
 
     def test_paper_sizes(self):
-        config = features.HotpotQAFeatureConfig()
-        self.assertEqual(
-            (config.long_length, config.global_length), (4096, 256)
-        )
-        made, context = self._builder().build(*ragged_inputs([_EXAMPLE]))
-        for name, value in made.features.items():
-            length = 4096 if name.startswith(("long", "l2g")) else 256
+        made = self._builder().build(*ragged_inputs([_EXAMPLE]))
+        for name, value in {**made.layout.features, **made.context}.items():
+            length = 256 if name.startswith("global") else 4096
             self.assertEqual(value.shape, [1, length], name)
             self.assertEqual(value.dtype, tf.int32, name)
-        self.assertEqual(context.global_segments.shape, [1, 256])
-        self.assertEqual(context.starts.shape, [1, 4096])
-        self.assertEqual(context.ends.shape, [1, 4096])
 
     def test_worked_example(self):
         """As in the description of the original code, but for token types.
@@ -121,8 +113,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0],
             # Where they come from: paragraphs and sentences of the record.
             "global_segments": [x, x, x, x, 0, 1, 2, x, 3, 4, x, x, x],
-            "starts": [x, x, x, 0, 0, 4, 1, 0, 4, 0] + [x] * 4,
-            "ends": [x, x, x, 3, 3, 7, 4, 3, 7, 3] + [x] * 4,
+            "long_starts": [x, x, x, 0, 0, 4, 1, 0, 4, 0] + [x] * 4,
+            "long_ends": [x, x, x, 3, 3, 7, 4, 3, 7, 3] + [x] * 4,
             "segments": [b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
             "paragraph_sizes": [3, 2],
         }
@@ -160,7 +152,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(got["global_sources"][5][1:], [0, 1 + 1, x])
         self.assertEqual(got["long_sources"][4][1:], [0, 1 + 1, 0])
-        self.assertEqual(got["starts"], [x, x, x, 0, 0, 0, 4, 0])
+        self.assertEqual(got["long_starts"], [x, x, x, 0, 0, 0, 4, 0])
         # It is in the record's text all the same.
         self.assertEqual(got["segments"][1], b"w71 w72 w71 w72 w71")
         self.assertEqual(got["paragraph_sizes"], [3, 2])
@@ -190,15 +182,11 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got["context.kept_segments"], 3)
 
     def test_without_given_lengths_nothing_is_cut(self):
-        builder = self._builder(None, None)
-        got = builder.build(
-            *ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
-        )
-        fixed = self._builder(10, 10).build(
-            *ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
-        )
+        inputs = ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
+        got = self._builder(None, None).build(*inputs)
+        fixed = self._builder(10, 10).build(*inputs)
         for i in range(2):
-            self.assertEqual(plain(*got, i), plain(*fixed, i))
+            self.assertEqual(plain(got, i), plain(fixed, i))
 
     def test_offsets_are_bytes_of_the_text(self):
         # "é" has two bytes, and is "e" in the vocabulary.
@@ -209,9 +197,11 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             got["long_token_ids"], [101, 51, e, e, t_, e_, 71, 72, 100, e, 0, 0]
         )
         self.assertEqual(
-            got["starts"], [-1, -1, 0, 0, 2, 3, 6, 12, 0, 4, -1, -1]
+            got["long_starts"], [-1, -1, 0, 0, 2, 3, 6, 12, 0, 4, -1, -1]
         )
-        self.assertEqual(got["ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1])
+        self.assertEqual(
+            got["long_ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1]
+        )
 
     @parameterized.named_parameters(
         ("no_paragraphs", ("w51", [])),
@@ -242,7 +232,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         for name in ("sentence", "paragraph"):
             self.assertLess(max(got[f"long_{name}_ids"]), used)
         for start, end, source in zip(
-            got["starts"], got["ends"], got["long_sources"], strict=True
+            got["long_starts"],
+            got["long_ends"],
+            got["long_sources"],
+            strict=True,
         ):
             if source[0] == 2:
                 self.assertLess(start, end)
@@ -259,8 +252,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(got["long_token_ids"], [101, 51, 71, 72, 0, 0, 0, 0])
         # In bytes of what replaces it.
-        self.assertEqual(got["starts"][2:4], [3, 7])
-        self.assertEqual(got["ends"][2:4], [6, 10])
+        self.assertEqual(got["long_starts"][2:4], [3, 7])
+        self.assertEqual(got["long_ends"][2:4], [6, 10])
 
     _ODD = (
         # Empty ones in the middle keep their places.
@@ -290,27 +283,20 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_padded_and_ragged_inputs_give_the_same(self, sizes):
         builder = self._builder(*sizes)
         expected = builder.build(*ragged_inputs(self._ODD))
+        self.assertAllEqual([3, 4], expected.request["shape"])
         for padding in ((0, 0), (3, 2)):
             got = builder.build(*dense_inputs(self._ODD, *padding))
+            self.assertAllEqual(np.add([3, 4], padding), got.request["shape"])
             for i in range(len(self._ODD)):
-                self.assertEqual(plain(*got, i), plain(*expected, i))
+                self.assertEqual(plain(got, i), plain(expected, i))
 
     def test_a_record_does_not_depend_on_its_batch(self):
+        """Not even beside one of no text at all."""
         builder = self._builder(9, 10)
         together = builder.build(*ragged_inputs(self._ODD))
         for i, record in enumerate(self._ODD):
             alone = builder.build(*ragged_inputs([record]))
-            self.assertEqual(plain(*alone), plain(*together, i))
-
-    def test_no_records(self):
-        made, context = self._builder(9, 10).build(
-            tf.zeros([0], tf.string),
-            tf.zeros([0, 2], tf.string),
-            tf.zeros([0, 2, 3], tf.string),
-        )
-        self.assertEqual(made.features["long_token_ids"].shape, [0, 9])
-        self.assertEqual(context.global_segments.shape, [0, 10])
-        self.assertEqual(context.segments.to_list(), [])
+            self.assertEqual(plain(alone), plain(together, i))
 
     def test_inputs_that_differ_in_size(self):
         builder = self._builder(9, 10)

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.hotpotqa import model as model_lib
-from etcmodel.tasks.pipeline_lib import to_bytes
+from etcmodel.tasks.frame.features import to_bytes
 
-_TYPES = {"yes": model_lib.YES, "no": model_lib.NO}
+# Answer types, as numbered in records and in `answer_type_logits`.
+SPAN, YES, NO = 0, 1, 2
+_TYPES = {"yes": YES, "no": NO}
 
 
 class Occurrence(NamedTuple):
@@ -31,7 +32,7 @@ class Occurrence(NamedTuple):
 
 
 def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
-    """Finds an answer in texts, as it is written.
+    """Finds an answer in texts, as it is written or else in any case.
 
     If it occurs between word boundaries, only such occurrences count: "art"
     is found in "party" only where no text has the word "art".
@@ -47,9 +48,25 @@ def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
         Occurrences that do not overlap, in order.
     """
     answer = answer.strip()
-    words, others = [], []
     if not answer:
         return []
+    found = _find(texts, answer)
+    return found or _find([_lower(text) for text in texts], _lower(answer))
+
+
+def _lower(text: str) -> str:
+    """Small letters, of those whose small one has as many bytes."""
+    return "".join(
+        small
+        if len(to_bytes(small := letter.lower())) == len(to_bytes(letter))
+        else letter
+        for letter in text
+    )
+
+
+def _find(texts: Sequence[str], answer: str) -> list[Occurrence]:
+    """The occurrences of a string of at least one letter."""
+    words, others = [], []
     for index, text in enumerate(texts):
         at = text.find(answer)
         while at >= 0:
@@ -93,6 +110,8 @@ class HotpotQALabels:
             of fact paragraphs and in supporting sentences.
         ends: last token of each.
         found: how often the answer occurs there, whether it was cut or not.
+        inexact: how many of the labelled spans have more text than the answer:
+            "South Koreans" for "South Korea".
         kept_facts: how many supporting sentences are in the input.
     """
 
@@ -101,12 +120,13 @@ class HotpotQALabels:
     begins: list[int]
     ends: list[int]
     found: int
+    inexact: int
     kept_facts: int
 
     @property
     def can_be_learned(self) -> bool:
         """Whether there is an answer and at least one supporting fact."""
-        has_answer = self.begins or self.answer_type != model_lib.SPAN
+        has_answer = self.begins or self.answer_type != SPAN
         return bool(has_answer) and 1 in self.supporting_facts
 
 
@@ -156,11 +176,11 @@ def make_labels(
         )
     ]
     # As in the official baseline, whatever their case.
-    answer_type = _TYPES.get(record.answer.strip().lower(), model_lib.SPAN)
+    answer_type = _TYPES.get(record.answer.strip().lower(), SPAN)
     occurrences = []
-    if answer_type == model_lib.SPAN:
+    if answer_type == SPAN:
         occurrences = find_answer(texts, record.answer)
-    begins, last = [], []
+    begins, last, inexact = [], [], 0
     is_context = long_sources[:, 0] == context_section
     for occurrence in occurrences:
         group, segment = places[occurrence.text]
@@ -174,11 +194,15 @@ def make_labels(
         if tokens.size:
             begins.append(int(tokens[0]))
             last.append(int(tokens[-1]))
+            span = texts[occurrence.text].encode("utf-8", "replace")
+            span = span[starts[tokens[0]] : ends[tokens[-1]]].strip()
+            inexact += len(span) != occurrence.end - occurrence.start
     return HotpotQALabels(
         supporting_facts=labels,
         answer_type=answer_type,
         begins=begins,
         ends=last,
         found=len(occurrences),
+        inexact=inexact,
         kept_facts=kept_facts,
     )

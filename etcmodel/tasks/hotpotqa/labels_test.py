@@ -88,7 +88,15 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             "art",
             [(0, 0, 3), (0, 4, 7), (2, 1, 4)],
         ),
-        ("case_counts", ["ART Art"], "art", []),
+        ("as_written_first", ["ART", "Bart"], "art", [(1, 1, 4)]),
+        ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
+        # The small letter of "\u0130" has another number of bytes.
+        (
+            "bytes_of_capitals",
+            ["\u0130 \u00c9T\u00c9"],
+            "\u00e9t\u00e9",
+            [(0, 3, 8)],
+        ),
         ("digits", ["1999 19", "219"], "19", [(0, 5, 7)]),
         (
             "marks_end_a_word",
@@ -124,7 +132,8 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(found, [labels.Occurrence(*x) for x in expected])
         for text, start, end in found:
             self.assertEqual(
-                texts[text].encode()[start:end].decode(), answer.strip()
+                texts[text].encode()[start:end].decode().lower(),
+                answer.strip().lower(),
             )
 
 
@@ -172,6 +181,15 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((got.begins, got.ends), ([12], [12]))
         got = _labels("e pain", [("Jan", 1)])
         self.assertEqual((got.begins, got.ends), ([10], [11]))
+
+    def test_spans_with_more_text_than_the_answer(self):
+        context = (Paragraph("A", ("South Koreans.", "South Korea")),)
+        both = [("A", 0), ("A", 1)]
+        made = _labels("South Korea", both, context)
+        # The one that is a word of its own.
+        self.assertEqual((1, 0), (len(made.begins), made.inexact))
+        made = _labels("South Korea", both[:1], context)
+        self.assertEqual((1, 1), (len(made.begins), made.inexact))
 
     def test_answer_across_sentences_is_not_found(self):
         got = _labels("Brno. He", [("Jan", 0), ("Jan", 1)])

@@ -1,46 +1,22 @@
 """HotpotQA's model: the encoder, supporting facts, answer type and answer."""
 
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.models import EtcConfig
-from etcmodel.models import build_encoder
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
+from etcmodel.models.losses import is_correct
+from etcmodel.tasks.frame import model as frame
+from etcmodel.tasks.hotpotqa import decoding
+from etcmodel.tasks.hotpotqa.task import TASK
 
-# Answer types, as numbered in records and in `answer_type_logits`.
-SPAN, YES, NO = 0, 1, 2
+# Span, yes and no; see `labels`.
 NUM_ANSWER_TYPES = 3
 
-# Labels of tokens in the "bio" encoding of answers.
-BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 NUM_BIO_LABELS = 3
 
 ANSWER_ENCODINGS = ("span", "bio")
-
-
-def is_answer_token(
-    long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
-) -> tf.Tensor:
-    """Whether a long token can be part of an answer: in a title or sentence.
-
-    The CLS has the type of sentences, but no sentence.
-
-    Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
-    CLS, a question token, a title, a sentence and padding give
-    `[False, False, True, True, False]`.
-
-    Args:
-        long_token_type_ids: `<int>[batch, long]`.
-        long_sentence_ids: `<int>[batch, long]`.
-
-    Returns:
-        `<bool>[batch, long]`.
-    """
-    is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
-        long_token_type_ids, token_types.TITLE
-    )
-    return is_text & (long_sentence_ids >= 0)
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -132,7 +108,9 @@ class HotpotQAHead(tf.keras.layers.Layer):
         answer = self.answer(long_output)
         if self.answer_encoding == "bio":
             return {**logits, "answer_bio_logits": answer}
-        can_be_chosen = is_answer_token(long_token_type_ids, long_sentence_ids)
+        can_be_chosen = decoding.is_answer_token(
+            long_token_type_ids, long_sentence_ids
+        )
         for index, name in enumerate(("begin", "end")):
             logits[f"answer_{name}_logits"] = mask_logits(
                 answer[..., index], can_be_chosen
@@ -147,55 +125,6 @@ class HotpotQAHead(tf.keras.layers.Layer):
             initializer_range=self.initializer_range,
         )
         return config
-
-
-def build_hotpotqa_model(
-    config: EtcConfig,
-    answer_encoding: str = "span",
-    cls_ignores_hard_g2l: bool = True,
-    name: str = "hotpotqa",
-    **encoder_options,
-) -> tf.keras.Model:
-    """Builds the model that answers a question about paragraphs.
-
-    Source: ETC paper, section 4.1 and Appendix C.
-
-    Args:
-        config: sizes of the encoder and whether it uses the hard g2l mask.
-        answer_encoding: "span" or "bio"; see `HotpotQAHead`.
-        cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
-            though the hard g2l mask is on.
-        name: name of the model.
-        **encoder_options: further arguments of `build_encoder`, such as
-            `flat_sequence`, the paper's ablation "flat structure".
-
-    Returns:
-        A `tf.keras.Model` from a dict of the nine EtcFeatures, `<int32>[batch,
-        long]` and `<int32>[batch, global]`, to the dict of logits that
-        `HotpotQAHead` makes.
-    """
-    encoder = build_encoder(
-        config,
-        structure="paragraphs",
-        ignore_hard_g2l_types=(
-            (token_types.CLS_GLOBAL,) if cls_ignores_hard_g2l else ()
-        ),
-        **encoder_options,
-    )
-    inputs = {
-        key: tf.keras.Input(shape=value.shape[1:], dtype="int32", name=key)
-        for key, value in encoder.input.items()
-    }
-    encoded = encoder(inputs)
-    logits = HotpotQAHead(
-        answer_encoding, config.initializer_range, name="output_layer"
-    )(
-        encoded["long_output"],
-        encoded["global_output"],
-        inputs["long_token_type_ids"],
-        inputs["long_sentence_ids"],
-    )
-    return tf.keras.Model(inputs=inputs, outputs=logits, name=name)
 
 
 def bio_labels(
@@ -223,8 +152,10 @@ def bio_labels(
     # [batch, length]
     return tf.where(
         tf.reduce_any(is_begin, axis=1),
-        BEGIN,
-        tf.where(tf.reduce_any(is_inside, axis=1), INSIDE, OUTSIDE),
+        decoding.BEGIN,
+        tf.where(
+            tf.reduce_any(is_inside, axis=1), decoding.INSIDE, decoding.OUTSIDE
+        ),
     )
 
 
@@ -283,3 +214,114 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
                 logits[f"{name}_logits"], labels[name]
             )
     return losses
+
+
+class HotpotQA(frame.TaskModel):
+    """Answers a question from paragraphs and names the supporting facts."""
+
+    METRICS = ("answer_type_accuracy",)
+
+    @property
+    def threshold(self) -> float:
+        """Probability from which a sentence is a supporting fact."""
+        chosen = self.options.supporting_fact_threshold
+        return TASK.tuned.default if chosen is None else chosen
+
+    def encoder_options(self):
+        """The global CLS sees everything, unless the options say not."""
+        options = self.model_options
+        exempt = (token_types.CLS_GLOBAL,)
+        return {
+            "ignore_hard_g2l_types": (
+                exempt if options.cls_ignores_hard_g2l else ()
+            ),
+            "flat_sequence": options.flat_sequence,
+        }
+
+    def head(self, config):
+        """See `HotpotQAHead`."""
+        head = HotpotQAHead(
+            self.model_options.answer_encoding,
+            config.initializer_range,
+            name="output_layer",
+        )
+        return lambda encoded, inputs: head(
+            encoded["long_output"],
+            encoded["global_output"],
+            inputs["long_token_type_ids"],
+            inputs["long_sentence_ids"],
+        )
+
+    def labels(self, features, fields):
+        """Those of `example_losses`."""
+        labels = dict(fields)
+        # [batch, spans]
+        begins, ends = (
+            labels.pop(f"answer_{name}").to_tensor(default_value=-1)
+            for name in ("begins", "ends")
+        )
+        if self.model_options.answer_encoding == "bio":
+            labels["answer_bio"] = bio_labels(
+                begins, ends, tf.shape(features["long_token_ids"])[1]
+            )
+            labels["is_answer_token"] = decoding.is_answer_token(
+                features["long_token_type_ids"], features["long_sentence_ids"]
+            )
+            return labels
+        # The first occurrence of the answer, if it has one.
+        for name, values in (("begin", begins), ("end", ends)):
+            padded = tf.pad(values, [[0, 0], [0, 1]], constant_values=-1)
+            labels[f"answer_{name}"] = padded[:, 0]
+        return labels
+
+    def loss_names(self):
+        """Facts, type, and the answer by its encoding."""
+        is_bio = self.model_options.answer_encoding == "bio"
+        answer = ("answer_bio",) if is_bio else ("answer_begin", "answer_end")
+        return ("supporting_facts", "answer_type", *answer)
+
+    def losses(self, outputs, labels):
+        """See `example_losses`."""
+        return example_losses(outputs, labels)
+
+    def metrics(self, outputs, labels):
+        """Right answer types."""
+        return {
+            "answer_type_accuracy": is_correct(
+                outputs["answer_type_logits"], labels["answer_type"]
+            )
+        }
+
+    def choose(self, outputs, features, context):
+        """See `decoding.choose`."""
+        return decoding.choose(
+            outputs, features, context, self.options.max_answer_length
+        )
+
+    def answer(self, chosen, owner, text):
+        """See `decoding.decode_answers`."""
+        del owner
+        return decoding.decode_answers(
+            chosen,
+            text["segments"],
+            text["paragraph_sizes"],
+            self.threshold,
+            text.get("shape"),
+        )
+
+    def reference(self, record):
+        """The titles, which name facts."""
+        return [paragraph.title for paragraph in record.context]
+
+    def predict(self, answers, reference):
+        """The answer and its supporting facts."""
+        probabilities = answers["supporting_fact_probabilities"]
+        # Sentences that were cut have 0.
+        threshold = max(self.threshold, np.finfo(np.float32).tiny)
+        facts = [
+            (reference[paragraph], sentence)
+            for paragraph, sentence in np.argwhere(
+                probabilities >= threshold
+            ).tolist()
+        ]
+        return answers["answer"].decode("utf-8", "replace"), facts

@@ -4,8 +4,11 @@ from absl.testing import parameterized
 
 from etcmodel.conformance.cases import randomize
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.export_lib import model_variables
+from etcmodel.tasks.frame.export import model_variables
 from etcmodel.tasks.hotpotqa import model as model_lib
+from etcmodel.tasks.hotpotqa.task import TASK
+from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
+from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
 
 # A question of two words and two paragraphs, each of a title and sentences.
 _FEATURES = {
@@ -47,24 +50,13 @@ def _names(encoding):
     return {"supporting_fact_logits", "answer_type_logits", *answer}
 
 
-def _model(encoding="span", config=None, **options):
+def _model(config=None, **options):
     config = config or EtcConfig.from_preset(
         "tiny", vocab_size=20, num_hidden_layers=1
     )
-    model = model_lib.build_hotpotqa_model(
-        config, answer_encoding=encoding, **options
-    )
+    model = TASK.make_model(HotpotQAModelOptions(**options)).build(config)
     randomize(model)
     return model
-
-
-class IsAnswerTokenTest(tf.test.TestCase):
-    def test_titles_and_sentences(self):
-        features = example_features()
-        is_answer = model_lib.is_answer_token(
-            features["long_token_type_ids"], features["long_sentence_ids"]
-        )
-        self.assertAllEqual([_IS_TEXT] * 2, is_answer)
 
 
 class HeadTest(tf.test.TestCase, parameterized.TestCase):
@@ -175,7 +167,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
-        model = _model(encoding, config)
+        model = _model(config, answer_encoding=encoding)
         labels = {
             "supporting_facts": tf.constant(
                 [[-1, -1, -1, 1, 1, 1, 0, 0, 0, 0, -1]] * 2
@@ -228,6 +220,53 @@ class BioLabelsTest(tf.test.TestCase):
         self.assertAllEqual([[2, 2, 2]] * 2, labels)
 
 
+class LabelsTest(tf.test.TestCase):
+    """Three records: an answer that occurs twice, "yes", nothing known."""
+
+    FIELDS = {
+        "supporting_facts": np.array([[-1, 1, 0], [-1, 0, 1], [-1, -1, -1]]),
+        "answer_type": np.array([0, 1, 0]),
+    }
+
+    def _labels(self, encoding):
+        model = TASK.make_model(HotpotQAModelOptions(encoding))
+        spans = {
+            name: tf.ragged.constant(values, tf.int32)
+            for name, values in (
+                ("answer_begins", [[1, 4], [], []]),
+                ("answer_ends", [[2, 4], [], []]),
+            )
+        }
+        features = {
+            "long_token_ids": np.full([3, 6], 7),
+            "long_token_type_ids": np.array([[1, 2, 2, 3, 1, 1]] * 3),
+            "long_sentence_ids": np.array([[-1, 1, 1, 2, 3, 3]] * 3),
+        }
+        labels = model.labels(features, {**self.FIELDS, **spans})
+        for name, expected in self.FIELDS.items():
+            self.assertAllEqual(expected, labels.pop(name))
+        return labels
+
+    def test_span(self):
+        """The first one is learned."""
+        labels = self._labels("span")
+        self.assertEqual({"answer_begin", "answer_end"}, set(labels))
+        self.assertAllEqual([1, -1, -1], labels["answer_begin"])
+        self.assertAllEqual([2, -1, -1], labels["answer_end"])
+
+    def test_bio(self):
+        """All are learned, of all tokens of titles and sentences."""
+        labels = self._labels("bio")
+        self.assertEqual({"answer_bio", "is_answer_token"}, set(labels))
+        self.assertAllEqual(
+            [[2, 0, 1, 2, 0, 2], [2] * 6, [2] * 6], labels["answer_bio"]
+        )
+        self.assertAllEqual(
+            [[False, True, True, False, True, True]] * 3,
+            labels["is_answer_token"],
+        )
+
+
 class LossTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -255,14 +294,16 @@ class LossTest(tf.test.TestCase):
             for name, x in self.logits.items()
         }
 
-    def _losses(self, *names):
-        names = ("supporting_fact_logits", "answer_type_logits", *names)
-        return model_lib.example_losses(
-            {x: tf.constant(self.logits[x], tf.float32) for x in names},
+    def _losses(self, encoding):
+        model = TASK.make_model(HotpotQAModelOptions(encoding))
+        losses = model.losses(
+            {
+                x: tf.constant(self.logits[x], tf.float32)
+                for x in _names(encoding)
+            },
             {name: tf.constant(x) for name, x in self.labels.items()},
         )
-
-    def _check_common(self, losses):
+        self.assertEqual(model.loss_names(), tuple(losses))
         facts = 1 / (1 + np.exp(-self.logits["supporting_fact_logits"]))
         self.assertAllClose(
             [
@@ -273,25 +314,24 @@ class LossTest(tf.test.TestCase):
         )
         types = self.log_probs["answer_type_logits"]
         self.assertAllClose([-types[0, 0], -types[1, 1]], losses["answer_type"])
+        return losses
 
     def test_span(self):
-        losses = self._losses("answer_begin_logits", "answer_end_logits")
+        losses = self._losses("span")
         self.assertEqual(
             {"supporting_facts", "answer_type", "answer_begin", "answer_end"},
             set(losses),
         )
-        self._check_common(losses)
         begin = self.log_probs["answer_begin_logits"][0, 2]
         self.assertAllClose([-begin, 0.0], losses["answer_begin"])
         end = self.log_probs["answer_end_logits"][0, 3]
         self.assertAllClose([-end, 0.0], losses["answer_end"])
 
     def test_bio(self):
-        losses = self._losses("answer_bio_logits")
+        losses = self._losses("bio")
         self.assertEqual(
             {"supporting_facts", "answer_type", "answer_bio"}, set(losses)
         )
-        self._check_common(losses)
         tokens = self.log_probs["answer_bio_logits"]
         # The first token is no text; neither is the last one of the second.
         self.assertAllClose(
@@ -301,6 +341,46 @@ class LossTest(tf.test.TestCase):
             ],
             losses["answer_bio"],
         )
+
+    def test_answer_type_accuracy(self):
+        model = TASK.make_model()
+        metrics = model.metrics(
+            {"answer_type_logits": tf.constant([[0.0, -1, -2], [1, 0, -1]])},
+            {"answer_type": tf.constant([0, 1])},
+        )
+        self.assertEqual(model.METRICS, tuple(metrics))
+        self.assertAllEqual([1.0, 0.0], metrics["answer_type_accuracy"])
+
+
+class PredictTest(tf.test.TestCase, parameterized.TestCase):
+    def _predict(self, threshold, answer=b"Moravia"):
+        answers = {
+            "answer": answer,
+            # Three paragraphs of a record of two, which was padded.
+            "supporting_fact_probabilities": np.array(
+                [[0.5, 0.49, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32
+            ),
+        }
+        model = TASK.make_model(options=HotpotQAOptions(threshold))
+        return model.predict(answers, ["Jan", "Brno"])
+
+    @parameterized.parameters(
+        (0.4, [("Jan", 0), ("Jan", 1), ("Brno", 0)]),
+        (0.5, [("Jan", 0), ("Brno", 0)]),
+        (0.6, [("Brno", 0)]),
+        (0.95, []),
+        # What was cut, is empty or padding has 0 and is never one.
+        (0.0, [("Jan", 0), ("Jan", 1), ("Brno", 0)]),
+    )
+    def test_facts(self, threshold, expected):
+        self.assertEqual(("Moravia", expected), self._predict(threshold))
+
+    def test_answers_of_other_languages(self):
+        for answer, expected in (
+            ("\u00e9".encode(), "\u00e9"),
+            (b"\xc3", "\ufffd"),
+        ):
+            self.assertEqual(expected, self._predict(0.5, answer)[0])
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import BadRecords
-from etcmodel.feature_utils import etc_features
-from etcmodel.tasks.hotpotqa import examples
+from etcmodel.tasks.frame import schema
 from etcmodel.tasks.hotpotqa import labels
-from etcmodel.tasks.hotpotqa.pipeline import HotpotQAPipeline
+from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
+from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.testing import real_data_path
 
 _BERT, _GPT2 = "bert_uncased_vocab.txt", "gpt2.model"
@@ -25,18 +25,15 @@ _FILES = ("dev_95", "train_200", "2wiki_train_500")
 @functools.cache
 def _records(name):
     path = real_data_path(f"hotpotqa/{name}.json")
-    return list(
-        HotpotQAPipeline().dataset.FORMAT.read(path, "train", BadRecords())
-    )
+    return list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))
 
 
 @functools.cache
 def _encoder(vocab, long_length=4096, global_length=256):
-    pipeline = HotpotQAPipeline()
-    config = pipeline.feature_config(
-        {"long_length": long_length, "global_length": global_length}
+    return TASK.record_encoder(
+        TASK.config_class(long_length, global_length),
+        real_data_path(f"vocab/{vocab}"),
     )
-    return pipeline.record_encoder(config, real_data_path(f"vocab/{vocab}"))
 
 
 class _Built(NamedTuple):
@@ -61,22 +58,23 @@ def _built(vocab):
     records = [record for name in _FILES for record in _records(name)]
     for first in range(0, len(records), 32):
         batch = records[first : first + 32]
-        made, context = _encoder(vocab).build(batch)
+        encoded = _encoder(vocab).build(batch)
+        made, context, text = encoded.layout, encoded.context, encoded.text
         columns = (
             made.features["long_token_ids"],
             made.long_sources,
             made.features["global_token_ids"],
             made.features["global_token_type_ids"],
             made.global_sources,
-            context.starts,
-            context.ends,
+            context["long_starts"],
+            context["long_ends"],
         )
         built += map(
             _Built,
             batch,
             *(value.numpy() for value in columns),
-            context.segments.to_list(),
-            context.paragraph_sizes.to_list(),
+            text["segments"].to_list(),
+            text["paragraph_sizes"].to_list(),
         )
     return built
 
@@ -281,24 +279,19 @@ class StoredAndServedTest(tf.test.TestCase, parameterized.TestCase):
             batch = records[first : first + 8]
             encoded = encoder.encode(batch, "dev")
             num_cut += sum(item.counts["records_cut"] for item in encoded)
-            parsed = etc_features.parse(
+            features, values = HotpotQAFeatureBuilder.SCHEMA.parse(
                 tf.constant([item.examples[0] for item in encoded]),
                 768,
                 64,
-                extra=dict(examples.CONTEXT_SPEC),
+                (schema.CONTEXT, schema.TEXT),
             )
-            context = examples.parse_context(parsed, 768, 64)
-            stored = _rows(
-                {
-                    **{name: parsed[name] for name in etc_features.FEATURES},
-                    **context._asdict(),
-                }
-            )
-            self.assertLen(stored, 9 + 5)
+            stored = _rows({**features, **values})
             for i, record in enumerate(batch):
-                made, context = encoder.build([record])
-                served = _rows({**made.features, **context._asdict()})
-                self.assertEqual(set(served), set(stored))
+                made = encoder.build([record])
+                served = _rows(
+                    {**made.layout.features, **made.context, **made.text}
+                )
+                self.assertLen(served, 9 + 3 + 2)
                 for name, (value,) in served.items():
                     self.assertTrue(
                         np.array_equal(value, stored[name][i]),

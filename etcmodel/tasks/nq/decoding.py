@@ -12,10 +12,8 @@ import tensorflow as tf
 
 from etcmodel.datasets.nq.metrics import YES_NO_ANSWERS
 from etcmodel.datasets.nq.metrics import NQPrediction
-from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq import labels
 
-# Short answers longer than this many words are not given.
-MAX_SHORT_ANSWER_WORDS = 38
 _NEVER = -1e9
 
 
@@ -76,7 +74,7 @@ def _best_span(start_logits, end_logits, words, max_words):
 def answer_windows(
     logits,
     words: tf.Tensor,
-    max_short_answer_words: int = MAX_SHORT_ANSWER_WORDS,
+    max_short_answer_words: int,
 ) -> WindowAnswers:
     """Finds the best answers of each window.
 
@@ -103,11 +101,9 @@ def answer_windows(
     )
     types = logits["answer_type_logits"]
     # [windows, 2]
-    yes_no = types[:, model_lib.YES : model_lib.NO + 1]
+    yes_no = types[:, labels.YES : labels.NO + 1]
     others = tf.reduce_max(
-        tf.gather(
-            types, [model_lib.NULL, model_lib.LONG, model_lib.SHORT], axis=1
-        ),
+        tf.gather(types, [labels.NULL, labels.LONG, labels.SHORT], axis=1),
         axis=1,
     )
     best = tf.reduce_max(yes_no, axis=1)
@@ -119,7 +115,7 @@ def answer_windows(
             1 + tf.argmax(yes_no, axis=1, output_type=tf.int32),
             0,
         ),
-        yes_no_score=best - types[:, model_lib.NULL],
+        yes_no_score=best - types[:, labels.NULL],
     )
 
 

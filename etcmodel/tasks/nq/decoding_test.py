@@ -133,6 +133,27 @@ def _reference_page(windows, candidates, null_threshold, max_short):
     }
 
 
+def reference_pages(
+    logits, words, record, candidates, null_threshold=0.0, max_words=38
+) -> list[dict]:
+    """The answers of every page; arguments as for `decode`."""
+    return [
+        _reference_page(
+            [
+                (
+                    {name: x[i].tolist() for name, x in logits.items()},
+                    list(words[i]),
+                )
+                for i in np.flatnonzero(np.equal(record, page))
+            ],
+            page_candidates,
+            null_threshold,
+            max_words,
+        )
+        for page, page_candidates in enumerate(candidates)
+    ]
+
+
 def random_batch(rng, pages=4, length=24):
     """Pages of 1 to 4 windows with logits that often tie and sum exactly.
 
@@ -180,17 +201,12 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         decoded = decode(
             logits, words, record, candidates, null_threshold, max_words=7
         )
-        for page, page_candidates in enumerate(candidates):
-            windows = [
-                (
-                    {name: x[i].tolist() for name, x in logits.items()},
-                    words[i].tolist(),
-                )
-                for i in np.flatnonzero(record == page)
-            ]
+        expected = reference_pages(
+            logits, words, record, candidates, null_threshold, max_words=7
+        )
+        for page, answers in enumerate(expected):
             self.assertEqual(
-                _reference_page(windows, page_candidates, null_threshold, 7),
-                {name: value[page] for name, value in decoded.items()},
+                answers, {name: value[page] for name, value in decoded.items()}
             )
 
 
@@ -241,14 +257,6 @@ class HandMadeTest(tf.test.TestCase):
         for name, value in expected.items():
             self.assertEqual([value], decoded[name], name)
 
-    def test_short_answers_of_at_most_38_words(self):
-        logits = zero_logits(1, 60)
-        logits["short_answer_end_logits"][0] = np.arange(60)
-        logits["long_answer_end_logits"][0] = np.arange(60)
-        answers = decoding.answer_windows(logits, tf.range(60)[tf.newaxis])
-        self.assertAllEqual([38], answers.short_end)
-        self.assertAllEqual([60], answers.long_end)
-
     def test_page_without_text(self):
         """There is nothing to choose a candidate for either."""
         nothing = [-1] * len(self.WORDS)
@@ -264,7 +272,7 @@ class HandMadeTest(tf.test.TestCase):
     def test_no_pages(self):
         decoded = decoding.decode_pages(
             decoding.answer_windows(
-                zero_logits(0, 5), tf.zeros([0, 5], tf.int32)
+                zero_logits(0, 5), tf.zeros([0, 5], tf.int32), 38
             ),
             tf.zeros([0], tf.int32),
             tf.zeros([0, 3], tf.int32),
@@ -298,7 +306,7 @@ class GraphTest(tf.test.TestCase):
         )
         def everything(logits, words, record, candidates):
             return decoding.decode_pages(
-                decoding.answer_windows(logits, words),
+                decoding.answer_windows(logits, words, 38),
                 record,
                 candidates[..., 0],
                 candidates[..., 1],
@@ -315,9 +323,10 @@ class GraphTest(tf.test.TestCase):
             )
 
     def test_windows_compile(self):
-        expected = decoding.answer_windows(self.logits, self.words)
+        inputs = self.logits, self.words, 38
+        expected = decoding.answer_windows(*inputs)
         compiled = tf.function(decoding.answer_windows, jit_compile=True)
-        actual = compiled(self.logits, self.words)
+        actual = compiled(*inputs)
         for name, value in expected._asdict().items():
             self.assertAllEqual(value, getattr(actual, name), msg=name)
 

@@ -9,119 +9,24 @@ words, so a page is cut into words first, and each word into tokens.
 Source: ETC paper, Appendix C (NQ).
 """
 
-import dataclasses
-from typing import NamedTuple
+import hashlib
 
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq import pages
+from etcmodel.tasks.nq.task import NUM_SPECIAL_TOKENS
 
-# What stands beside the question and the page: a CLS and two separators.
-NUM_SPECIAL_TOKENS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class NQFeatureConfig:
-    """Sizes; the defaults are the paper's.
-
-    Attributes:
-        long_length: length of the long input, and so of a window.
-        global_length: length of the global input.
-        stride: how many tokens of the page one window begins after the other.
-        question_length: the most tokens of a question.
-        include_html_tokens: whether HTML tags are in the input, as one of two
-            tokens: one that opens or one that closes.
-        fixed_block_size: the paper's ablation "fixed blocks": the global input
-            has one token for so many tokens of the long input, and no others;
-            0 for the structure of the page.
-        include_unknown_rate: share of the windows that show no answer that is
-            kept for training, of pages that have one elsewhere.
-        include_unknown_rate_for_unanswerable: the same for pages without an
-            answer; 4 times `include_unknown_rate` by default.
-    """
-
-    long_length: int = 4096
-    global_length: int = 230
-    stride: int = 2048
-    question_length: int = 32
-    include_html_tokens: bool = True
-    fixed_block_size: int = 0
-    include_unknown_rate: float = 1.0
-    include_unknown_rate_for_unanswerable: float | None = None
-
-    @property
-    def unanswerable_rate(self) -> float:
-        """The share that holds for pages without an answer."""
-        if self.include_unknown_rate_for_unanswerable is None:
-            return 4.0 * self.include_unknown_rate
-        return self.include_unknown_rate_for_unanswerable
-
-    def __post_init__(self):
-        for name in (
-            "question_length",
-            "include_unknown_rate",
-            "unanswerable_rate",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}, expected 0 or more."
-                )
-        room = self.long_length - self.question_length - NUM_SPECIAL_TOKENS
-        if room < 1:
-            raise ValueError(
-                f"long_length is {self.long_length}: a question of "
-                f"question_length={self.question_length} leaves no room for "
-                "the page."
-            )
-        if not 0 < self.stride <= room:
-            raise ValueError(
-                f"stride is {self.stride}: parts of a page would be in no "
-                f"window. With long_length={self.long_length} and "
-                f"question_length={self.question_length} it can be 1 to {room}."
-            )
-        if self.fixed_block_size < 0:
-            raise ValueError(
-                f"fixed_block_size is {self.fixed_block_size}, expected 0 or "
-                "more."
-            )
-        if self.fixed_block_size:
-            needed = -(-self.long_length // self.fixed_block_size)
-        else:
-            # The CLS, the question, and at least one candidate.
-            needed = self.question_length + 2
-        if self.global_length < needed:
-            raise ValueError(
-                f"global_length is {self.global_length}, but at least {needed} "
-                "are needed."
-            )
-
-
-class NQWindows(NamedTuple):
-    """Where the tokens of the windows of a batch come from.
-
-    Attributes:
-        record: the record of each window, `<int32>[windows]`.
-        words: the word of the page that each long token is a part of; -1 for
-            the CLS, the question, separators and padding.
-            `<int32>[windows, long_length]`.
-        piece_words: the word of every token of every page, whatever window it
-            is in, `<int32>[batch, (tokens)]`.
-        starts: where in them each window starts, `<int64>[windows]`.
-        sizes: how many of them each window shows, `<int64>[windows]`.
-        question_tokens: tokens of each question that are in the input,
-            `<int32>[batch]`.
-    """
-
-    record: tf.Tensor
-    words: tf.Tensor
-    piece_words: tf.RaggedTensor
-    starts: tf.Tensor
-    sizes: tf.Tensor
-    question_tokens: tf.Tensor
+_TOKENS = (
+    b"<P> Jan Novak lives in Krakow . </P> <P> He is a cook . </P>".split()
+)
 
 
 def nq_sections(
@@ -191,51 +96,55 @@ def nq_sections(
     )
 
 
-class NQFeatureBuilder(tf.Module):
-    """Turns questions and pages into the EtcFeatures of windows; graph code.
+class NQFeatureBuilder(features.FeatureBuilder):
+    """Turns questions and pages into the features of windows."""
 
-    The same code for preprocessing and for serving. A window's features do not
-    depend on the batch its page is in.
+    INPUTS = {
+        "question": tf.TensorSpec([None], tf.string),
+        "tokens": tf.TensorSpec([None, None], tf.string),
+        "is_html": tf.TensorSpec([None, None], tf.bool),
+        "candidate_starts": tf.TensorSpec([None, None], tf.int32),
+        "candidate_ends": tf.TensorSpec([None, None], tf.int32),
+    }
+    REQUEST = {
+        "question": np.array([b"where does jan novak live"], dtype=object),
+        "tokens": np.array([_TOKENS], dtype=object),
+        "is_html": np.array([[token.startswith(b"<") for token in _TOKENS]]),
+        "candidate_starts": np.array([[0, 8]], np.int32),
+        "candidate_ends": np.array([[8, 15]], np.int32),
+    }
+    SCHEMA = schema.Schema(
+        # The word of the page that each long token is a part of; -1 for the
+        # CLS, the question, separators and padding.
+        words=schema.Field("long", schema.CONTEXT, pad=-1),
+        # All candidates of the page.
+        candidate_starts=schema.Field("list", schema.TEXT),
+        candidate_ends=schema.Field("list", schema.TEXT),
+        # See `labels.WindowLabels`.
+        **{
+            name: schema.Field("one", schema.LABEL)
+            for name in labels.WindowLabels._fields
+        },
+    )
+    # Memory does not grow with the length of a page.
+    ROWS_AT_ONCE = 4
 
-    Attributes:
-        config: the sizes.
-        tokenizer: the tokenizer.
-        engine: the layout engine with the specification.
-    """
-
-    def __init__(
-        self,
-        config: NQFeatureConfig,
-        tokenizer: tokenizers.WordpieceTokenizer
-        | tokenizers.SentencepieceTokenizer,
-        name: str | None = None,
-    ):
-        """Makes the layout engine.
-
-        Args:
-            config: the sizes.
-            tokenizer: the tokenizer; it is exported along.
-            name: name of the module.
+    def sections(self):
+        """See `nq_sections`.
 
         Raises:
             ValueError: the vocabulary has no tokens for HTML tags.
         """
-        super().__init__(name=name)
-        self.config = config
-        self.tokenizer = tokenizer
-        if config.include_html_tokens and not {
+        special_ids = self.tokenizer.special_ids
+        if self.config.include_html_tokens and not {
             "html_open",
             "html_close",
-        } <= set(tokenizer.special_ids):
+        } <= set(special_ids):
             raise ValueError(
                 "the vocabulary has no tokens for HTML tags; leave the tags "
                 "out with --noinclude_html_tokens"
             )
-        self.engine = layout.LayoutEngine(
-            nq_sections(tokenizer.special_ids, bool(config.fixed_block_size)),
-            config.long_length,
-            config.global_length,
-        )
+        return nq_sections(special_ids, bool(self.config.fixed_block_size))
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
@@ -246,7 +155,7 @@ class NQFeatureBuilder(tf.Module):
         is_html: tf.Tensor,
         candidate_starts: tf.Tensor,
         candidate_ends: tf.Tensor,
-    ) -> tuple[layout.Layout, NQWindows]:
+    ) -> features.Encoded:
         """Builds the features of the windows of a batch.
 
         A page of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows,
@@ -264,9 +173,12 @@ class NQFeatureBuilder(tf.Module):
             candidate_ends: the word after its last one, likewise.
 
         Returns:
-            The layout, with the EtcFeatures `<int32>[windows, long_length]`
-            and `<int32>[windows, global_length]`, those of a page in order;
-            and where their tokens come from.
+            The EtcFeatures `<int32>[windows, long_length]` and
+            `<int32>[windows, global_length]`, those of a page in order, and
+            where their tokens come from. For labels: `piece_words`, the word
+            of every token of the page, whatever window it is in; where in them
+            each window `starts`; how many of them it shows (`sizes`); and
+            `question_tokens`, how many of the question are in the input.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs differ in
@@ -329,13 +241,28 @@ class NQFeatureBuilder(tf.Module):
             tf.pad(page.words.values, [[0, 1]]),
             tf.where(is_page, first[:, tf.newaxis] + place, 0),
         )
-        return made, NQWindows(
-            record=tf.cast(record, tf.int32),
-            words=tf.where(is_page, words, -1),
-            piece_words=page.words,
-            starts=starts,
-            sizes=shown,
-            question_tokens=tf.cast(question_sizes, tf.int32),
+
+        def candidates_of(values):
+            """Without padding."""
+            return tf.ragged.boolean_mask(values, candidate_starts >= 0)
+
+        def by_page(values):
+            return windows.with_values(values)
+
+        return features.Encoded(
+            layout=made,
+            owner=tf.cast(record, tf.int32),
+            context={"words": tf.where(is_page, words, -1)},
+            text={
+                "candidate_starts": candidates_of(candidate_starts),
+                "candidate_ends": candidates_of(candidate_ends),
+            },
+            host={
+                "piece_words": page.words,
+                "starts": by_page(starts),
+                "sizes": by_page(shown),
+                "question_tokens": tf.cast(question_sizes, tf.int32),
+            },
         )
 
     def _tokenize_page(
@@ -462,3 +389,82 @@ class NQFeatureBuilder(tf.Module):
         return made._replace(
             features={**made.features, "long_token_type_ids": types}
         )
+
+    @staticmethod
+    def raw(record):
+        """Question, words and candidates."""
+        return {
+            "question": record.question,
+            "tokens": record.tokens,
+            "is_html": record.is_html,
+            "candidate_starts": [x.start for x in record.candidates],
+            "candidate_ends": [x.end for x in record.candidates],
+        }
+
+    def label(self, record, view, split):
+        """What the windows learn; see `FeatureBuilder.label`.
+
+        Of windows without an answer, training keeps a share.
+        """
+        counts = {
+            "tokens": len(view.host["piece_words"]),
+            "windows": view.number,
+            "candidates": len(record.candidates),
+        }
+        values = {"question": record.question}
+        if split == "predict" or not record.annotations:
+            return features.Labelled([{}] * view.number, values, counts)
+        annotation = labels.choose_annotation(record.annotations)
+        made = labels.make_window_labels(
+            annotation,
+            view.host["piece_words"],
+            view.host["starts"],
+            view.host["sizes"],
+            # Behind the CLS and the separator.
+            int(view.host["question_tokens"]) + 2,
+        )
+        is_null = np.array([x.answer_type == labels.NULL for x in made])
+        has_answer = labels.answer_type(annotation) != labels.NULL
+        kept = np.ones(len(made), bool)
+        if split == "train":
+            rate = (
+                self.config.include_unknown_rate
+                if has_answer
+                else self.config.unanswerable_rate
+            )
+            kept = ~is_null | [
+                _is_kept(record, i, rate) for i in range(len(made))
+            ]
+        return features.Labelled(
+            [
+                x._asdict() if keep else None
+                for x, keep in zip(made, kept, strict=True)
+            ],
+            values,
+            {
+                **counts,
+                "answers": int(has_answer),
+                "answers_in_no_window": int(has_answer and is_null.all()),
+                "windows_without_answer": int(is_null.sum()),
+                "windows_without_answer_left_out": int((~kept).sum()),
+            },
+        )
+
+    def describe(self, record):
+        """See `FeatureBuilder.describe`."""
+        answers = [
+            f"({x.long_start}, {x.long_end}), short {[*x.short_answers]}, "
+            f"yes/no {x.yes_no}"
+            for x in record.annotations or ()
+        ]
+        return [
+            ("question", record.question),
+            ("answers", "; ".join(answers) or "not told"),
+            ("words", len(record.tokens)),
+        ]
+
+
+def _is_kept(record, window: int, rate: float) -> bool:
+    """Chooses a share of windows by chance, but the same ones every time."""
+    digest = hashlib.blake2b(f"{record.id} {window}".encode(), digest_size=4)
+    return int.from_bytes(digest.digest(), "big") < rate * 2**32

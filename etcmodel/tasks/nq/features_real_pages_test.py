@@ -1,15 +1,15 @@
-"""Tests of Natural Questions' `features` on real pages."""
+"""Real pages as they are stored."""
 
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
-from etcmodel.feature_utils import tokenizers
-from etcmodel.tasks.nq import features
-from etcmodel.tasks.nq.features_test import inputs_of
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.nq.features import NQFeatureBuilder
 from etcmodel.tasks.nq.features_test import make_config
-from etcmodel.tasks.nq.features_test import plain
 from etcmodel.tasks.nq.features_test import plain_windows
+from etcmodel.tasks.nq.task import TASK
+from etcmodel.tasks.task_testing import without_tracing
 from etcmodel.testing import real_data_path
 
 
@@ -24,24 +24,23 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
                 real_data_path(f"nq/nq-train-{name}.jsonl.gz")
             )
         ]
-        cls.pages = [
-            (x.question, x.tokens, [(c.start, c.end) for c in x.candidates])
-            for x in cls.records
-        ]
-        cls.inputs = inputs_of(cls.pages)
 
     @parameterized.parameters(
         ("bert_uncased_vocab.txt", (4096, 230, 2048)),
         ("gpt2.model", (512, 128, 128)),
     )
-    def test_windows_map_back_to_words(self, vocab, sizes):
+    def test_stored_windows_map_back_to_words(self, vocab, sizes):
         long_length, global_length, stride = sizes
         config = make_config(
             long_length, stride, 32, global_length=global_length
         )
-        tokenizer = tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}"))
-        builder = features.NQFeatureBuilder(config, tokenizer)
-        got = plain(*builder.build(*self.inputs))
+        encoder = TASK.record_encoder(config, real_data_path(f"vocab/{vocab}"))
+        tokenizer = encoder.builder.tokenizer
+        with without_tracing():
+            encoded = encoder.encode(self.records, "dev")
+        got = self._read(
+            [example for x in encoded for example in x.examples], config
+        )
         texts = tokenizer.id_to_token(range(tokenizer.vocab_size)).numpy()
         is_bert = vocab.startswith("bert")
         # The separator is the piece <sep_0>.
@@ -69,11 +68,39 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         for record in self.records:
             pieces = self._pieces(record, tokenizer)
             question = tokenizer.tokenize([record.question]).to_list()[0]
-            expected += plain_windows(question, pieces, special, config)
+            windows = plain_windows(question, pieces, special, config)
+            for i, window in enumerate(windows):
+                window.update(
+                    example_id=record.id.encode(),
+                    window=i,
+                    is_real_example=1,
+                    candidate_starts=[x.start for x in record.candidates],
+                    candidate_ends=[x.end for x in record.candidates],
+                )
+            expected += windows
             self._check_texts(record, pieces, texts, html, is_bert)
         self.assertLen(got, len(expected))
         for i, window in enumerate(expected):
             self.assertEqual(got[i], window, f"window {i}")
+
+    def _read(self, examples, config):
+        """Stored windows, each as a dict of lists and of values."""
+        parsed, fields = NQFeatureBuilder.SCHEMA.parse(
+            tf.constant(examples),
+            config.long_length,
+            config.global_length,
+            (schema.CONTEXT, schema.TEXT),
+        )
+        columns = {
+            name: x.to_list()
+            if isinstance(x, tf.RaggedTensor)
+            else x.numpy().tolist()
+            for name, x in {**parsed, **fields}.items()
+        }
+        return [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
 
     def _pieces(self, record, tokenizer):
         """The tokens of every word, each word on its own."""

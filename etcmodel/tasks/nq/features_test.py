@@ -11,6 +11,7 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks.nq import features
+from etcmodel.tasks.nq.task import NQFeatureConfig
 
 # A vocabulary whose ids can be told from the words: "t201" has the id 201.
 VOCAB = [f"t{i}" for i in range(300)]
@@ -33,7 +34,7 @@ def write_vocab(folder, tokens=None):
 
 def make_config(long_length, stride, question_length, **more):
     """A config of small sizes."""
-    return features.NQFeatureConfig(
+    return NQFeatureConfig(
         long_length=long_length,
         stride=stride,
         question_length=question_length,
@@ -69,13 +70,13 @@ def inputs_of(pages):
     )
 
 
-def plain(made, windows):
+def plain(made):
     """All windows of a batch: for each one its features as lists."""
-    arrays = {name: x.numpy() for name, x in made.features.items()}
-    arrays["words"] = windows.words.numpy()
+    values = {**made.layout.features, "words": made.context["words"]}
+    arrays = {name: x.numpy() for name, x in values.items()}
     return [
         {name: x[i].tolist() for name, x in arrays.items()}
-        for i in range(len(windows.record))
+        for i in range(len(made.owner))
     ]
 
 
@@ -195,33 +196,10 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def _build(self, pages, config):
         return self._builder(config).build(*inputs_of(pages))
 
-    def test_paper_sizes(self):
-        config = features.NQFeatureConfig()
-        self.assertEqual(
-            (config.long_length, config.global_length, config.stride),
-            (4096, 230, 2048),
-        )
-        self.assertEqual(config.question_length, 32)
-        self.assertEqual(config.unanswerable_rate, 4.0)
-        made, windows = self._build([EXAMPLE], config)
-        self.assertCountEqual(made.features, etc_features.FEATURES)
-        for name, value in {**made.features, "long": windows.words}.items():
-            is_long = name.startswith(("long", "l2g"))
-            self.assertEqual(value.shape, [1, 4096 if is_long else 230], name)
-            self.assertEqual(value.dtype, tf.int32, name)
-
-    def test_unanswerable_rate(self):
-        config = features.NQFeatureConfig(include_unknown_rate=0.02)
-        self.assertAlmostEqual(config.unanswerable_rate, 0.08)
-        config = features.NQFeatureConfig(
-            include_unknown_rate=0.02, include_unknown_rate_for_unanswerable=0.0
-        )
-        self.assertEqual(config.unanswerable_rate, 0.0)
-
     def test_worked_example(self):
         """Separators have no global token, and the last one adds none."""
-        made, windows = self._build([EXAMPLE], make_config(12, 4, 2))
-        (got,) = plain(made, windows)
+        made = self._build([EXAMPLE], make_config(12, 4, 2))
+        (got,) = plain(made)
         expected = {
             "long_token_ids": (
                 [101, 11, 12, 102, 201, 202, 203, 204, 205, 206, 102, 0]
@@ -237,11 +215,20 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             "words": [_X] * 4 + [0, 1, 2, 4, 5, 6] + [_X] * 2,
         }
         self.assertEqual(got, expected)
-        self.assertAllEqual(windows.record, [0])
-        self.assertAllEqual(windows.starts, [0])
-        self.assertAllEqual(windows.sizes, [6])
-        self.assertAllEqual(windows.question_tokens, [2])
-        self.assertEqual(windows.piece_words.to_list(), [[0, 1, 2, 4, 5, 6]])
+        for name, value in made.layout.features.items():
+            self.assertEqual(value.dtype, tf.int32, name)
+        self.assertEqual(made.context["words"].dtype, tf.int32)
+        self.assertAllEqual(made.owner, [0])
+        host = {"starts": [0], "sizes": [6], "piece_words": [0, 1, 2, 4, 5, 6]}
+        for name, value in host.items():
+            self.assertEqual(made.host[name].to_list(), [value], name)
+        self.assertAllEqual(made.host["question_tokens"], [2])
+        # All candidates can be answers, even those that show nothing.
+        text = {x: y.to_list() for x, y in made.text.items()}
+        self.assertEqual(
+            text,
+            {"candidate_starts": [[0, 3, 4]], "candidate_ends": [[3, 3, 7]]},
+        )
         # The plain Python of other tests agrees.
         pieces = [(201 + i, i + i // 3, 2 * (i // 3)) for i in range(6)]
         self.assertEqual(
@@ -260,8 +247,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         builder = features.NQFeatureBuilder(
             make_config(8, 3, 1, include_html_tokens=False), tokenizer
         )
-        _, windows = builder.build(*inputs_of([EXAMPLE]))
-        self.assertLen(windows.record, 2)
+        self.assertLen(builder.build(*inputs_of([EXAMPLE])).owner, 2)
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
@@ -296,56 +282,30 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             record += [size] * len(windows)
             question_tokens.append(min(len(question), config.question_length))
             piece_words.append([word for _, word, _ in pieces])
-        made, windows = self._build(pages, config)
-        self.assertAllEqual(windows.record, record)
-        for got, want in zip(plain(made, windows), expected, strict=True):
+        made = self._build(pages, config)
+        self.assertAllEqual(made.owner, record)
+        for got, want in zip(plain(made), expected, strict=True):
             self.assertEqual(got, want)
-        self.assertAllEqual(windows.question_tokens, question_tokens)
-        self.assertEqual(windows.piece_words.to_list(), piece_words)
+        self.assertAllEqual(made.host["question_tokens"], question_tokens)
+        self.assertEqual(made.host["piece_words"].to_list(), piece_words)
         # What each window shows of its page.
-        for i, words in enumerate(windows.words.numpy()):
-            start, size = windows.starts[i], windows.sizes[i]
+        starts, sizes = (made.host[x].values for x in ("starts", "sizes"))
+        for i, words in enumerate(made.context["words"].numpy()):
             self.assertAllEqual(
-                words[words >= 0], piece_words[record[i]][start:][:size]
+                words[words >= 0],
+                piece_words[record[i]][starts[i] :][: sizes[i]],
             )
-
-    @parameterized.named_parameters(
-        ("no_room", (35, 1, 32), {}, "leaves no room"),
-        ("no_stride", (64, 0, 8), {}, "it can be 1 to 53"),
-        ("negative_stride", (64, -3, 8), {}, "stride is -3"),
-        ("long_stride", (64, 54, 8), {}, "it can be 1 to 53"),
-        ("no_global", (64, 8, 8), {"global_length": 9}, "at least 10"),
-        (
-            "few_blocks",
-            (65, 8, 8),
-            {"global_length": 4, "fixed_block_size": 16},
-            "at least 5",
-        ),
-        ("blocks", (64, 8, 8), {"fixed_block_size": -1}, "fixed_block_size"),
-        ("question", (64, 8, -1), {}, "question_length is -1"),
-        ("rate", (64, 8, 6), {"include_unknown_rate": -0.1}, "-0.1"),
-        (
-            "other_rate",
-            (64, 8, 6),
-            {"include_unknown_rate_for_unanswerable": -1.0},
-            "-1.0",
-        ),
-    )
-    def test_sizes_that_do_not_fit(self, sizes, more, message):
-        with self.assertRaisesRegex(ValueError, message):
-            make_config(*sizes, **more)
-
-    def test_sizes_that_just_fit(self):
-        make_config(36, 1, 32, global_length=34)
-        make_config(64, 53, 8, global_length=10)
-        make_config(64, 8, 8, global_length=4, fixed_block_size=16)
-        make_config(4, 1, 0)
+        for name, i in (("candidate_starts", 0), ("candidate_ends", 1)):
+            self.assertEqual(
+                made.text[name].to_list(),
+                [[x[i] for x in spans if x != [*_PAD]] for *_, spans in pages],
+            )
 
     def test_invalid_utf8(self):
         page = (b"\xfft11", [b"\xff", b"t201\xe9", b"t202"], [(0, 3)])
         config = make_config(10, 3, 2)
         self.assertEqual(
-            plain(*self._build([page], config)),
+            plain(self._build([page], config)),
             plain_windows([11], [(201, 1, 0), (202, 2, 0)], _SPECIAL, config),
         )
 
@@ -355,13 +315,13 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         for words, spans in (([], []), (["", "t201"], []), (["", ""], [_PAD])):
             page = ("", words, spans)
             self.assertEqual(
-                plain(*self._build([page, page], config)), 2 * nothing
+                plain(self._build([page, page], config)), 2 * nothing
             )
         inputs = [x[:0] for x in inputs_of([EXAMPLE])]
-        made, windows = self._builder(config).build(*inputs)
-        self.assertEqual(made.features["long_token_ids"].shape, [0, 8])
-        self.assertEqual(made.features["global_token_ids"].shape, [0, 8])
-        self.assertEqual(windows.words.shape, [0, 8])
+        made = self._builder(config).build(*inputs)
+        for name in ("long_token_ids", "global_token_ids"):
+            self.assertEqual(made.layout.features[name].shape, [0, 8])
+        self.assertEqual(made.context["words"].shape, [0, 8])
 
     def test_inputs_of_different_batch_sizes(self):
         builder = self._builder(make_config(8, 3, 1))

@@ -3,12 +3,15 @@
 Source: ETC paper, Appendix C (NQ), and the original code.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from etcmodel.datasets.nq.records import Annotation
-from etcmodel.tasks.nq import model as model_lib
+
+# Answer types, as numbered in records and in `answer_type_logits`.
+NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
 
 
 class WindowLabels(NamedTuple):
@@ -42,10 +45,30 @@ def answer_type(annotation: Annotation) -> int:
         0 null, 1 yes, 2 no, 3 long, 4 short.
     """
     if annotation.yes_no != "none":
-        return {"yes": model_lib.YES, "no": model_lib.NO}[annotation.yes_no]
+        return {"yes": YES, "no": NO}[annotation.yes_no]
     if annotation.short_answers:
-        return model_lib.SHORT
-    return model_lib.LONG if annotation.long_start >= 0 else model_lib.NULL
+        return SHORT
+    return LONG if annotation.long_start >= 0 else NULL
+
+
+def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
+    """The answer that is learned, of those of several annotators.
+
+    The official metrics say that a page has an answer if two of five annotators
+    found one. Of those who did, the first one's is taken, and otherwise the
+    first one's of the others.
+
+    Args:
+        annotations: the answers, at least one.
+
+    Returns:
+        One of them.
+    """
+    answered = [x for x in annotations if answer_type(x) != NULL]
+    nothing = [x for x in annotations if answer_type(x) == NULL]
+    if len(answered) >= min(len(annotations), 2):
+        return answered[0]
+    return nothing[0]
 
 
 def _find(words: np.ndarray, start: int, end: int) -> tuple[int, int]:
@@ -100,8 +123,6 @@ def make_window_labels(
             page_start + token - start if 0 <= token - start < size else 0
             for token in (*short, *long)
         ]
-        seen = places[:2] if kind == model_lib.SHORT else places[2:]
-        made.append(
-            WindowLabels(*places, kind if any(seen) else model_lib.NULL)
-        )
+        seen = places[:2] if kind == SHORT else places[2:]
+        made.append(WindowLabels(*places, kind if any(seen) else NULL))
     return made

@@ -6,12 +6,11 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.datasets.nq.records import Annotation
+from etcmodel.tasks.frame import features
 from etcmodel.tasks.nq import labels
-from etcmodel.tasks.nq.features import NQFeatureBuilder
-from etcmodel.tasks.nq.features import NQFeatureConfig
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.pipeline import make_builder
-from etcmodel.tasks.nq.pipeline import raw_inputs
+from etcmodel.tasks.nq.task import TASK
+from etcmodel.tasks.nq.task import NQFeatureConfig
 from etcmodel.testing import real_data_path
 
 NULL, YES, NO, LONG, SHORT = range(5)
@@ -48,6 +47,34 @@ class AnswerTypeTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_precedence(self, answer, expected):
         self.assertEqual(labels.answer_type(answer), expected)
+
+
+class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("L", 0),
+        ("-", 0),
+        # One of several is not enough, two are.
+        ("-L---", 0),
+        ("L----", 1),
+        ("-L--S", 1),
+        ("LS", 0),
+        ("L-", 1),
+        ("--Y-L", 2),
+    )
+    def test_two_have_to_agree_that_there_is_one(self, kinds, expected):
+        of_kind = {
+            "-": annotation(),
+            "L": annotation((3, 9)),
+            "S": annotation((3, 9), [(4, 5)]),
+            "Y": annotation((3, 9), yes_no="yes"),
+        }
+        # Each is an object of its own.
+        answers = [
+            Annotation(x.long_start, x.long_end, x.short_answers, x.yes_no)
+            for x in map(of_kind.get, kinds)
+        ]
+        chosen = labels.choose_annotation(answers)
+        self.assertIs(answers[expected], chosen)
 
 
 def _reference(answer, words, windows, page_start):
@@ -159,7 +186,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_labels_are_the_annotated_words(self, vocab, sizes, html):
         long_length, global_length, stride = sizes
-        builder: NQFeatureBuilder = make_builder(
+        builder = TASK.make_builder(
             NQFeatureConfig(
                 long_length=long_length,
                 global_length=global_length,
@@ -168,25 +195,18 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             real_data_path(f"vocab/{vocab}"),
         )
-        _, windows = builder.build(
-            *map(tf.constant, raw_inputs(self.records).values())
-        )
-        owner, words = windows.record.numpy(), windows.words.numpy()
+        inputs = features.raw_inputs(type(builder), self.records)
+        made = features.on_host(builder.build(**inputs))
         for i, record in enumerate(self.records):
+            view = features.RecordView(made, i)
             (answer,) = record.annotations
-            rows = owner == i
-            got = labels.make_window_labels(
-                answer,
-                windows.piece_words[i].numpy(),
-                windows.starts.numpy()[rows],
-                windows.sizes.numpy()[rows],
-                windows.question_tokens.numpy()[i] + 2,
-            )
-            self.assertLen(got, np.count_nonzero(rows))
+            rows = builder.label(record, view, "dev").rows
+            got = [WindowLabels(**row) for row in rows]
+            self.assertLen(got, view.number)
             if answer.long_start < 0:
                 self.assertEqual(set(got), {(0, 0, 0, 0, NULL)})
                 continue
-            self._check(record, answer, got, words[rows], html)
+            self._check(record, answer, got, view.features["words"], html)
         # The third page has no answer.
         self.assertEqual(
             [x.annotations[0].long_start for x in self.records][2], -1

@@ -3,13 +3,13 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.models import EtcConfig
-from etcmodel.models import build_encoder
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
+from etcmodel.models.losses import is_correct
+from etcmodel.tasks.frame import model as frame
+from etcmodel.tasks.nq import decoding
 
-# Answer types, as numbered in records and in `answer_type_logits`.
-NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
+# Null, yes, no, long and short; see `labels`.
 NUM_ANSWER_TYPES = 5
 
 # What is predicted for every long token.
@@ -90,54 +90,77 @@ class NQHead(tf.keras.layers.Layer):
         return config
 
 
-def build_nq_model(
-    config: EtcConfig, name: str = "nq", **encoder_options
-) -> tf.keras.Model:
-    """Builds the model that finds answers in a window of a page.
+class NQ(frame.TaskModel):
+    """Finds the long and the short answer to a question in a page.
 
-    The page is a flat sequence: local attention does not stop anywhere, and
-    the hard g2l mask has no exceptions. Source: ETC paper, section 4.1 and
+    A page is a flat sequence: local attention does not stop anywhere, and the
+    hard g2l mask has no exceptions. Source: ETC paper, section 4.1 and
     Appendix C.
-
-    Args:
-        config: sizes of the encoder and whether it uses the hard g2l mask.
-        name: name of the model.
-        **encoder_options: further arguments of `build_encoder`.
-
-    Returns:
-        A `tf.keras.Model` from a dict of the nine EtcFeatures, `<int32>[batch,
-        long]` and `<int32>[batch, global]`, to the dict of logits that
-        `NQHead` makes.
     """
-    encoder = build_encoder(
-        config, structure="paragraphs", flat_sequence=True, **encoder_options
-    )
-    inputs = {
-        key: tf.keras.Input(shape=value.shape[1:], dtype="int32", name=key)
-        for key, value in encoder.input.items()
-    }
-    logits = NQHead(config.initializer_range, name="output_layer")(
-        encoder(inputs)["long_output"], inputs["long_token_type_ids"]
-    )
-    return tf.keras.Model(inputs=inputs, outputs=logits, name=name)
 
+    METRICS = ("answer_type_accuracy",)
 
-def example_losses(logits, labels) -> dict[str, tf.Tensor]:
-    """The losses of every example; the total is their plain mean.
+    def encoder_options(self):
+        """Flat."""
+        return {"flat_sequence": True}
 
-    Source: ETC paper, Appendix C (NQ), and the original code.
-
-    Args:
-        logits: as from the model.
-        labels: dict of `answer_type` and every name of `POSITIONS`, all
-            `<int>[batch]`.
-
-    Returns:
-        Dict of the same names, `<float32>[batch]` each.
-    """
-    return {
-        name: tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=labels[name], logits=logits[f"{name}_logits"]
+    def head(self, config):
+        """See `NQHead`."""
+        head = NQHead(config.initializer_range, name="output_layer")
+        return lambda encoded, inputs: head(
+            encoded["long_output"], inputs["long_token_type_ids"]
         )
-        for name in (*POSITIONS, "answer_type")
-    }
+
+    def loss_names(self):
+        """Positions and type."""
+        return (*POSITIONS, "answer_type")
+
+    def losses(self, outputs, labels):
+        """Cross entropy of each of the logits.
+
+        Source: ETC paper, Appendix C (NQ), and the original code.
+        """
+        return {
+            name: tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=labels[name], logits=outputs[f"{name}_logits"]
+            )
+            for name in self.loss_names()
+        }
+
+    def metrics(self, outputs, labels):
+        """Right answer types."""
+        return {
+            "answer_type_accuracy": is_correct(
+                outputs["answer_type_logits"], labels["answer_type"]
+            )
+        }
+
+    def choose(self, outputs, features, context):
+        """See `decoding.answer_windows`."""
+        del features
+        return decoding.answer_windows(
+            outputs, context["words"], self.options.max_short_answer_words
+        )._asdict()
+
+    def answer(self, chosen, owner, text):
+        """See `decoding.decode_pages`."""
+        return decoding.decode_pages(
+            decoding.WindowAnswers(**chosen),
+            owner,
+            # [batch, candidates]
+            *(
+                text[f"candidate_{name}"].to_tensor(default_value=-1)
+                for name in ("starts", "ends")
+            ),
+            self.options.null_threshold,
+        )
+
+    def predict(self, answers, reference):
+        """The best answers, however low: the official script finds thresholds.
+
+        Its scores are those of the best answers.
+        """
+        del reference
+        return decoding.make_prediction(
+            *(answers[name].item() for name in decoding.DECODED)
+        )

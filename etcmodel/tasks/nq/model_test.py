@@ -3,8 +3,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.conformance.cases import randomize
+from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.nq import model as model_lib
+from etcmodel.tasks.nq.decoding_test import zero_logits
+from etcmodel.tasks.nq.task import TASK
 
 _NAMES = (
     "short_answer_start",
@@ -33,12 +36,6 @@ def example_features(batch=2):
         name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
         for name, value in features.items()
     }
-
-
-def _tiny(num_hidden_layers=1, **options):
-    return EtcConfig.from_preset(
-        "tiny", vocab_size=20, num_hidden_layers=num_hidden_layers, **options
-    )
 
 
 class HeadTest(tf.test.TestCase):
@@ -101,19 +98,13 @@ class HeadTest(tf.test.TestCase):
 
 
 class ModelTest(tf.test.TestCase, parameterized.TestCase):
-    def _model(self, config=None, **options):
-        model = model_lib.build_nq_model(config or _tiny(), **options)
+    def _model(self, **options):
+        config = EtcConfig.from_preset(
+            "tiny", vocab_size=20, num_hidden_layers=2, **options
+        )
+        model = TASK.make_model().build(config)
         randomize(model)
         return model
-
-    def test_question_separators_and_padding_cannot_be_chosen(self):
-        logits = self._model()(example_features())
-        for name in _NAMES:
-            value = logits[f"{name}_logits"].numpy()
-            self.assertEqual(np.float32, value.dtype)
-            self.assertAllEqual([_CAN_BE_CHOSEN] * 2, value > -9000)
-            self.assertAllInRange(value, -10001.0, 100.0)
-        self.assertAllInRange(logits["answer_type_logits"], -100.0, 100.0)
 
     @parameterized.parameters(True, False)
     def test_hard_mask_has_no_exceptions(self, hard):
@@ -123,15 +114,15 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         ids[:, 8] = 15  # Another last word, of the second candidate.
         changed = dict(features, long_token_ids=tf.constant(ids))
         model = self._model(
-            _tiny(
-                num_hidden_layers=2,
-                local_radius=1,
-                use_hard_g2l_mask=hard,
-                use_hard_l2g_mask=True,
-            )
+            local_radius=1, use_hard_g2l_mask=hard, use_hard_l2g_mask=True
         )
+        logits = model(features)
+        # Not the question, separators and padding.
+        for name in _NAMES:
+            value = logits[f"{name}_logits"].numpy()
+            self.assertAllEqual([_CAN_BE_CHOSEN] * 2, value > -9000)
         name = "long_answer_start_logits"
-        before, after = model(features)[name], model(changed)[name]
+        before, after = logits[name], model(changed)[name]
         # In two layers it reaches its neighbours and its own candidate; what
         # is farther away only by global tokens that see all.
         self.assertNotAllClose(before[:, 7], after[:, 7])
@@ -143,7 +134,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_gradients_reach_all_weights(self):
         """But the global side of the last attention, of which nothing is."""
-        model = self._model(_tiny(num_hidden_layers=2))
+        model = self._model()
         variables = [
             variable if isinstance(variable, tf.Variable) else variable.value
             for variable in model.trainable_variables
@@ -151,7 +142,8 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         labels = {name: tf.constant([4, 8]) for name in _NAMES}
         labels["answer_type"] = tf.constant([4, 0])
         with tf.GradientTape() as tape:
-            losses = model_lib.example_losses(model(example_features()), labels)
+            outputs = model(example_features())
+            losses = TASK.make_model().losses(outputs, labels)
             loss = tf.add_n(list(losses.values()))
         gradients = tape.gradient(loss, variables)
         encoder = model.get_layer("etc_encoder")
@@ -173,8 +165,8 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(unreached, 2 * (1 + 2 * 2 + 1) + 2 + 2)
 
 
-class LossTest(tf.test.TestCase):
-    def test_cross_entropies(self):
+class TaskModelTest(tf.test.TestCase):
+    def test_losses_and_metrics(self):
         rng = np.random.default_rng(2)
         logits = {
             name: rng.normal(size=[3, 6]).astype(np.float32) for name in _NAMES
@@ -182,18 +174,56 @@ class LossTest(tf.test.TestCase):
         # What cannot be chosen takes no part.
         for value in logits.values():
             value[:, 1:3] = -10000.0
-        logits["answer_type"] = rng.normal(size=[3, 5]).astype(np.float32)
+        types = rng.uniform(size=[3, 5]) + np.eye(5)[[0, 1, 2]]
+        logits["answer_type"] = types.astype(np.float32)
         labels = {name: rng.choice([0, 3, 4, 5], 3) for name in _NAMES}
         labels["answer_type"] = np.array([0, 4, 2])
-        losses = model_lib.example_losses(
-            {f"{name}_logits": value for name, value in logits.items()},
-            {name: tf.constant(x, tf.int32) for name, x in labels.items()},
-        )
+        outputs = {f"{name}_logits": value for name, value in logits.items()}
+        tensors = {x: tf.constant(y, tf.int32) for x, y in labels.items()}
+        losses = TASK.make_model().losses(outputs, tensors)
         self.assertEqual(set(labels), set(losses))
         for name, value in logits.items():
             exponents = np.exp(value.astype(np.float64))
             probability = exponents[range(3), labels[name]] / exponents.sum(1)
             self.assertAllClose(-np.log(probability), losses[name])
+        metrics = TASK.make_model().metrics(outputs, tensors)
+        self.assertAllEqual([1, 0, 1], metrics.pop("answer_type_accuracy"))
+        self.assertEmpty(metrics)
+
+    def test_short_answers_of_at_most_38_words(self):
+        logits = zero_logits(1, 60)
+        logits["short_answer_end_logits"][0] = np.arange(60)
+        logits["long_answer_end_logits"][0] = np.arange(60)
+        chosen = TASK.make_model().choose(
+            logits, {}, {"words": tf.range(60)[tf.newaxis]}
+        )
+        self.assertAllEqual([38], chosen["short_end"])
+        self.assertAllEqual([60], chosen["long_end"])
+
+    def test_predicts_answers_however_low_their_scores_are(self):
+        columns = {
+            "best_long_answer_start": [0, 6, -1],
+            "best_long_answer_end": [5, 11, -1],
+            "long_answer_score": np.array([-2.5, 3.0, -2e9], np.float32),
+            "best_short_answer_start": [1, -1, -1],
+            "best_short_answer_end": [3, -1, -1],
+            "short_answer_score": np.array([-4.0, 1.5, -2e9], np.float32),
+            "best_yes_no": np.array([0, 2, 1], np.int32),
+            # What is given only above a threshold is not what is scored.
+            "long_answer_start": [-1, 6, -1],
+            "long_answer_end": [-1, 11, -1],
+            "yes_no": [0, 0, 0],
+        }
+        expected = [
+            NQPrediction((0, 5), -2.5, ((1, 3),), -4.0),
+            NQPrediction((6, 11), 3.0, (), 1.5, "no"),
+            NQPrediction((-1, -1), -2e9, (), -2e9, "yes"),
+        ]
+        for i, prediction in enumerate(expected):
+            answers = {name: np.array(x)[i] for name, x in columns.items()}
+            self.assertEqual(
+                prediction, TASK.make_model().predict(answers, None)
+            )
 
 
 if __name__ == "__main__":

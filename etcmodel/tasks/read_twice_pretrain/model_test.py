@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from etcmodel.models import coreference_loss_test
 from etcmodel.models import pretraining_heads_test
 from etcmodel.models import read_twice_model_test as model_test
-from etcmodel.tasks.export_lib import model_variables
+from etcmodel.tasks.frame.export import model_variables
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 
 

@@ -8,9 +8,7 @@ and tokens that mention it are linked to it.
 Source: paper, Appendix C (WikiHop) and Figure 5.
 """
 
-import dataclasses
-from typing import NamedTuple
-
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
@@ -19,48 +17,8 @@ from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import without_padding
-
-
-@dataclasses.dataclass(frozen=True)
-class WikiHopFeatureConfig:
-    """Sizes; the defaults are the paper's.
-
-    Attributes:
-        long_length: length of the long input; None for as long as the longest
-            record of a batch needs (and nothing is cut for it).
-        global_length: length of the global input; likewise.
-        max_num_sentences: the most sentences of a record's documents.
-    """
-
-    long_length: int | None = 4096
-    global_length: int | None = 430
-    max_num_sentences: int | None = 200
-
-
-class WikiHopStats(NamedTuple):
-    """What went in and what is left, <int32>[batch] each.
-
-    Attributes:
-        tokens: all tokens: of candidates, query and documents.
-        kept_tokens: those in the long input.
-        sentences: sentences of the documents.
-        kept_sentences: those that are left.
-        documents: documents.
-        kept_documents: those that have a global token left.
-        candidates: candidate answers.
-        kept_candidates: those that are left, always the first ones.
-        links: tokens of documents that are linked to a candidate.
-    """
-
-    tokens: tf.Tensor
-    kept_tokens: tf.Tensor
-    sentences: tf.Tensor
-    kept_sentences: tf.Tensor
-    documents: tf.Tensor
-    kept_documents: tf.Tensor
-    candidates: tf.Tensor
-    kept_candidates: tf.Tensor
-    links: tf.Tensor
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
 
 
 def wikihop_sections(
@@ -112,49 +70,42 @@ def wikihop_sections(
     )
 
 
-class WikiHopFeatureBuilder(tf.Module):
-    """Turns batches of raw strings into EtcFeatures; graph code.
+class WikiHopFeatureBuilder(features.FeatureBuilder):
+    """Turns queries, candidates and documents into features."""
 
-    The same code for preprocessing and for serving. A record's features do not
-    depend on the batch it is in (but for their lengths, where those are None).
+    INPUTS = {
+        "query": tf.TensorSpec([None], tf.string),
+        "candidates": tf.TensorSpec([None, None], tf.string),
+        "supports": tf.TensorSpec([None, None], tf.string),
+    }
+    REQUEST = {
+        "query": np.array([b"country jan novak"], dtype=object),
+        "candidates": np.array([[b"austria", b"poland"]], dtype=object),
+        "supports": np.array(
+            [[b"Jan Novak lives in Krakow.", b"Krakow is a city in Poland."]],
+            dtype=object,
+        ),
+    }
+    SCHEMA = schema.Schema(
+        candidates=schema.Field("list", schema.TEXT, tf.string),
+        # A float, as in the files of the original code.
+        label_id=schema.Field("one", schema.LABEL, tf.float32),
+    )
 
-    Attributes:
-        config: the sizes.
-        tokenizer: the tokenizer.
-        engine: the layout engine with WikiHop's specification.
-    """
-
-    def __init__(
-        self,
-        config: WikiHopFeatureConfig,
-        tokenizer: tokenizers.WordpieceTokenizer
-        | tokenizers.SentencepieceTokenizer,
-        name: str | None = None,
-    ):
-        """Makes the layout engine.
-
-        Args:
-            config: the sizes.
-            tokenizer: the tokenizer; it is exported along.
-            name: name of the module.
-        """
-        super().__init__(name=name)
-        self.config = config
-        self.tokenizer = tokenizer
-        self.engine = layout.LayoutEngine(
-            wikihop_sections(tokenizer.special_ids, config.max_num_sentences),
-            config.long_length,
-            config.global_length,
+    def sections(self):
+        """See `wikihop_sections`."""
+        return wikihop_sections(
+            self.tokenizer.special_ids, self.config.max_num_sentences
         )
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
-    def __call__(
+    def build(
         self,
         query: tf.Tensor,
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
-    ) -> dict[str, tf.Tensor]:
+    ) -> features.Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -165,27 +116,7 @@ class WikiHopFeatureBuilder(tf.Module):
 
         Returns:
             EtcFeatures, <int32>[batch, long_length] and
-            <int32>[batch, global_length].
-        """
-        return self.build(query, candidates, supports)[0].features
-
-    @tf.autograph.experimental.do_not_convert
-    def build(
-        self,
-        query: tf.Tensor,
-        candidates: tf.Tensor | tf.RaggedTensor,
-        supports: tf.Tensor | tf.RaggedTensor,
-    ) -> tuple[layout.Layout, WikiHopStats]:
-        """As calling it, with where the tokens come from and what was cut.
-
-        Args:
-            query: as above.
-            candidates: as above.
-            supports: as above.
-
-        Returns:
-            The layout, whose `features` are what calling returns, and the
-            statistics.
+            <int32>[batch, global_length], and the candidates as given.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs differ in
@@ -207,12 +138,26 @@ class WikiHopFeatureBuilder(tf.Module):
         ]
         # Checked eagerly, there are no operations to wait for.
         with tf.control_dependencies([x for x in checks if x is not None]):
-            query = tokenizers.sanitize(query)
-            candidates = normalize_candidates(candidates)
-            documents = sentences.split_sentences(
-                tokenizers.sanitize(without_padding(supports))
+            made = self.build_from_sentences(
+                tokenizers.sanitize(query),
+                normalize_candidates(candidates),
+                sentences.split_sentences(
+                    tokenizers.sanitize(without_padding(supports))
+                ),
             )
-        return self.build_from_sentences(query, candidates, documents)
+        return features.Encoded(
+            layout=made,
+            owner=tf.range(tf.size(query)),
+            context={},
+            text={"candidates": without_padding(candidates)},
+            request={
+                "num_candidates": candidates.bounding_shape(
+                    1, out_type=tf.int32
+                )
+                if isinstance(candidates, tf.RaggedTensor)
+                else tf.shape(candidates)[1]
+            },
+        )
 
     @tf.autograph.experimental.do_not_convert
     def build_from_sentences(
@@ -220,7 +165,7 @@ class WikiHopFeatureBuilder(tf.Module):
         query: tf.Tensor,
         candidates: tf.RaggedTensor,
         documents: tf.RaggedTensor,
-    ) -> tuple[layout.Layout, WikiHopStats]:
+    ) -> layout.Layout:
         """As `build`, for text that is clean and split into sentences.
 
         Args:
@@ -229,16 +174,31 @@ class WikiHopFeatureBuilder(tf.Module):
             documents: <string>[batch, (documents), (sentences)].
 
         Returns:
-            As `build`.
+            The layout.
         """
         tokenize = self.tokenizer
         candidate_ids, candidate_keys = tokenize.tokenize_with_keys(candidates)
+        # Of equal candidates the first is the answer, and what is mentioned.
+        # [all candidates]
+        is_first = is_first_of_equals(candidates)
         if tokenize.lower_case:
             document_ids, keys = tokenize.tokenize_with_keys(documents)
-            linked = mentions.link_mentions(keys, candidate_keys)
+            is_kept = tf.repeat(is_first, candidate_keys.values.row_lengths())
+            linked = mentions.link_mentions(
+                keys,
+                tf.ragged.boolean_mask(
+                    candidate_keys, candidate_keys.with_flat_values(is_kept)
+                ),
+            )
         else:
             document_ids, _, ends = tokenize.tokenize_with_offsets(documents)
-            linked = mentions.link_word_mentions(documents, ends, candidates)
+            linked = mentions.link_word_mentions(
+                documents,
+                ends,
+                candidates.with_values(
+                    tf.where(is_first, candidates.values, "")
+                ),
+            )
 
         contents = {
             "candidates": layout.groups_of_one(candidate_ids),
@@ -253,36 +213,112 @@ class WikiHopFeatureBuilder(tf.Module):
         own = contents["candidates"].with_flat_values(
             tf.repeat(index, candidate_ids.values.row_lengths())
         )
-        made = self.engine(
+        return self.engine(
             contents,
             links=[
                 layout.Link("candidates", own, "candidates"),
                 layout.Link("documents", linked, "candidates"),
             ],
         )
-        return made, self._stats(made)
 
-    def _stats(self, made: layout.Layout) -> WikiHopStats:
-        """Sums up what the engine counted."""
-        names = [section.name for section in self.engine.sections]
-        counts = made.counts
-        is_document = tf.equal(
-            made.long_sources[:, :, 0], names.index("documents")
+    @staticmethod
+    def raw(record):
+        """Query, candidates and documents."""
+        return {
+            "query": record.query,
+            "candidates": record.candidates,
+            "supports": record.supports,
+        }
+
+    def label(self, record, view, split):
+        """The right candidate; see `FeatureBuilder.label`."""
+        query, candidates = (view.counts[x] for x in ("query", "candidates"))
+        kept, total = candidates.kept_segments, len(record.candidates)
+        if query.kept_tokens < query.tokens:
+            raise record.error(
+                "query is too long",
+                field="query",
+                problem=(
+                    f"it has {query.tokens} tokens, but only "
+                    f"{query.kept_tokens} fit"
+                ),
+                advice="Raise --long_length or --global_length",
+            )
+        if kept < total:
+            raise record.error(
+                "too many candidates",
+                field="candidates",
+                problem=(
+                    f"there are {total}, but only {kept} fit into the "
+                    f"lengths of {self.config.long_length} (long) and "
+                    f"{self.config.global_length} (global)"
+                ),
+                advice="Raise --long_length or --global_length",
+            )
+        is_document = view.long_sources[..., 0] == self.section_names.index(
+            "documents"
         )
-        linked = tf.logical_and(
-            is_document, made.features["l2g_linked_ids"] >= 0
+        linked = view.features["l2g_linked_ids"][is_document]
+        mentioned = set(linked[linked >= 0].tolist())
+        labels, answer_counts = {}, {}
+        if split != "predict":
+            labels["label_id"] = float(record.answer_index)
+            answer_counts["answers_without_mention"] = int(
+                record.answer_index not in mentioned
+            )
+        return features.Labelled(
+            [labels],
+            {"query": record.query},
+            {
+                **features.count_cut(
+                    view,
+                    {
+                        "candidates": (None, "candidates"),
+                        "documents": ("documents", "sentences"),
+                    },
+                ),
+                "links": int((linked >= 0).sum()),
+                "candidates_without_mention": total - len(mentioned),
+                **answer_counts,
+                "records_without_text_left": int(
+                    view.counts["documents"].kept_segments == 0
+                ),
+            },
         )
-        return WikiHopStats(
-            tokens=tf.add_n([counts[name].tokens for name in names]),
-            kept_tokens=tf.add_n([counts[name].kept_tokens for name in names]),
-            sentences=counts["documents"].segments,
-            kept_sentences=counts["documents"].kept_segments,
-            documents=counts["documents"].groups,
-            kept_documents=counts["documents"].kept_groups,
-            candidates=counts["candidates"].segments,
-            kept_candidates=counts["candidates"].kept_segments,
-            links=tf.reduce_sum(tf.cast(linked, tf.int32), axis=1),
-        )
+
+    def describe(self, record):
+        """See `FeatureBuilder.describe`."""
+        return [
+            ("query", record.query),
+            ("answer", "not told" if record.answer is None else record.answer),
+        ]
+
+    def name_global(self, record, section, group, segment):
+        """A candidate is its text; `doc 2`, `sent 2.1`."""
+        if section == "candidates":
+            return record.candidates[group]
+        return f"doc {group}" if segment < 0 else f"sent {group}.{segment}"
+
+
+def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
+    """Whether no candidate before it in its record is the same.
+
+    Example: `[["rome", "oslo", "rome"], ["rome"]]` gives
+    `[True, True, False, True]`.
+
+    Args:
+        candidates: normalized, <string>[batch, (candidates)].
+
+    Returns:
+        <bool>[all candidates].
+    """
+    row = tf.strings.as_string(candidates.value_rowids())
+    index = tf.range(tf.size(row))
+    distinct, number = tf.unique(
+        tf.strings.join([row, candidates.values], separator="\n")
+    )
+    first = tf.math.unsorted_segment_min(index, number, tf.size(distinct))
+    return tf.equal(tf.gather(first, number), index)
 
 
 def normalize_candidates(

@@ -8,11 +8,19 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import wikihop_python_reference
+from etcmodel.datasets.records import Source
+from etcmodel.datasets.wikihop import WikiHopRecord
+from etcmodel.errors import RecordError
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.frame import inspection
+from etcmodel.tasks.task_testing import without_tracing
+from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.tasks.wikihop import features
+from etcmodel.tasks.wikihop.task import TASK
 from etcmodel.testing import real_data_path
 
 VOCAB = [
@@ -32,26 +40,18 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         with open(path, "w") as file:
             file.write("\n".join(VOCAB))
         return features.WikiHopFeatureBuilder(
-            features.WikiHopFeatureConfig(*sizes),
-            tokenizers.WordpieceTokenizer(path),
+            TASK.config_class(*sizes), tokenizers.WordpieceTokenizer(path)
         )
-
-    def test_paper_sizes(self):
-        config = features.WikiHopFeatureConfig()
-        self.assertEqual(
-            (config.long_length, config.global_length), (4096, 430)
-        )
-        self.assertEqual(config.max_num_sentences, 200)
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
         builder = self._builder(20, 14)
-        made, stats = builder.build(
+        made = builder.build(
             ["place_of x"],
             [[" Rome ", "New York", "", ""]],
             [["Big Rome. City.", "New York's.", ""]],
-        )
-        got = {name: x[0].numpy().tolist() for name, x in made.features.items()}
+        ).layout.features
+        got = {name: x[0].numpy().tolist() for name, x in made.items()}
         pad = [0] * 3
         text = "rome new york place _ of x big rome . city . new york"
         expected = {
@@ -82,20 +82,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ],
         }
         self.assertEqual(got, expected)
-        self.assertEqual(
-            {name: x.numpy().tolist() for name, x in stats._asdict().items()},
-            {
-                "tokens": [17],
-                "kept_tokens": [17],
-                "sentences": [3],
-                "kept_sentences": [3],
-                "documents": [2],
-                "kept_documents": [2],
-                "candidates": [2],
-                "kept_candidates": [2],
-                "links": [3],
-            },
-        )
 
     def test_normalize_candidates(self):
         self.assertEqual(
@@ -106,11 +92,31 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_empty_candidates_keep_their_place(self):
-        made = self._builder(10, 10)(["x"], [["", " ", "rome"]], [["Rome"]])
+        made = (
+            self._builder(10, 10)
+            .build(["x"], [["", " ", "rome"]], [["Rome"]])
+            .layout.features
+        )
         self.assertAllEqual(
             made["global_token_type_ids"][0][:5], [6] * 3 + [5, 7]
         )
         self.assertAllEqual(made["l2g_linked_ids"][0], [2, -1, 2] + [-1] * 7)
+
+    def test_of_equal_candidates_the_first_is_mentioned(self):
+        """But each keeps its own token, and each record its candidates."""
+        made = (
+            self._builder(10, 10)
+            .build(
+                ["of", "of"],
+                [["big", "Rome", "rome "], ["rome", "x", ""]],
+                [["Rome"], ["Rome"]],
+            )
+            .layout.features
+        )
+        self.assertAllEqual(
+            made["l2g_linked_ids"][:, :5],
+            [[0, 1, 2, -1, 1], [0, 1, -1, 0, -1]],
+        )
 
     @parameterized.named_parameters(
         ("nothing", [""], [[]], [[]]),
@@ -126,43 +132,36 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         ("many_documents", ["x"], [["rome"]], [["Rome. X."] * 3000]),
     )
     def test_any_size_fits(self, query, candidates, supports):
-        made, stats = self._builder(40, 20, 9).build(
-            tf.constant(query),
-            tf.ragged.constant(candidates, dtype=tf.string, ragged_rank=1),
-            tf.ragged.constant(supports, dtype=tf.string, ragged_rank=1),
+        made = (
+            self._builder(40, 20, 9)
+            .build(
+                tf.constant(query),
+                tf.ragged.constant(candidates, dtype=tf.string, ragged_rank=1),
+                tf.ragged.constant(supports, dtype=tf.string, ragged_rank=1),
+            )
+            .layout
         )
         got = {name: x.numpy()[0] for name, x in made.features.items()}
-        stats = {name: x.numpy()[0] for name, x in stats._asdict().items()}
         self.assertLen(got["long_token_ids"], 40)
         self.assertLen(got["global_token_ids"], 20)
-        self.assertEqual(
-            stats["kept_tokens"], np.count_nonzero(got["long_token_ids"])
-        )
-        self.assertLessEqual(stats["kept_sentences"], 9)
-        self.assertEqual(
-            stats["kept_candidates"],
-            np.count_nonzero(got["global_token_type_ids"] == 6),
-        )
-        self.assertEqual(
-            stats["kept_documents"],
-            np.count_nonzero(got["global_token_type_ids"] == 7),
-        )
+        kept = sum(int(x.kept_tokens[0]) for x in made.counts.values())
+        self.assertEqual(kept, np.count_nonzero(got["long_token_ids"]))
+        documents = made.counts["documents"]
+        self.assertAllLessEqual(documents.kept_segments, 9)
+        types = got["global_token_type_ids"]
+        self.assertAllEqual(documents.kept_groups, [np.sum(types == 7)])
+        choices = made.counts["candidates"].kept_segments
+        self.assertAllEqual(choices, [np.sum(types == 6)])
         # Every index is that of a used global token.
         used = np.count_nonzero(got["global_token_ids"])
         for name in ("sentence", "paragraph"):
             self.assertAllLess(got[f"long_{name}_ids"], used)
-        self.assertAllLess(got["l2g_linked_ids"], stats["kept_candidates"] or 1)
+        self.assertAllLess(got["l2g_linked_ids"], max(int(choices[0]), 1))
 
     def test_inputs_of_different_batch_sizes(self):
         builder = self._builder(20, 14)
-        strings = tf.TensorSpec([None, None], tf.string)
         call = tf.function(
-            builder.__call__,
-            input_signature=[
-                tf.TensorSpec([None], tf.string),
-                strings,
-                strings,
-            ],
+            builder.build, input_signature=list(builder.INPUTS.values())
         )
         two, one = [["rome"], ["x"]], [["rome"]]
         for query, candidates, supports, name in (
@@ -175,26 +174,141 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 call(query, candidates, supports)
 
+
+_RECORD = WikiHopRecord(
+    id="a",
+    query="country jan",
+    supports=("Jan lives in Brno. He is a cook.", "Brno is in Poland."),
+    candidates=("Austria", " poland"),
+    answer="Poland",
+    source=Source("d.json", 7),
+)
+
+
+class RecordsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(without_tracing())
+        self.vocab_file = write_test_vocab(
+            self.get_temp_dir(),
+            "austria poland country jan lives in brno . he is a cook",
+        )
+
+    def _encoder(self, **sizes):
+        return TASK.record_encoder(TASK.feature_config(sizes), self.vocab_file)
+
+    def _encode(self, record, split="train", **sizes):
+        """What is stored, and the counts."""
+        (((serialized,), counts),) = self._encoder(**sizes).encode(
+            [record], split
+        )
+        example = tf.train.Example.FromString(serialized)
+        return example.features.feature, counts
+
+    def test_stored_labels_and_counts(self):
+        stored, counts = self._encode(_RECORD)
+        # The answer's place, though its case and spaces differ.
+        self.assertEqual([1.0], stored["label_id"].float_list.value)
+        for name, texts in (
+            ("example_id", [b"a"]),
+            ("query", [b"country jan"]),
+            ("candidates", [b"Austria", b" poland"]),
+        ):
+            self.assertEqual(texts, stored[name].bytes_list.value)
+        (reference,) = stored["reference"].bytes_list.value
+        self.assertEqual(["Poland", None], json.loads(reference))
+        self.assertEqual(
+            counts,
+            {
+                # 2 of the candidates, 2 of the query, 5 of each sentence.
+                "tokens": 19,
+                "tokens_cut": 0,
+                "candidates": 2,
+                "candidates_cut": 0,
+                "documents": 2,
+                "documents_cut": 0,
+                "sentences": 3,
+                "sentences_cut": 0,
+                "records_cut": 0,
+                # "Poland" in the documents.
+                "links": 1,
+                "candidates_without_mention": 1,
+                "answers_without_mention": 0,
+                "records_without_text_left": 0,
+            },
+        )
+
+    def test_no_labels_for_prediction(self):
+        stored, _ = self._encode(_RECORD, "predict")
+        self.assertNoCommonElements(["label_id", "reference"], stored)
+
     def test_what_is_cut_is_counted(self):
-        _, stats = self._builder(40, 20, 9).build(
-            ["x"], [["new york"] * 5000], [["Rome. York."]]
+        """In what order it is cut, `layout_test` checks."""
+        for sizes, expected in (
+            # The last sentence of the longer document.
+            ({"long_length": 14}, {"tokens": 5, "sentences": 1}),
+            # All sentences; their documents have a global token yet.
+            ({"long_length": 4}, {"tokens": 15, "sentences": 3}),
+            # Room for one document and one sentence of it.
+            (
+                {"global_length": 6},
+                {"tokens": 10, "sentences": 2, "documents": 1},
+            ),
+        ):
+            _, counts = self._encode(_RECORD, **sizes)
+            cut = {
+                name.removesuffix("_cut"): number
+                for name, number in counts.items()
+                if name.endswith("_cut") and number
+            }
+            self.assertEqual({**expected, "records": 1}, cut)
+            self.assertEqual((19, 3), (counts["tokens"], counts["sentences"]))
+            self.assertEqual(
+                int(expected["sentences"] == 3),
+                counts["records_without_text_left"],
+            )
+
+    def test_query_or_candidates_that_do_not_fit(self):
+        source = Source("d.json", 3)
+        many = WikiHopRecord(
+            *("b", "country", ("jan",), ("austria",) * 50, "austria"),
+            source=source,
         )
-        self.assertAllEqual(stats.candidates, [5000])
-        # The query's token comes first.
-        self.assertAllEqual(stats.kept_candidates, [19])
-        self.assertAllEqual(stats.tokens, [10_000 + 1 + 4])
-        self.assertAllEqual(stats.kept_tokens, [39])
-        self.assertAllEqual(stats.kept_documents, [0])
-        _, stats = self._builder(40, 20, 9).build(
-            ["x"], [["rome"]], [["Rome. X."] * 3000]
+        long = WikiHopRecord(
+            *("b", "jan " * 99, ("jan",), ("brno",), "brno"), source=source
         )
-        # 18 places: nine documents of one sentence.
-        self.assertAllEqual(stats.kept_documents, [9])
-        self.assertAllEqual(stats.sentences, [6000])
-        self.assertAllEqual(stats.kept_sentences, [9])
+        encoder = self._encoder(long_length=50, global_length=40)
+        for record, message in (
+            # One place of 40 is the query's.
+            (
+                many,
+                r"50, but only 39 fit into .* 50 \(long\) and 40 \(global\)",
+            ),
+            (long, r"99 tokens, but only \d+ fit"),
+        ):
+            # Told of the right one of a batch, too.
+            with self.assertRaisesRegex(
+                RecordError,
+                rf"d.json, record 3 \(id 'b'\).*{message}.*--global_length",
+            ):
+                encoder.encode([_RECORD, record], "train")
+
+    def test_what_inspect_shows(self):
+        shown = inspection.inspect(
+            self._encoder(long_length=14, global_length=20),
+            _RECORD,
+            EtcConfig.from_preset("tiny"),
+        )
+        self.assertEqual(
+            "Austria| poland|country|jan|doc 0|sent 0.0|doc 1|sent 1.0",
+            "|".join(shown.global_labels),
+        )
+        told = dict(shown.summary)
+        self.assertEqual("country jan", told["query"])
+        self.assertEqual("Poland", told["answer"])
 
 
-class RealRecordsTest(tf.test.TestCase):
+class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         with open(real_data_path("wikihop/train_22.json")) as file:
@@ -209,14 +323,14 @@ class RealRecordsTest(tf.test.TestCase):
 
     def _builder(self, vocab="bert_uncased_vocab.txt"):
         return features.WikiHopFeatureBuilder(
-            features.WikiHopFeatureConfig(),
+            TASK.config_class(),
             tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}")),
         )
 
     def test_same_as_plain_python(self):
         """Given the same sentences and tokens, the same features."""
         builder = self._builder()
-        made = builder(*self._inputs(self.records))
+        made = builder.build(*self._inputs(self.records)).layout.features
         texts = [x for r in self.records for x in r["supports"]]
         split = {
             text: [sentence.decode() for sentence in found]
@@ -250,35 +364,38 @@ class RealRecordsTest(tf.test.TestCase):
                     made[name][i], values, f"{record['id']} {name}"
                 )
 
-    def test_a_record_does_not_depend_on_its_batch(self):
-        """Nor on padding; with WordPiece, `pipeline_test` sees to that."""
-        builder = self._builder("gpt2.model")
-        together = builder(*self._inputs(self.records))
+    @parameterized.parameters("gpt2.model", "bert_uncased_vocab.txt")
+    def test_a_record_does_not_depend_on_its_batch(self, vocab):
+        """Nor on padding."""
+        builder = self._builder(vocab)
+        together = builder.build(*self._inputs(self.records)).layout.features
         self.assertCountEqual(together, etc_features.FEATURES)
         for i in (0, 4, 21):
             query, candidates, supports = self._inputs([self.records[i]])
-            padded = builder(
+            padded = builder.build(
                 query,
                 tf.pad(candidates.to_tensor(), [[0, 0], [0, 3]]),
                 tf.pad(supports.to_tensor(), [[0, 0], [0, 2]]),
-            )
+            ).layout.features
             for name, values in together.items():
                 self.assertAllEqual(padded[name][0], values[i], name)
 
     def test_sentencepiece_special_ids_and_links(self):
         builder = self._builder("gpt2.model")
-        made, stats = builder.build(*self._inputs(self.records[:3]))
-        types = made.features["global_token_type_ids"].numpy()
-        tokens = made.features["global_token_ids"].numpy()
+        made = builder.build(*self._inputs(self.records[:3])).layout.features
+        types = made["global_token_type_ids"].numpy()
+        tokens = made["global_token_ids"].numpy()
         for kind, token in ((6, 42), (5, 41), (7, 43)):
             self.assertAllEqual(np.unique(tokens[types == kind]), [token])
         # Record 0: mentions of candidates in whatever case.
-        linked = made.features["l2g_linked_ids"][0].numpy()
-        ids_ = made.features["long_token_ids"][0].numpy()[linked == 1]
+        linked = made["l2g_linked_ids"].numpy()
+        ids_ = made["long_token_ids"].numpy()[0, linked[0] == 1]
         pieces = builder.tokenizer.id_to_token(ids_).numpy().tolist()
         self.assertIn("▁Olympic".encode(), pieces)
         self.assertIn("▁ol".encode(), pieces)
-        self.assertAllGreater(stats.links, 5)
+        # Not of the candidates' own tokens alone.
+        in_documents = made["long_token_type_ids"] == 1
+        self.assertAllGreater(np.sum((linked >= 0) & in_documents, axis=1), 5)
 
 
 if __name__ == "__main__":

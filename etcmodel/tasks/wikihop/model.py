@@ -3,78 +3,10 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.models import EtcConfig
-from etcmodel.models import build_encoder
+from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
-
-
-def build_wikihop_model(
-    config: EtcConfig,
-    long_length: int | None = None,
-    global_length: int | None = None,
-    add_final_layer: bool = True,
-    candidate_ignore_hard_g2l: bool = True,
-    query_ignore_hard_g2l: bool = True,
-    use_links: bool = True,
-    flat_sequence: bool = False,
-    name: str = "wikihop",
-    **encoder_options,
-) -> tf.keras.Model:
-    """Builds the model that chooses among the candidates of a WikiHop record.
-
-    Source: ETC paper, section 4.1 and Appendix C.
-
-    Args:
-        config: sizes of the encoder and whether it uses the hard g2l mask.
-        long_length: static length of the long inputs; None for any.
-        global_length: static length of the global inputs; None for any.
-        add_final_layer: whether a feed-forward block stands before the logits.
-        candidate_ignore_hard_g2l: whether candidates attend to all long tokens
-            though the hard g2l mask is on.
-        query_ignore_hard_g2l: the same for the query's global tokens.
-        use_links: whether candidates are linked with their mentions.
-        flat_sequence: the paper's ablation "flat structure": no paragraphs.
-        name: name of the model.
-        **encoder_options: further arguments of `build_encoder`.
-
-    Returns:
-        A `tf.keras.Model` from a dict of the nine EtcFeatures, `<int32>[batch,
-        long]` and `<int32>[batch, global]`, to a dict with `logits`,
-        `<float32>[batch, global]`: candidate i is at global position i, and
-        positions that are no candidate have -10,000.
-    """
-    exempt = []
-    if candidate_ignore_hard_g2l:
-        exempt.append(token_types.CANDIDATE_GLOBAL)
-    if query_ignore_hard_g2l:
-        exempt.append(token_types.QUESTION_GLOBAL)
-    encoder = build_encoder(
-        config,
-        structure="paragraphs",
-        long_length=long_length,
-        global_length=global_length,
-        use_links=use_links,
-        flat_sequence=flat_sequence,
-        ignore_hard_g2l_types=tuple(exempt),
-        **encoder_options,
-    )
-    inputs = {
-        key: tf.keras.Input(shape=value.shape[1:], dtype="int32", name=key)
-        for key, value in encoder.input.items()
-    }
-    head = GlobalChoiceHead(
-        choice_type_id=token_types.CANDIDATE_GLOBAL,
-        intermediate_size=config.intermediate_size,
-        hidden_act=config.hidden_act,
-        hidden_dropout_prob=config.hidden_dropout_prob,
-        initializer_range=config.initializer_range,
-        add_final_layer=add_final_layer,
-        name="global_output_layer",
-    )
-    logits = head(
-        encoder(inputs)["global_output"], inputs["global_token_type_ids"]
-    )
-    return tf.keras.Model(inputs=inputs, outputs={"logits": logits}, name=name)
+from etcmodel.models.losses import is_correct
+from etcmodel.tasks.frame import model as frame
 
 
 def example_losses(
@@ -112,3 +44,132 @@ def example_losses(
     return tf.nn.softmax_cross_entropy_with_logits(
         labels=targets, logits=tf.cast(logits, tf.float32)
     )
+
+
+def decode_answers(
+    logits: tf.Tensor, candidates: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Picks the most probable candidate.
+
+    Candidate i is global position i (ETC paper, Appendix C). Example:
+
+        decode_answers([[1.0, 3.0, -10000.0]], [["oslo", "rome"]])
+        -> answer ["rome"], answer_index [1],
+           candidate_probabilities [[0.119, 0.881]]
+
+    Args:
+        logits: `<float32>[batch, global]`, masked to candidates.
+        candidates: `<string>[batch, candidates]`; the empty string is padding,
+            which may stand at the end of a row only.
+
+    Returns:
+        A dict with `answer` `<string>[batch]` (the candidate as given; empty if
+        there are none), `answer_index` `<int32>[batch]` (-1 if there are none)
+        and `candidate_probabilities` `<float32>[batch, candidates]` (0 for
+        padding and for candidates beyond the global length).
+    """
+    num_candidates = tf.shape(candidates)[1]
+    missing = tf.maximum(num_candidates - tf.shape(logits)[1], 0)
+    # [batch, candidates]
+    scores = tf.pad(
+        tf.cast(logits, tf.float32)[:, :num_candidates],
+        [[0, 0], [0, missing]],
+        constant_values=MASKED_LOGIT,
+    )
+    # [batch, candidates]
+    is_candidate = tf.not_equal(candidates, "")
+    scores = tf.where(is_candidate, scores, MASKED_LOGIT)
+    probabilities = tf.where(is_candidate, tf.nn.softmax(scores), 0.0)
+    # A last column of padding, to point to when there are no candidates.
+    # [batch, candidates + 1]
+    scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=2 * MASKED_LOGIT)
+    choices = tf.pad(candidates, [[0, 0], [0, 1]], constant_values="")
+    # [batch]
+    index = tf.argmax(scores, axis=1, output_type=tf.int32)
+    return {
+        "answer": tf.gather(choices, index, batch_dims=1),
+        "answer_index": tf.where(
+            tf.reduce_any(is_candidate, axis=1), index, -1
+        ),
+        "candidate_probabilities": probabilities,
+    }
+
+
+class WikiHop(frame.TaskModel):
+    """Chooses the right one of the candidate answers of a record."""
+
+    METRICS = ("accuracy",)
+
+    def encoder_options(self):
+        """Candidates and query see everything, unless the options say not."""
+        options = self.model_options
+        exempt = []
+        if options.candidate_ignore_hard_g2l:
+            exempt.append(token_types.CANDIDATE_GLOBAL)
+        if options.query_ignore_hard_g2l:
+            exempt.append(token_types.QUESTION_GLOBAL)
+        return {
+            "ignore_hard_g2l_types": tuple(exempt),
+            "use_links": options.use_links,
+            "flat_sequence": options.flat_sequence,
+        }
+
+    def head(self, config):
+        """`logits` `<float32>[batch, global]`, -10,000 for no candidate."""
+        choice = GlobalChoiceHead(
+            choice_type_id=token_types.CANDIDATE_GLOBAL,
+            intermediate_size=config.intermediate_size,
+            hidden_act=config.hidden_act,
+            hidden_dropout_prob=config.hidden_dropout_prob,
+            initializer_range=config.initializer_range,
+            add_final_layer=self.model_options.add_final_layer,
+            name="global_output_layer",
+        )
+        return lambda encoded, inputs: {
+            "logits": choice(
+                encoded["global_output"], inputs["global_token_type_ids"]
+            )
+        }
+
+    def labels(self, features, fields):
+        """The label, and which global tokens are candidates."""
+        return {
+            **fields,
+            "label": tf.cast(fields["label_id"], tf.int32),
+            "global_token_type_ids": features["global_token_type_ids"],
+        }
+
+    def loss_names(self):
+        """One."""
+        return ("cross_entropy",)
+
+    def losses(self, outputs, labels):
+        """See `example_losses`."""
+        return {
+            "cross_entropy": example_losses(
+                outputs["logits"],
+                labels["label"],
+                labels["global_token_type_ids"],
+                self.options.label_smoothing,
+            )
+        }
+
+    def metrics(self, outputs, labels):
+        """Whether the label is chosen."""
+        return {"accuracy": is_correct(outputs["logits"], labels["label"])}
+
+    def answer(self, chosen, owner, text):
+        """See `decode_answers`."""
+        del owner
+        # [batch, candidates]
+        candidates = text["candidates"].to_tensor(
+            default_value="",
+            # As many as a request has, if it is one.
+            shape=tf.stack([-1, text.get("num_candidates", -1)]),
+        )
+        return decode_answers(chosen["logits"], candidates)
+
+    def predict(self, answers, reference):
+        """The answer as it stands among the candidates."""
+        del reference
+        return answers["answer"].decode("utf-8")

@@ -5,6 +5,7 @@ from absl.testing import parameterized
 from etcmodel.conformance.cases import randomize
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.wikihop import model as model_lib
+from etcmodel.tasks.wikihop.task import TASK
 
 
 def example_features(batch=2):
@@ -26,12 +27,17 @@ def example_features(batch=2):
     }
 
 
+def _softmax(values):
+    exponents = np.exp(np.asarray(values) - np.max(values))
+    return exponents / exponents.sum()
+
+
 class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def _model(self, config=None, **options):
         config = config or EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1
         )
-        model = model_lib.build_wikihop_model(config, **options)
+        model = TASK.make_model(TASK.model_options(**options)).build(config)
         randomize(model)
         return model
 
@@ -83,31 +89,111 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
 class LossTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.logits = tf.constant(
-            [[1.0, 2.0, 0.5, -10000.0], [0.0, 3.0, -10000.0, -10000.0]]
-        )
+        self.outputs = {
+            "logits": tf.constant(
+                [[1.0, 2.0, 0.5, -10000.0], [0.0, 3.0, -10000.0, -10000.0]]
+            )
+        }
         self.types = tf.constant([[6, 6, 6, 5], [6, 6, 5, 7]])
-        self.labels = tf.constant([2, 1])
         self.log_probs = [
-            np.log(np.exp(row) / np.exp(row).sum())
-            for row in ([1.0, 2.0, 0.5], [0.0, 3.0])
+            np.log(_softmax(row)) for row in ([1.0, 2.0, 0.5], [0.0, 3.0])
         ]
 
+    def _measure(self, **options):
+        task_model = TASK.make_model(options=TASK.options(**options))
+        labels = task_model.labels(
+            {"global_token_type_ids": self.types},
+            {"label_id": tf.constant([2.0, 1.0])},
+        )
+        metrics = task_model.metrics(self.outputs, labels)
+        self.assertAllEqual([0.0, 1.0], metrics["accuracy"])
+        return task_model.losses(self.outputs, labels)["cross_entropy"]
+
     def test_cross_entropy(self):
-        losses = model_lib.example_losses(self.logits, self.labels, self.types)
         self.assertAllClose(
-            [-self.log_probs[0][2], -self.log_probs[1][1]], losses
+            [-self.log_probs[0][2], -self.log_probs[1][1]], self._measure()
         )
 
     def test_label_smoothing_goes_to_candidates(self):
-        losses = model_lib.example_losses(
-            self.logits, self.labels, self.types, label_smoothing=0.3
-        )
         expected = [
             -(np.array([0.1, 0.1, 0.8]) * self.log_probs[0]).sum(),
             -(np.array([0.15, 0.85]) * self.log_probs[1]).sum(),
         ]
-        self.assertAllClose(expected, losses)
+        self.assertAllClose(expected, self._measure(label_smoothing=0.3))
+
+    def test_rows_of_padding_have_a_finite_loss(self):
+        """Which counts nothing, and must not be `nan`."""
+        self.types = tf.constant([[6, 6, 6, 5], [0, 0, 0, 0]])
+        for smoothing in (0.0, 0.3):
+            losses = self._measure(label_smoothing=smoothing)
+            self.assertTrue(np.isfinite(losses).all())
+
+
+class DecodingTest(tf.test.TestCase):
+    def test_picks_the_most_probable_candidate(self):
+        logits = tf.constant(
+            [[1.0, 3.0, -10000.0, -10000.0], [0.5, -1.0, 2.0, -10000.0]]
+        )
+        candidates = tf.constant([["Oslo", "Rome", ""], ["a", "b", "c"]])
+        result = model_lib.decode_answers(logits, candidates)
+        self.assertAllEqual([b"Rome", b"c"], result["answer"])
+        self.assertAllEqual([1, 2], result["answer_index"])
+        self.assertAllClose(
+            [[*_softmax([1.0, 3.0]), 0.0], _softmax([0.5, -1.0, 2.0])],
+            result["candidate_probabilities"],
+        )
+
+    def test_candidates_beyond_the_global_length(self):
+        logits = tf.constant([[-2.0, -3.0]])
+        candidates = tf.constant([["a", "b", "c", "d"]])
+        result = model_lib.decode_answers(logits, candidates)
+        self.assertAllEqual([b"a"], result["answer"])
+        self.assertAllClose(
+            [[*_softmax([-2.0, -3.0]), 0.0, 0.0]],
+            result["candidate_probabilities"],
+        )
+
+    def test_no_candidates(self):
+        logits = tf.fill([2, 3], -10000.0)
+        for width in (0, 2):
+            result = model_lib.decode_answers(logits, tf.fill([2, width], ""))
+            self.assertAllEqual([b"", b""], result["answer"])
+            self.assertAllEqual([-1, -1], result["answer_index"])
+            self.assertAllEqual(
+                np.zeros([2, width]), result["candidate_probabilities"]
+            )
+
+    def test_dynamic_shapes_and_half_precision(self):
+        decode = tf.function(
+            model_lib.decode_answers,
+            input_signature=[
+                tf.TensorSpec([None, None], tf.float16),
+                tf.TensorSpec([None, None], tf.string),
+            ],
+        )
+        result = decode(
+            tf.constant([[2.0, 1.0, -10000.0]], tf.float16),
+            tf.constant([["x", "y"]]),
+        )
+        self.assertAllEqual([b"x"], result["answer"])
+        self.assertEqual(tf.float32, result["candidate_probabilities"].dtype)
+
+    def test_answer_as_given_and_as_wide_as_the_request(self):
+        task_model = TASK.make_model()
+        chosen = {"logits": tf.constant([[1.0, 3.0], [2.0, 5.0]])}
+        text = {"candidates": tf.ragged.constant([["a", " B"], ["c"]])}
+        for width, request in (
+            (2, {}),
+            (4, {"num_candidates": tf.constant(4)}),
+        ):
+            answers = task_model.answer(chosen, tf.range(2), text | request)
+            self.assertAllEqual([b" B", b"c"], answers["answer"])
+            self.assertEqual(
+                [2, width], answers["candidate_probabilities"].shape
+            )
+        # What the official file has.
+        answer = {"answer": answers["answer"].numpy()[0]}
+        self.assertEqual(" B", task_model.predict(answer, None))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+"""The everyday flags of `train`: paths, epochs, sizes, without overrides."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+
+from absl import flags
+
+_RATE = "trainer.optimizer_config.learning_rate.polynomial"
+
+# Flag -> the parameters that it sets.
+_PARAMETERS = {
+    "train_data": ("task.train_data.input_path",),
+    "validation_data": ("task.validation_data.input_path",),
+    "batch_size": (
+        "task.train_data.global_batch_size",
+        "task.validation_data.global_batch_size",
+    ),
+    "learning_rate": (f"{_RATE}.initial_learning_rate",),
+    "preset": ("task.model.encoder.preset",),
+    "seed": ("task.train_data.seed",),
+}
+
+# What `--small` stands for.
+_SMALL = {
+    "task.model.encoder.preset": "tiny",
+    "task.model.encoder.hidden_dropout_prob": 0.0,
+    "task.model.encoder.attention_probs_dropout_prob": 0.0,
+    "task.train_data.global_batch_size": 8,
+    "task.validation_data.global_batch_size": 8,
+    f"{_RATE}.initial_learning_rate": 0.001,
+    "trainer.summary_interval": 10,
+}
+
+
+def _nested(values: dict) -> dict:
+    """`{"a.b": 1, "a.c": 2}` is `{"a": {"b": 1, "c": 2}}`."""
+    nested = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+@contextlib.contextmanager
+def small_config() -> Iterator[str]:
+    """A configuration file of what `--small` stands for.
+
+    Yields:
+        Its path.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "small.yaml")
+        with open(path, "w", encoding="utf-8") as stream:
+            # JSON is YAML.
+            json.dump(_nested(_SMALL), stream)
+        yield path
+
+
+def apply(params, flag_values: flags.FlagValues) -> None:
+    """Sets the parameters that flags stand for; they come last.
+
+    Args:
+        params: the `ExperimentConfig`, which is changed.
+        flag_values: the parsed flags, of any command.
+    """
+    given = {
+        parameter: flag_values[flag].value
+        for flag, parameters in _PARAMETERS.items()
+        if flag in flag_values and flag_values[flag].value is not None
+        for parameter in parameters
+    }
+    params.override(_nested(given))
+
+
+def follow_records(
+    params, defaults, spec, experiment: str, flag_values: flags.FlagValues
+) -> None:
+    """Makes the steps follow from epochs and the records at hand.
+
+    Unless a number of steps was given, or nothing is known of the records.
+
+    Args:
+        params: the `ExperimentConfig`, which is changed.
+        defaults: that of the experiment alone.
+        spec: the task.
+        experiment: name of the experiment.
+        flag_values: the parsed flags.
+    """
+    from etcmodel.tasks import tfrecords
+
+    if "epochs" not in flag_values or not params.task.train_data.input_path:
+        return
+    trainer, epochs = params.trainer, flag_values["epochs"].value
+    if epochs is None:
+        if trainer.train_steps != defaults.trainer.train_steps:
+            return
+        recipe = {**spec.recipe, **spec.experiments[experiment].options}
+        epochs = recipe.get("epochs")
+    files = tfrecords.find_files(params.task.train_data.input_path)
+    metadata = tfrecords.read_metadata(files)
+    if epochs is None or metadata is None:
+        return
+    number = metadata["num_examples"]
+    # Batches of ReadTwice count segments.
+    rows = number * metadata["features"].get("num_blocks_per_example", 1)
+    size = params.task.train_data.global_batch_size
+    each = max(rows // size, 1)
+    trainer.train_steps = max(round(each * epochs), 1)
+    for name in ("validation_interval", "checkpoint_interval"):
+        value = getattr(trainer, name)
+        if value == getattr(defaults.trainer, name):
+            setattr(trainer, name, min(value, each))
+    print(
+        f"{number} examples in batches of {size}: {each} steps an epoch, "
+        f"{epochs:g} epochs."
+    )
+
+
+def follow_train_steps(params, defaults) -> None:
+    """Scales warm-up and decay when only the number of steps was changed.
+
+    Args:
+        params: the `ExperimentConfig`, which is changed.
+        defaults: that of the experiment alone.
+    """
+    steps = params.trainer.train_steps
+    default_steps = defaults.trainer.train_steps
+    if steps == default_steps:
+        return
+    schedule = params.trainer.optimizer_config
+    default = defaults.trainer.optimizer_config
+    decay, warmup = schedule.learning_rate.polynomial, schedule.warmup.linear
+    default_decay = default.learning_rate.polynomial
+    default_warmup = default.warmup.linear
+    if decay.decay_steps == default_decay.decay_steps == default_steps:
+        decay.decay_steps = steps
+        if warmup.warmup_steps == default_warmup.warmup_steps:
+            warmup.warmup_steps = (
+                steps * default_warmup.warmup_steps // default_steps
+            )
+        print(
+            f"The learning rate follows the {steps} steps, of which "
+            f"{warmup.warmup_steps} are warm-up."
+        )

@@ -1,0 +1,139 @@
+import contextlib
+import io
+import tempfile
+import types
+
+import tensorflow as tf
+from absl import flags
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel.tasks import registry
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.commands import everyday
+from etcmodel.tasks.commands import options
+from etcmodel.tasks.commands import train
+from etcmodel.tasks.commands import training
+
+
+def parse_flags(*arguments):
+    """The flags of `train`, parsed."""
+    flag_values = flags.FlagValues()
+    options.define(flag_values, train.Flags)
+    flag_values(["program", *arguments])
+    return flag_values
+
+
+class EverydayTest(tf.test.TestCase, parameterized.TestCase):
+    def _params(self, *arguments, experiment="etc/wikihop"):
+        """The configuration, and what was printed."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            _, params = training.parse_params(
+                parse_flags(*arguments), experiment
+            )
+        return params, output.getvalue()
+
+    def _records(self, number, **features):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        with tfrecords.ShardedWriter(directory, "train", 1):
+            pass
+        note = {"features": features, "num_examples": number, "task": "x"}
+        note |= {"split": "train", "format": tfrecords.FORMAT}
+        tfrecords.write_json(directory, tfrecords.METADATA_FILE, note)
+        return directory
+
+    def test_what_the_flags_set(self):
+        path = self._records(100)
+        params, _ = self._params(
+            f"--train_data={path}",
+            "--validation_data=DEV",
+            "--batch_size=7",
+            "--learning_rate=0.25",
+            "--preset=large",
+            "--seed=5",
+            # The flags come last.
+            "--params_override=task.train_data.global_batch_size=9",
+        )
+        self.assertEqual(path, params.task.train_data.input_path)
+        self.assertEqual("DEV", params.task.validation_data.input_path)
+        self.assertEqual(7, params.task.train_data.global_batch_size)
+        self.assertEqual(7, params.task.validation_data.global_batch_size)
+        self.assertEqual("large", params.task.model.encoder.preset)
+        self.assertEqual(5, params.task.train_data.seed)
+        rate = params.trainer.optimizer_config.learning_rate.polynomial
+        self.assertEqual(0.25, rate.initial_learning_rate)
+
+    def test_small(self):
+        """Others come after it."""
+        params, _ = self._params("--small", "--batch_size=4")
+        self.assertEqual("tiny", params.task.model.encoder.preset)
+        self.assertEqual(4, params.task.train_data.global_batch_size)
+        params, _ = self._params(
+            "--small", "--params_override=task.model.encoder.preset=base"
+        )
+        self.assertEqual("base", params.task.model.encoder.preset)
+        self.assertEqual(8, params.task.train_data.global_batch_size)
+
+    def test_steps_follow_the_records(self):
+        train_data = f"--train_data={self._records(130)}"
+        params, out = self._params(train_data, "--batch_size=40")
+        # Three batches, 15 times, as the paper's recipe has it.
+        self.assertEqual(45, params.trainer.train_steps)
+        self.assertEqual(3, params.trainer.validation_interval)
+        self.assertEqual(3, params.trainer.checkpoint_interval)
+        optimizer = params.trainer.optimizer_config
+        self.assertEqual(45, optimizer.learning_rate.polynomial.decay_steps)
+        self.assertEqual(4, optimizer.warmup.linear.warmup_steps)
+        self.assertIn(
+            "130 examples in batches of 40: 3 steps an epoch, 15", out
+        )
+        params, _ = self._params(train_data, "--batch_size=40", "--epochs=2.5")
+        self.assertEqual(8, params.trainer.train_steps)
+        # Fewer records than a batch has.
+        params, _ = self._params(f"--train_data={self._records(5)}")
+        self.assertEqual(15, params.trainer.train_steps)
+
+    def test_a_number_of_steps_that_was_given_stays(self):
+        train_data = f"--train_data={self._records(130)}"
+        steps = "--params_override=trainer.train_steps=7"
+        params, _ = self._params(train_data, steps)
+        self.assertEqual(7, params.trainer.train_steps)
+        params, _ = self._params(train_data, steps, "--epochs=1")
+        self.assertEqual(2, params.trainer.train_steps)
+
+    def test_batches_of_segments(self):
+        records = self._records(6, num_blocks_per_example=8)
+        params, _ = self._params(
+            f"--train_data={records}",
+            "--batch_size=16",
+            "--epochs=2",
+            experiment="read_twice/pretrain",
+        )
+        self.assertEqual(2 * 3, params.trainer.train_steps)
+        # Pre-training has no epochs of its own.
+        params, _ = self._params(
+            f"--train_data={records}", experiment="read_twice/pretrain"
+        )
+        self.assertEqual(1_000_000, params.trainer.train_steps)
+
+    def test_without_a_note_the_experiment_says(self):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        with tfrecords.ShardedWriter(directory, "train", 1):
+            pass
+        default = exp_factory.get_exp_config("etc/wikihop")
+        params, out = self._params(f"--train_data={directory}")
+        self.assertEqual(
+            default.trainer.train_steps, params.trainer.train_steps
+        )
+        self.assertEmpty(out)
+
+    def test_other_commands_do_not_count_steps(self):
+        params = types.SimpleNamespace()
+        everyday.follow_records(
+            params, params, registry.get("nq"), "etc/nq", flags.FlagValues()
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

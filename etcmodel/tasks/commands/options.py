@@ -1,0 +1,88 @@
+"""Flags of commands, from dataclasses: a field and its text for each."""
+
+import dataclasses
+import typing
+from typing import Any
+
+import docstring_parser
+from absl import flags
+
+
+def option(default: Any, **metadata) -> Any:
+    """A field of a dataclass of flags.
+
+    Args:
+        default: its default value.
+        **metadata: `least` and `most`, bounds of a number; `one_of`, the
+            values that a string may have; `several`, whether the flag may be
+            given several times.
+
+    Returns:
+        The field.
+    """
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def required(options: type) -> list[str]:
+    """Names of the flags that must be given.
+
+    Args:
+        options: a dataclass.
+
+    Returns:
+        Its fields without a default.
+    """
+    return [
+        field.name
+        for field in dataclasses.fields(options)
+        if field.default is dataclasses.MISSING
+    ]
+
+
+def define(flag_values: flags.FlagValues, options: type) -> None:
+    """Defines a flag for each field of a dataclass.
+
+    What a flag says is what the docstrings of the class and of its bases say of
+    the field.
+
+    Args:
+        flag_values: where to define them.
+        options: the dataclass.
+    """
+    texts = {
+        parameter.arg_name: parameter.description
+        for base in reversed(options.__mro__)
+        for parameter in docstring_parser.parse(base.__doc__ or "").params
+    }
+    types = typing.get_type_hints(options)
+    for field in dataclasses.fields(options):
+        # The type of `int | None` is int.
+        kind = (*typing.get_args(types[field.name]), types[field.name])[0]
+        text = " ".join(texts[field.name].split())
+        is_given = field.default is not dataclasses.MISSING
+        arguments = dict(
+            name=field.name,
+            default=field.default if is_given else None,
+            help=f"{text[0].upper()}{text[1:]}",
+            flag_values=flag_values,
+        )
+        bounds = field.metadata
+        if kind is bool:
+            flags.DEFINE_bool(**arguments)
+        elif kind is float:
+            flags.DEFINE_float(
+                **arguments,
+                lower_bound=bounds.get("least", 0.0),
+                upper_bound=bounds.get("most"),
+            )
+        elif kind is int:
+            least = 0 if field.default == 0 else 1
+            flags.DEFINE_integer(
+                **arguments, lower_bound=bounds.get("least", least)
+            )
+        elif "one_of" in bounds:
+            flags.DEFINE_enum(**arguments, enum_values=bounds["one_of"])
+        elif "several" in bounds:
+            flags.DEFINE_multi_string(**arguments)
+        else:
+            flags.DEFINE_string(**arguments)

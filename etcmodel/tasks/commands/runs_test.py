@@ -1,0 +1,231 @@
+import os
+import types
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.tasks import registry
+from etcmodel.tasks.commands import runs
+from etcmodel.tasks.commands.training_test import parse_flags
+from etcmodel.tasks.task_testing import CommandTestCase
+from etcmodel.tasks.task_testing import write_json
+from etcmodel.tasks.task_testing import write_test_vocab
+
+_NOT_A_RUN = "run: it has no etcmodel.json. Give the --model_dir of `train`"
+
+
+def write_run(model_dir, note=None, params=None):
+    """Writes what `train` leaves in a model directory, but no checkpoint."""
+    note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
+    write_json(os.path.join(model_dir, "etcmodel.json"), note)
+    if params is not None:
+        # JSON is YAML.
+        write_json(os.path.join(model_dir, "params.yaml"), params)
+
+
+class _RunTestCase(CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.path("run")
+        os.makedirs(self.model_dir)
+
+    def save(self, *names, step=1):
+        """Saves a checkpoint that fits no model."""
+        checkpoint = tf.train.Checkpoint(
+            global_step=tf.Variable(step, dtype=tf.int64)
+        )
+        return checkpoint.save(self.path("run", *names))
+
+
+class FindCheckpointTest(_RunTestCase):
+    def test_best_before_last(self):
+        find = runs.find_checkpoint
+        first, last = self.save("ckpt"), self.save("later")
+        self.assertNotEqual(first, last)
+        self.assertEqual(last, find(self.model_dir, None))
+        with self.assertRaisesRegex(UserError, "checkpoint best"):
+            find(self.model_dir, "best")
+        best = self.save("best_ckpt", "ckpt")
+        self.assertEqual(best, find(self.model_dir, None))
+        self.assertEqual(best, find(self.model_dir, "best"))
+        self.assertEqual(last, find(self.model_dir, "last"))
+        # A path may be a checkpoint or its directory.
+        self.assertEqual(first, find("/no/such", first))
+        self.assertEqual(best, find("/no/such", os.path.dirname(best)))
+
+    @parameterized.parameters(None, "best", "last", "/no/such/ckpt-1")
+    def test_none(self, choice):
+        with self.assertRaisesRegex(
+            UserError,
+            f"No checkpoint.*{self.model_dir}.*{choice or 'best or last'}.*"
+            "Run `train` first",
+        ):
+            runs.find_checkpoint(self.model_dir, choice)
+
+
+class NoteTest(_RunTestCase):
+    def _use(self, *arguments):
+        """The experiment, and the configuration files."""
+        flag_values = parse_flags(*arguments)
+        experiment = runs.use_saved_params(flag_values, self.model_dir)
+        return experiment, flag_values.config_file
+
+    def test_saves_what_export_needs(self):
+        write_test_vocab(self.directory, "rome")
+        records = {
+            "features": {"long_length": 8},
+            "vocab_file": "vocab.txt",
+            "vocab_size": 11,
+            "vocab_fingerprint": "f",
+        }
+        note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
+        for metadata, expected in (
+            # There may be no note beside the records.
+            (None, note),
+            (
+                {"directory": self.directory, "task": "wikihop", **records},
+                {**note, "records": records},
+            ),
+        ):
+            model_dir = os.path.join(self.model_dir, "new")
+            runs.save(
+                types.SimpleNamespace(metadata=metadata),
+                registry.get("wikihop"),
+                "etc/wikihop_flat",
+                model_dir,
+            )
+            self.assertEqual(expected, runs.read(model_dir))
+        with open(os.path.join(model_dir, "vocab.txt")) as stream:
+            self.assertEndsWith(stream.read(), "rome\n")
+
+    def test_own_configuration_comes_first(self):
+        write_run(self.model_dir, params={})
+        own = os.path.join(self.model_dir, "params.yaml")
+        for arguments in ([], ["--experiment=etc/wikihop"]):
+            self.assertEqual(
+                ("etc/wikihop", [own, "more.yaml"]),
+                self._use("--config_file=more.yaml", *arguments),
+            )
+        # Another experiment is taken as it is.
+        flat = "etc/wikihop_flat"
+        self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
+        os.remove(own)
+        self.assertEqual(("etc/wikihop", None), self._use())
+
+    def test_without_a_note_the_experiment_must_be_named(self):
+        name = "etc/wikihop"
+        self.assertEqual((name, None), self._use(f"--experiment={name}"))
+        with self.assertRaisesRegex(UserError, _NOT_A_RUN):
+            self._use()
+
+
+class SameRunTest(_RunTestCase):
+    """A directory holds one run: another one would spoil it."""
+
+    records = {"features": {"long_length": 8}, "vocab_fingerprint": "f"}
+    model = {
+        "encoder": {"preset": "tiny", "local_radius": 3},
+        "use_links": True,
+    }
+
+    def _check(self, task="wikihop", saved=True, records=None, **model):
+        note = {
+            "task": "wikihop",
+            "experiment": "etc/wikihop",
+            "records": self.records,
+        }
+        write_run(self.model_dir, note, {"task": {"model": self.model}})
+        if saved:
+            self.save("ckpt")
+        params = types.SimpleNamespace(
+            task=types.SimpleNamespace(
+                model=types.SimpleNamespace(
+                    as_dict=lambda: {**self.model, **model}
+                )
+            )
+        )
+        records = {**self.records, **(records or {})}
+        runs.check_same(params, records, registry.get(task), self.model_dir)
+
+    def test_the_same(self):
+        # Nothing was learned yet.
+        self._check(saved=False, use_links=False)
+        self._check()
+
+    @parameterized.parameters(
+        ({"task": "nq"}, "task is nq, but was wikihop"),
+        ({"use_links": False}, "task.model.use_links is False, but was True"),
+        (
+            {"encoder": {"preset": "tiny", "local_radius": 4}},
+            "task.model.encoder.local_radius is 4, but was 3",
+        ),
+        (
+            {"records": {"vocab_fingerprint": "g"}},
+            "vocab_fingerprint is g, but was f",
+        ),
+        (
+            {"records": {"features": {"long_length": 9}}},
+            "features is .*9.*, but was .*8",
+        ),
+    )
+    def test_another(self, other, message):
+        with self.assertRaisesRegex(
+            UserError, f"run of another model: .*{message}.*Choose another --mo"
+        ):
+            self._check(**other)
+
+    def test_records_to_evaluate(self):
+        records = {**self.records, "directory": "dev"}
+        runs.check_records({"records": self.records}, records)
+        runs.check_records({}, records)
+        runs.check_records({"records": self.records}, None)
+        for key, value in (("features", {}), ("vocab_fingerprint", "g")):
+            with self.assertRaisesRegex(UserError, f"dev was.*{key}"):
+                runs.check_records(
+                    {"records": self.records}, {**records, key: value}
+                )
+
+
+class TunedTest(_RunTestCase):
+    option = "supporting_fact_threshold"
+
+    def _use(self, step, value=None):
+        params = types.SimpleNamespace(**{self.option: value})
+        runs.use_tuned(
+            registry.get("hotpotqa"),
+            params,
+            self.save(f"ckpt-{step}", step=step),
+            self.model_dir,
+        )
+        return getattr(params, self.option)
+
+    def test_the_last_validation_before_a_checkpoint_counts(self):
+        self.assertEqual(0.5, self._use(100))
+        for step, value in ((200, 0.3), (1000, 0.8)):
+            runs.save_tuned(
+                registry.get("hotpotqa"),
+                {self.option: value, "f1": 0.1},
+                step,
+                self.model_dir,
+            )
+        for step, expected in (
+            (100, 0.5),
+            (200, 0.3),
+            (999, 0.3),
+            (1000, 0.8),
+            (5000, 0.8),
+        ):
+            self.assertEqual(expected, self._use(step))
+        # What a user says holds.
+        self.assertEqual(0.0, self._use(1000, 0.0))
+
+    def test_tasks_without_it(self):
+        spec = registry.get("wikihop")
+        runs.save_tuned(spec, {"accuracy": 1.0}, 5, self.model_dir)
+        runs.use_tuned(spec, types.SimpleNamespace(), "none", self.model_dir)
+        self.assertEmpty(os.listdir(self.model_dir))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,290 @@
+"""What holds for every task, from official records to official predictions.
+
+Each task goes once through the commands, with generated records and a model
+that has hardly learned: its answers are as good as random, and all of its own.
+"""
+
+import atexit
+import functools
+import json
+import os
+import shutil
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import testing
+from etcmodel.tasks import registry
+from etcmodel.tasks import task_testing
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame import evaluation
+from etcmodel.tasks.frame import export
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.frame import serving_warmup_test
+from etcmodel.tasks.frame.spec import load
+
+_NUM_RECORDS = 9
+_TASKS = tuple(registry.tasks())
+_WITH_ANSWERS = tuple(x for x in _TASKS if registry.get(x).model)
+
+
+class Run(task_testing.EndToEndTestCase):
+    """One task through the commands."""
+
+    mode = "train_and_eval"
+    steps = 2
+
+    @classmethod
+    def write_data(cls):
+        """Generated records."""
+        write, cls.features = task_testing.SMALL_RECORDS[cls.task]
+        return write(cls.root, _NUM_RECORDS)
+
+
+@functools.cache
+def _run(task: str) -> type[Run]:
+    """The run of a task, made once."""
+    spec = registry.get(task)
+    size = 48 if not spec.model else 4
+    run = type(
+        "Run",
+        (Run,),
+        {
+            "task": task,
+            "experiment": next(iter(spec.experiments)),
+            "exports": bool(spec.model),
+            "overrides": {
+                "task.train_data.global_batch_size": size,
+                "task.validation_data.global_batch_size": size,
+            },
+        },
+    )
+    run.setUpClass()
+    atexit.register(shutil.rmtree, run.root, ignore_errors=True)
+    return run
+
+
+@functools.cache
+def _metrics(task: str) -> dict[str, float]:
+    """What `evaluate` says of a run."""
+    return _run(task).evaluate(_run(task))
+
+
+class TasksTest(tf.test.TestCase, parameterized.TestCase):
+    def _records(self, task):
+        """The records of the data file."""
+        spec = registry.get(task)
+        return list(spec.dataset.FORMAT.read(_run(task).input, "dev"))
+
+    @functools.cache  # noqa: B019  There are few tasks.
+    def _load(self, task):
+        """The task's signatures, and its model's parts as exported."""
+        path = _run(task).saved_model
+        metadata = export.read_export_metadata(path)
+        spec = registry.get(task)
+        options = spec.options(**metadata["options"])
+        return (
+            tf.saved_model.load(path).signatures,
+            spec.make_model(options=options),
+        )
+
+    def _serve(self, task, records):
+        """The answers to raw records."""
+        signatures, _ = self._load(task)
+        builder = load(registry.get(task).features)
+        inputs = features.raw_inputs(builder, records)
+        outputs = signatures["serving_default"](
+            **{name: tf.constant(x) for name, x in inputs.items()}
+        )
+        return {name: x.numpy() for name, x in outputs.items()}
+
+    def _check_same(self, expected, actual):
+        """Answers are equal, probabilities but for rounding."""
+        self.assertEqual(set(expected), set(actual))
+        for name, value in expected.items():
+            if value.dtype.kind == "f":
+                self.assertAllClose(value, actual[name], 1e-5, 1e-5, name)
+            else:
+                self.assertAllEqual(value, actual[name], name)
+
+    @parameterized.parameters(*_TASKS)
+    def test_trains_and_measures(self, task):
+        run = _run(task)
+        spec = registry.get(task)
+        names = os.listdir(run.model_dir)
+        self.assertContainsSubset(
+            ["best_ckpt", "etcmodel.json", "params.yaml", "vocab.txt"], names
+        )
+        self.assertEqual(spec.tuned is not None, "tuned.json" in names)
+        metrics = _metrics(task)
+        self.assertEqual(run.steps, metrics["step"])
+        best = spec.recipe.get("best_metric")
+        self.assertIn(best or "mlm_accuracy", metrics)
+        for name, value in metrics.items():
+            self.assertTrue(np.isfinite(value), name)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_evaluate_prints_what_predict_prints(self, task):
+        """And the official score of the file is the same."""
+        run = _run(task)
+        metrics = _metrics(task)
+        out, predictions = run.predict(run, run.input, "--batch_size=4")
+        printed = dict(
+            line.split(": ")
+            for line in out.splitlines()
+            if line.count(": ") == 1
+        )
+        self.assertGreater(len(printed), 0)
+        for name, value in printed.items():
+            self.assertEqual(f"{metrics[name]:.6g}", value, name)
+        self.assertIn(registry.get(task).recipe["best_metric"], printed)
+        text = json.dumps(predictions)
+        for record in self._records(task):
+            self.assertIn(record.id, text)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_what_is_stored_is_what_is_served(self, task):
+        """The same answers from stored examples as from raw text."""
+        spec = registry.get(task)
+        fields = load(spec.features).SCHEMA
+        signatures, task_model = self._load(task)
+        records = self._records(task)
+        stored = {record.id: [] for record in records}
+        directory = _run(task).records
+        for file in tfrecords.find_files(directory):
+            for example in tf.data.TFRecordDataset(file, "GZIP"):
+                parsed = tf.train.Example.FromString(example.numpy())
+                name = parsed.features.feature["example_id"]
+                name = name.bytes_list.value[0].decode()
+                stored[name].append(example)
+        sizes = export.read_export_metadata(_run(task).saved_model)["features"]
+        for record in records:
+            examples = tf.stack(stored[record.id])
+            _, values = fields.parse(
+                examples, None, None, (schema.CONTEXT, schema.TEXT)
+            )
+            order = np.argsort(values["window"])
+            examples = tf.gather(examples, order)
+            made, values = fields.parse(
+                examples,
+                sizes["long_length"],
+                sizes["global_length"],
+                (schema.CONTEXT, schema.TEXT),
+            )
+            outputs = signatures["serialized_examples"](examples=examples)
+            chosen = task_model.choose(outputs, made, values)
+            text = {
+                name: values[name][:1] for name in fields.names(schema.TEXT)
+            }
+            answers = task_model.answer(
+                chosen, tf.zeros_like(values["window"]), text
+            )
+            served = self._serve(task, [record])
+            self._check_same(
+                served, {name: x.numpy() for name, x in answers.items()}
+            )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_an_answer_does_not_depend_on_its_batch(self, task):
+        _, task_model = self._load(task)
+        records = self._records(task)
+        known = [task_model.reference(record) for record in records]
+        together = self._serve(task, records)
+        for i, record in enumerate(records):
+            alone = self._serve(task, [record])
+            for name, value in alone.items():
+                # What a batch is filled up with lies beyond.
+                sizes = map(slice, value.shape[1:])
+                part = together[name][(slice(i, i + 1), *sizes)]
+                self._check_same({name: value}, {name: part})
+            self.assertEqual(
+                evaluation.collect(task_model, alone, known[i : i + 1]),
+                evaluation.collect(
+                    task_model,
+                    {name: x[i : i + 1] for name, x in together.items()},
+                    known[i : i + 1],
+                ),
+            )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_a_batch_of_none(self, task):
+        signatures, _ = self._load(task)
+        builder = load(registry.get(task).features)
+        outputs = signatures["serving_default"](
+            **{
+                name: tf.zeros([0] * spec.shape.rank, spec.dtype)
+                for name, spec in builder.INPUTS.items()
+            }
+        )
+        for name, value in outputs.items():
+            self.assertEqual(0, value.shape[0], name)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_empty_text(self, task):
+        """Nothing to be found, and nothing that fails."""
+        signatures, _ = self._load(task)
+        builder = load(registry.get(task).features)
+        nothing = {tf.string: b"", tf.bool: False, tf.int32: -1}
+        for size in (0, 2):
+            outputs = signatures["serving_default"](
+                **{
+                    name: tf.fill(
+                        [1] + [size] * (spec.shape.rank - 1),
+                        tf.constant(nothing[spec.dtype], spec.dtype),
+                    )
+                    for name, spec in builder.INPUTS.items()
+                }
+            )
+            for name, value in outputs.items():
+                self.assertEqual(1, value.shape[0], name)
+                if value.dtype.is_floating:
+                    self.assertTrue(np.isfinite(value).all(), name)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_without_this_package(self, task):
+        """It answers other programs, and has no op of Python's."""
+        records = self._records(task)[:2]
+        builder = load(registry.get(task).features)
+        loaded, served, ops = testing.call_in_fresh_process(
+            testing.serve_elsewhere,
+            _run(task).saved_model,
+            features.raw_inputs(builder, records),
+        )
+        expected = self._serve(task, records)
+        self._check_same(expected, loaded)
+        self._check_same(expected, served)
+        # Few and common ones: a server links those of its own version.
+        self.assertEqual(
+            ["FastBertNormalize", "FastWordpieceTokenizeWithOffsets"],
+            sorted(op for op in ops if not hasattr(tf.raw_ops, op)),
+        )
+        for op in ops:
+            self.assertNotIn("PyFunc", op)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_warmup_requests(self, task):
+        """All are the same request, with the same answers."""
+        signatures, _ = self._load(task)
+        requests = dict(
+            serving_warmup_test.read_warmup_requests(_run(task).saved_model)
+        )
+        self.assertEqual(
+            {"serving_default", "serialized_examples", "features"},
+            set(requests),
+        )
+        answers, stored, logits = (
+            signatures[name](
+                **{x: tf.constant(y) for x, y in requests[name].items()}
+            )
+            for name in ("serving_default", "serialized_examples", "features")
+        )
+        self._check_same(
+            {name: x.numpy() for name, x in {**logits, **answers}.items()},
+            {name: x.numpy() for name, x in stored.items()},
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,205 @@
+"""Official metrics of stored records, by way of what `predict` writes.
+
+While the model runs, wherever that is, every row gives a few numbers (see
+`TaskModel.choose`). Texts are looked up in the files of the records afterwards,
+and answers and predictions are made of both by the code that serves.
+"""
+
+import typing
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame import schema as schema_lib
+from etcmodel.tasks.frame.model import TaskModel
+from etcmodel.tasks.frame.record_keys import keyed
+from etcmodel.tasks.frame.spec import TaskSpec
+
+_RECORDS_AT_ONCE = 64
+
+
+class StoredRecord(NamedTuple):
+    """What evaluation has to know of a record.
+
+    Attributes:
+        id: its id.
+        text: name -> values of the schema's text.
+        gold: the right answer, as of the dataset's `gold`.
+        reference: see `TaskModel.reference`.
+    """
+
+    id: str
+    text: Mapping[str, Sequence]
+    gold: Any
+    reference: Any
+
+
+def _values(feature: tf.train.Feature) -> Sequence:
+    """What a stored field holds; nothing has no kind."""
+    kind = feature.WhichOneof("kind")
+    return getattr(feature, kind).value if kind else ()
+
+
+def read_records(
+    spec: TaskSpec, schema: schema_lib.Schema, input_path: str | Sequence[str]
+) -> list[StoredRecord]:
+    """Reads the texts and answers of all records with an answer.
+
+    Args:
+        spec: the task.
+        schema: its fields.
+        input_path: as for `tfrecords.find_files`.
+
+    Returns:
+        The records, each once.
+    """
+    gold = typing.get_type_hints(spec.dataset.gold)["return"]
+    names = schema.names(schema_lib.TEXT)
+    records = {}
+    for record_id, stored in tfrecords.read_examples(input_path):
+        found = _values(stored[schema_lib.REFERENCE])
+        if record_id in records or not found:
+            continue
+        answer, reference = msgspec.json.decode(found[0], type=tuple[gold, Any])
+        records[record_id] = StoredRecord(
+            record_id,
+            {name: list(_values(stored[name])) for name in names},
+            answer,
+            reference,
+        )
+    return list(records.values())
+
+
+def _text(schema, records) -> dict[str, Any]:
+    """The texts of some records, as `Schema.parse` reads them."""
+    text = {}
+    for name in schema.names(schema_lib.TEXT):
+        values = [record.text[name] for record in records]
+        flat = [x for row in values for x in row]
+        field = schema.fields[name]
+        if field.axis == "one":
+            value = tf.constant(flat, field.dtype)
+        else:
+            # [batch, (values)]
+            value = tf.RaggedTensor.from_row_lengths(
+                tf.constant(flat, field.dtype),
+                tf.constant([len(row) for row in values], tf.int64),
+            )
+        if field.dtype == tf.int64:
+            value = tf.cast(value, tf.int32)
+        text[name] = value
+    return text
+
+
+def collect(
+    task_model: TaskModel, answers: Mapping[str, Any], references: Sequence
+) -> list[Any]:
+    """The predictions of a batch of records.
+
+    Args:
+        task_model: the task's model.
+        answers: from `TaskModel.answer`, `[batch, ...]`.
+        references: those of the records.
+
+    Returns:
+        A prediction of each.
+    """
+    arrays = {name: np.asarray(value) for name, value in answers.items()}
+    return [
+        task_model.predict({name: x[i] for name, x in arrays.items()}, known)
+        for i, known in enumerate(references)
+    ]
+
+
+def predict_records(
+    task_model: TaskModel,
+    schema: schema_lib.Schema,
+    chosen: Mapping[str, np.ndarray],
+    owner: np.ndarray,
+    records: Sequence[StoredRecord],
+) -> dict[str, Any]:
+    """Predictions of records from what was chosen in their rows.
+
+    Args:
+        task_model: the task's model.
+        schema: the task's fields.
+        chosen: from `TaskModel.choose`, `[rows, ...]`, the rows of a record in
+            their order.
+        owner: index of the record of each row, ascending, `<int>[rows]`.
+        records: the records.
+
+    Returns:
+        Record id -> prediction, of those that have a row.
+    """
+    numbers = np.unique(owner)
+    predictions = {}
+    for start in range(0, len(numbers), _RECORDS_AT_ONCE):
+        some = numbers[start : start + _RECORDS_AT_ONCE]
+        rows = slice(*np.searchsorted(owner, [some[0], some[-1] + 1]))
+        batch = [records[i] for i in some]
+        answers = task_model.answer(
+            {name: tf.constant(x[rows]) for name, x in chosen.items()},
+            tf.constant(np.searchsorted(some, owner[rows]), tf.int32),
+            _text(schema, batch),
+        )
+        made = collect(task_model, answers, [x.reference for x in batch])
+        predictions.update(zip([x.id for x in batch], made, strict=True))
+    return predictions
+
+
+def score(
+    spec: TaskSpec,
+    task_model: TaskModel,
+    schema: schema_lib.Schema,
+    batches: Sequence[Mapping[str, np.ndarray]],
+    records: Sequence[StoredRecord],
+) -> dict[str, float]:
+    """The official metrics, and the value of what is tuned.
+
+    Args:
+        spec: the task.
+        task_model: its model. If the option that is tuned is None, the value
+            with the best metrics is chosen; otherwise its value holds.
+        schema: the task's fields.
+        batches: what `choose` gave, with the rows' `record` (see
+            `record_keys`), `window` and `weight`.
+        records: what they are compared with.
+
+    Returns:
+        name -> value.
+    """
+    index = {key: i for i, key in enumerate(keyed(records))}
+    merged = {
+        name: np.concatenate([batch[name] for batch in batches])
+        for name in batches[0]
+    }
+    real = np.flatnonzero(merged.pop("weight"))
+    owner = np.array(
+        [index[tuple(key)] for key in merged.pop("record")[real].tolist()], int
+    )
+    order = np.lexsort([merged.pop("window")[real], owner])
+    chosen = {name: x[real][order] for name, x in merged.items()}
+    gold = {x.id: x.gold for x in records}
+
+    def measure(model):
+        return spec.dataset.score(
+            predict_records(model, schema, chosen, owner[order], records), gold
+        )
+
+    tuned = spec.tuned
+    if tuned is None:
+        return measure(task_model)
+    own = getattr(task_model.options, tuned.option)
+    values = tuned.values if own is None else [own]
+    results = {
+        value: measure(task_model.with_option(tuned.option, value))
+        for value in values
+    }
+    best = tuned.choose(results)
+    return {**results[best], tuned.option: best}

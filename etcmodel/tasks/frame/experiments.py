@@ -1,0 +1,362 @@
+"""What the Model Garden experiments of all tasks share.
+
+Training runs on the TensorFlow Model Garden (`official.core`), which works with
+Keras 2 only.
+"""
+
+import tensorflow as tf
+
+if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
+    raise ImportError(
+        "Training uses the TensorFlow Model Garden, which needs Keras 2, but "
+        "tf.keras is Keras 3 in this process. Set the environment variable "
+        "TF_USE_LEGACY_KERAS=1 before TensorFlow is imported (and have the "
+        "package tf-keras installed). Layers, models and exported SavedModels "
+        "work under both."
+    )
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from official.core import config_definitions as cfg
+from official.core import input_reader
+from official.modeling import optimization
+from official.modeling.hyperparams import base_config
+
+from etcmodel.errors import UserError
+from etcmodel.models import EtcConfig
+from etcmodel.models import json_config
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame.spec import TaskSpec
+
+# No decay for biases and normalisation, as in BERT. `gamma` and `beta` are what
+# Keras calls the weights of a layer normalisation.
+NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
+
+
+@dataclasses.dataclass
+class PresetParams(base_config.Config):
+    """A configuration of an encoder: a preset or a file, and what differs.
+
+    The attributes of a subclass are those of the configuration; None stands for
+    the value of the preset or file. `vocab_size` None is the size of the
+    vocabulary that the records were made with, unless a `config_file` is given.
+
+    Attributes:
+        preset: name of a preset, such as `"base"`.
+        config_file: path of a JSON file; used instead of the preset.
+        use_one_hot_embeddings: look token embeddings up by matrix products
+            (faster on TPU).
+        vocab_size: number of token ids.
+    """
+
+    preset: str = "base"
+    config_file: str = ""
+    use_one_hot_embeddings: bool = False
+    vocab_size: int | None = None
+
+    def to_config(
+        self, config_class, data_vocab_size: int | None = None
+    ) -> json_config.JsonConfig:
+        """The configuration that these parameters stand for.
+
+        Args:
+            config_class: its class.
+            data_vocab_size: size of the vocabulary that the records were made
+                with, if known.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: the preset or file does not exist, or the vocabulary of
+                the records does not fit into the encoder's.
+        """
+        try:
+            if self.config_file:
+                values = config_class.from_json_file(self.config_file).to_dict()
+            else:
+                values = config_class.from_preset(self.preset).to_dict()
+                if data_vocab_size is not None:
+                    values["vocab_size"] = data_vocab_size
+            for name, value in self.as_dict().items():
+                if name in values and value is not None:
+                    values[name] = value
+            config = config_class.from_dict(values)
+            config.validate()
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            raise UserError(f"task.model.encoder: {error}") from error
+        if data_vocab_size is not None and config.vocab_size < data_vocab_size:
+            raise UserError(
+                f"The records were made with a vocabulary of {data_vocab_size} "
+                f"tokens, but the encoder has {config.vocab_size}. Preprocess "
+                "with the vocabulary that belongs to the encoder."
+            )
+        return config
+
+
+@dataclasses.dataclass
+class EncoderParams(PresetParams):
+    """The encoder of ETC: values of an `EtcConfig`.
+
+    Attributes:
+        use_one_hot_relative_embeddings: look relative labels up by matrix
+            products.
+    """
+
+    use_one_hot_relative_embeddings: bool = False
+    segment_vocab_size: int | None = None
+    embedding_size: int | None = None
+    hidden_size: int | None = None
+    num_hidden_layers: int | None = None
+    num_attention_heads: int | None = None
+    local_radius: int | None = None
+    att_size_per_head: int | None = None
+    relative_pos_max_distance: int | None = None
+    relative_vocab_size: int | None = None
+    max_absolute_position_embeddings: int | None = None
+    intermediate_size: int | None = None
+    hidden_act: str | None = None
+    hidden_dropout_prob: float | None = None
+    attention_probs_dropout_prob: float | None = None
+    initializer_range: float | None = None
+    share_feed_forward_params: bool | None = None
+    share_kv_projections: bool | None = None
+    share_qkv_projections: bool | None = None
+    share_att_output_projection: bool | None = None
+    use_pre_activation_order: bool | None = None
+    use_hard_g2l_mask: bool | None = None
+    use_hard_l2g_mask: bool | None = None
+    grad_checkpointing_period: int | None = None
+
+    def to_etc_config(self, data_vocab_size: int | None = None) -> EtcConfig:
+        """See `to_config`."""
+        return self.to_config(EtcConfig, data_vocab_size)
+
+
+def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
+    """What `preprocess` noted about the data of a task.
+
+    Args:
+        params: with `train_data` and `validation_data`.
+        spec: the task.
+
+    Returns:
+        See `tfrecords.read_metadata`.
+
+    Raises:
+        UserError: the records are those of another task, were preprocessed
+            differently, or are no use: without answers, or validation records
+            of which those that teach nothing were left out.
+    """
+    files = {
+        name: tfrecords.find_files(data.input_path) if data.input_path else []
+        for name, data in (
+            ("train", params.train_data),
+            ("validation", params.validation_data),
+        )
+    }
+    metadata = tfrecords.read_metadata([*files["train"], *files["validation"]])
+    if metadata is None:
+        return None
+    if metadata["task"] != spec.name:
+        raise UserError(
+            f"The records in {metadata['directory']} are those of the task "
+            f"{metadata['task']!r}, not of {spec.name!r}. Preprocess with "
+            f"--task={spec.name}."
+        )
+    validation = tfrecords.read_metadata(files["validation"])
+    if spec.model and validation and validation["split"] == "train":
+        raise UserError(
+            f"{validation['directory']} was preprocessed with --split=train, "
+            "which leaves out what cannot be learned: figures of such records "
+            "are too good. Preprocess validation data with --split=dev."
+        )
+    return metadata
+
+
+def read_batches(
+    params: cfg.DataConfig,
+    parse: Callable[[tf.Tensor], object],
+    input_context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Reads TFRecords in batches of one static size.
+
+    In evaluation no record is dropped and none counts twice, on any number of
+    replicas: the last batch is filled with zeros, and batches of zeros follow
+    so that every replica has one. Parsed batches must therefore hold weights
+    that are 1 for records and 0 for what is not.
+
+    Args:
+        params: files (see `tfrecords.find_files`), batch size, shuffling.
+        parse: graph function from serialized examples `<string>[batch]` to
+            nested tensors `[batch, ...]`.
+        input_context: which part of the input belongs to this host.
+
+    Returns:
+        The dataset of parsed batches.
+
+    Raises:
+        UserError: there are no such files.
+    """
+    files = tfrecords.find_files(params.input_path)
+    dataset_fn = functools.partial(
+        tf.data.TFRecordDataset,
+        compression_type=tfrecords.compression_type(files[0]),
+    )
+
+    def batch(dataset, input_context):
+        size, replicas = params.global_batch_size, 1
+        if input_context is not None:
+            size = input_context.get_per_replica_batch_size(size)
+            replicas = (
+                input_context.num_replicas_in_sync
+                // input_context.num_input_pipelines
+            )
+
+        def fill(value):
+            missing = size - tf.shape(value)[0]
+            paddings = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
+            # [size, ...]
+            return tf.ensure_shape(
+                tf.pad(value, paddings), [size, *value.shape[1:]]
+            )
+
+        dataset = dataset.batch(size, drop_remainder=params.is_training).map(
+            parse, num_parallel_calls=tf.data.AUTOTUNE
+        )
+        dataset = dataset.map(lambda *x: tf.nest.map_structure(fill, x))
+        if params.is_training or replicas == 1:
+            return dataset
+        nothing = dataset.take(1).map(
+            lambda *x: tf.nest.map_structure(tf.zeros_like, x)
+        )
+        return dataset.concatenate(nothing.repeat(replicas - 1))
+
+    reader = input_reader.InputReader(
+        params.replace(input_path=files),
+        dataset_fn=dataset_fn,
+        transform_and_batch_fn=batch,
+    )
+    return reader.read(input_context)
+
+
+def fine_tuning_trainer(
+    num_examples: int,
+    batch_size: int,
+    epochs: int,
+    learning_rate: float,
+    optimizer: str,
+    weight_decay: float,
+    best_metric: str,
+) -> cfg.TrainerConfig:
+    """The fine-tuning recipe of the paper: warm-up, then linear decay to 0.
+
+    See `make_trainer`.
+
+    Args:
+        num_examples: number of training examples.
+        batch_size: examples a step, over all replicas.
+        epochs: how often every example is seen.
+        learning_rate: where the linear decay starts. The warm-up takes a
+            tenth of the steps and ends on the line of the decay.
+        optimizer: `"adamw"` or `"lamb"`.
+        weight_decay: decay of all weights but biases and normalisation.
+        best_metric: name of the validation metric, the higher the better.
+
+    Returns:
+        The trainer's configuration.
+
+    Raises:
+        ValueError: unknown optimizer.
+    """
+    train_steps = num_examples * epochs // batch_size
+    return make_trainer(
+        train_steps=train_steps,
+        warmup_steps=train_steps // 10,
+        learning_rate=learning_rate,
+        optimizer=optimizer,
+        weight_decay=weight_decay,
+        validation_interval=num_examples // batch_size,
+        best_metric=best_metric,
+    )
+
+
+def make_trainer(
+    train_steps: int,
+    warmup_steps: int,
+    learning_rate: float,
+    optimizer: str,
+    weight_decay: float,
+    validation_interval: int,
+    best_metric: str,
+) -> cfg.TrainerConfig:
+    """Warm-up, then linear decay to 0, with BERT's optimizers.
+
+    The gradients of the whole batch are clipped to a global norm of 1. The
+    checkpoint with the best validation metric is kept in `best_ckpt`.
+
+    Args:
+        train_steps: number of steps.
+        warmup_steps: how many of them are warm-up, which ends on the line of
+            the decay.
+        learning_rate: where the linear decay starts.
+        optimizer: `"adamw"` or `"lamb"`.
+        weight_decay: decay of all weights but biases and normalisation.
+        validation_interval: steps between evaluations.
+        best_metric: name of the validation metric, the higher the better.
+
+    Returns:
+        The trainer's configuration.
+
+    Raises:
+        ValueError: unknown optimizer.
+    """
+    options = {
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-6,
+        "weight_decay_rate": weight_decay,
+        "exclude_from_weight_decay": NO_WEIGHT_DECAY,
+        "global_clipnorm": 1.0,
+    }
+    if optimizer == "adamw":
+        # Its own clipping is that of each replica's gradients.
+        options["gradient_clip_norm"] = 0.0
+    elif optimizer != "lamb":
+        raise ValueError(
+            f"optimizer is {optimizer!r}, expected 'adamw' or 'lamb'."
+        )
+    return cfg.TrainerConfig(
+        train_steps=train_steps,
+        steps_per_loop=50,
+        summary_interval=50,
+        checkpoint_interval=1000,
+        validation_steps=-1,
+        validation_interval=validation_interval,
+        best_checkpoint_export_subdir="best_ckpt",
+        best_checkpoint_eval_metric=best_metric,
+        best_checkpoint_metric_comp="higher",
+        optimizer_config=optimization.OptimizationConfig(
+            {
+                "optimizer": {"type": optimizer, optimizer: options},
+                "learning_rate": {
+                    "type": "polynomial",
+                    "polynomial": {
+                        "initial_learning_rate": learning_rate,
+                        "decay_steps": train_steps,
+                        "end_learning_rate": 0.0,
+                        "power": 1.0,
+                    },
+                },
+                "warmup": {
+                    "type": "linear",
+                    "linear": {
+                        "warmup_steps": warmup_steps,
+                        "warmup_learning_rate": 0.0,
+                    },
+                },
+            }
+        ),
+    )

@@ -1,0 +1,131 @@
+import json
+import os
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.tasks.frame import export
+from etcmodel.tasks.frame import serving_warmup_test
+
+
+def _module():
+    """A Keras model that scores ids, and a table as a resource."""
+    dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
+    inputs = tf.keras.Input([3], dtype="int32", name="ids")
+    model = tf.keras.Model(
+        inputs, dense(tf.keras.layers.Rescaling(2.0)(inputs))
+    )
+
+    words = tf.Module()
+    words.table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            ["a", "b"], tf.constant([1, 2], tf.int64)
+        ),
+        default_value=0,
+    )
+
+    def score(ids):
+        return {"score": model(tf.cast(ids, tf.int32))[:, 0]}
+
+    def serving_default(text):
+        return score(tf.repeat(words.table.lookup(text)[:, None], 3, axis=1))
+
+    return export.ServingModule(
+        export.model_variables(model),
+        [words],
+        {
+            "serving_default": (
+                serving_default,
+                {"text": tf.TensorSpec([None], tf.string)},
+            ),
+            "features": (
+                score,
+                {"ids": tf.TensorSpec([None, None], tf.int64)},
+            ),
+        },
+    )
+
+
+class ExportTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.module = _module()
+        cls.path = os.path.join(cls.root, "out", "model")
+        cls.write()
+
+    @classmethod
+    def write(cls, **kwargs):
+        options = {
+            "model_name": "words",
+            "metadata": {"task": "words"},
+            "warmup_inputs": {
+                "serving_default": {"text": np.array([b"b"], dtype=object)},
+                "features": {"ids": np.array([[1, 2, 0]])},
+            },
+            **kwargs,
+        }
+        export.export_saved_model(cls.module, cls.path, **options)
+
+    def test_signatures_answer(self):
+        loaded = tf.saved_model.load(self.path)
+        self.assertEqual(
+            {"serving_default", "features"}, set(loaded.signatures)
+        )
+        answer = loaded.signatures["serving_default"]
+        # Sum of three ids, times two.
+        self.assertAllClose(
+            [12.0, 6.0, 0.0],
+            answer(text=tf.constant(["b", "a", "zebra"]))["score"],
+        )
+        # Warm-up requests are such that they are answered.
+        requests = serving_warmup_test.read_warmup_requests(self.path)
+        self.assertLen(requests, 2)
+        for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
+            outputs = loaded.signatures[name](
+                **{key: tf.constant(value) for key, value in inputs.items()}
+            )
+            self.assertAllClose([expected], outputs["score"])
+
+    def test_what_is_in_the_directory(self):
+        # And no keras_metadata.pb.
+        names = "assets assets.extra fingerprint.pb saved_model.pb variables"
+        self.assertCountEqual(names.split(), os.listdir(self.path))
+        self.assertEqual(
+            {"task": "words"}, export.read_export_metadata(self.path)
+        )
+
+    def test_existing_directories(self):
+        with self.assertRaisesRegex(UserError, "--overwrite"):
+            self.write()
+        # The old one stays until the new one is whole, and answers.
+        inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
+        for bad, error in (
+            ({"metadata": {"not": json}}, TypeError),
+            ({"warmup_inputs": inputs}, tf.errors.InvalidArgumentError),
+        ):
+            with self.assertRaises(error):
+                self.write(**bad, overwrite=True)
+            self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
+            self.assertEqual(
+                {"task": "words"}, export.read_export_metadata(self.path)
+            )
+        self.write(overwrite=True)
+        self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
+
+    def test_other_directories(self):
+        other = self.get_temp_dir()
+        with self.assertRaisesRegex(UserError, "no saved_model.pb"):
+            export.read_export_metadata(other)
+        tf.saved_model.save(tf.Module(), other)
+        with self.assertRaisesRegex(UserError, "not one that `export`"):
+            export.read_export_metadata(other)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,111 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import etc_features
+from etcmodel.tasks.frame import schema
+
+_FIELDS = schema.Schema(
+    starts=schema.Field("long", schema.CONTEXT, pad=-1),
+    kinds=schema.Field("global", schema.LABEL, pad=-1),
+    segments=schema.Field("list", schema.TEXT, tf.string),
+    numbers=schema.Field("list", schema.LABEL),
+    weight=schema.Field("one", schema.LABEL, tf.float32),
+)
+
+
+def _features(long, short):
+    """The EtcFeatures of a record: its ids, and padding."""
+    return {
+        name: np.array(
+            (long if name in etc_features.LONG_FEATURES else short)
+            if name.endswith("token_ids")
+            else [pad] * 3
+        )
+        for name, pad in etc_features.FEATURES.items()
+    }
+
+
+def _examples():
+    return [
+        _FIELDS.serialize(
+            _features([5, 0, 7], [1, 1, 0]),
+            {
+                "example_id": "a",
+                "starts": np.array([3, -1, 4, -1]),
+                "kinds": [0, 1, -1],
+                "segments": ["x", "\u00e9\x00"],
+                "numbers": [9],
+                "weight": 0.5,
+                "unread": "note",
+            },
+        ),
+        # Nothing but what must be there, as of a record without text.
+        _FIELDS.serialize(
+            _features([8, 0, 0], [0, 0, 0]),
+            {"example_id": "b", "window": 2, "weight": 1.0},
+        ),
+    ]
+
+
+class SchemaTest(tf.test.TestCase, parameterized.TestCase):
+    def _parse(self, *roles, long_length=5):
+        return _FIELDS.parse(tf.constant(_examples()), long_length, 3, roles)
+
+    def test_reads_what_was_written(self):
+        features, fields = self._parse(
+            schema.LABEL, schema.CONTEXT, schema.TEXT
+        )
+        self.assertEqual(set(etc_features.FEATURES), set(features))
+        self.assertAllEqual(
+            [[5, 0, 7, 0, 0], [8, 0, 0, 0, 0]], features["long_token_ids"]
+        )
+        expected = {
+            "example_id": [b"a", b"b"],
+            "window": [0, 2],
+            "is_real_example": [1, 1],
+            "starts": [[3, -1, 4, -1, -1], [-1] * 5],
+            "kinds": [[0, 1, -1], [-1] * 3],
+            "weight": [0.5, 1.0],
+        }
+        for name, value in expected.items():
+            self.assertAllEqual(value, fields.pop(name), name)
+        lists = {
+            "segments": [[b"x", b"\xc3\xa9\x00"], []],
+            "numbers": [[9], []],
+        }
+        self.assertEqual(lists, {x: y.to_list() for x, y in fields.items()})
+        self.assertEqual(tf.int32, fields["numbers"].dtype)
+
+    def test_padding_is_not_stored(self):
+        stored = tf.train.Example.FromString(_examples()[0]).features.feature
+        self.assertEqual([3, -1, 4], stored["starts"].int64_list.value)
+        self.assertEqual([0, 1], stored["kinds"].int64_list.value)
+        self.assertEqual([b"note"], stored["unread"].bytes_list.value)
+
+    def test_reads_only_what_is_asked_for(self):
+        """A record whose answer is not known has no labels."""
+        _, fields = self._parse(schema.TEXT)
+        self.assertEqual({"segments"}, set(fields))
+        self.assertEqual(["kinds", "numbers", "weight"], _FIELDS.names("label"))
+
+    def test_what_all_must_have(self):
+        example = _FIELDS.serialize({}, {"example_id": "a"})
+        with self.assertRaisesRegex(tf.errors.OpError, "weight"):
+            _FIELDS.parse(tf.constant([example]), 3, 3, [schema.LABEL])
+
+    @parameterized.parameters(
+        ({"long_token_ids": ("long",)}, "long_token_ids"),
+        ({"window": ("one",)}, "window"),
+        ({"reference": ("one",)}, "reference"),
+        ({"x": ("wide",)}, "'wide'"),
+    )
+    def test_fields_that_cannot_be(self, fields, message):
+        with self.assertRaisesRegex(ValueError, message):
+            schema.Schema(
+                **{x: schema.Field(*y, "label") for x, y in fields.items()}
+            )
+
+
+if __name__ == "__main__":
+    tf.test.main()

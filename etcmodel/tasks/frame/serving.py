@@ -1,0 +1,181 @@
+"""What an exported task answers: raw text, stored examples, features."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils import etc_features
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.frame.export import ServingModule
+from etcmodel.tasks.frame.export import model_variables
+from etcmodel.tasks.frame.features import FeatureBuilder
+from etcmodel.tasks.frame.features import RecordView
+from etcmodel.tasks.frame.features import on_host
+from etcmodel.tasks.frame.model import TaskModel
+
+SERVING_DEFAULT = "serving_default"
+SERIALIZED_EXAMPLES = "serialized_examples"
+FEATURES = "features"
+
+
+def _in_parts(
+    function: Callable,
+    inputs: Mapping[str, tf.Tensor],
+    size: int,
+    ranks: Mapping[str, int],
+) -> dict[str, tf.Tensor]:
+    """Calls a function with a few rows at a time; graph code.
+
+    Args:
+        function: from a dict of tensors to a dict of `<float32>` tensors, row
+            by row.
+        inputs: `[rows, ...]` each.
+        size: the most rows of a call.
+        ranks: name of each output -> its rank.
+
+    Returns:
+        The function's outputs, `[rows, ...]` each.
+    """
+    rows = tf.shape(next(iter(inputs.values())))[0]
+
+    def step(start, arrays):
+        outputs = function(
+            {name: x[start : start + size] for name, x in inputs.items()}
+        )
+        index = tf.math.floordiv(start, size)
+        return start + size, {
+            name: array.write(index, outputs[name])
+            for name, array in arrays.items()
+        }
+
+    # At least once, which tells the outputs' sizes.
+    _, arrays = tf.while_loop(
+        lambda start, _: start < tf.maximum(rows, 1),
+        step,
+        (
+            tf.constant(0),
+            {
+                name: tf.TensorArray(
+                    tf.float32,
+                    size=tf.maximum(tf.math.floordiv(rows + size - 1, size), 1),
+                    infer_shape=False,
+                    element_shape=[None] * rank,
+                )
+                for name, rank in ranks.items()
+            },
+        ),
+        parallel_iterations=1,
+    )
+    # [rows, ...]
+    return {name: array.concat() for name, array in arrays.items()}
+
+
+def make_serving_module(
+    model: tf.keras.Model, builder: FeatureBuilder, task_model: TaskModel
+) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
+    """Makes the module that `export_saved_model` saves.
+
+    Its signatures:
+
+    *   `serving_default`: raw text in, answers out; see `FeatureBuilder.INPUTS`
+        and `TaskModel.answer` of the task.
+    *   `serialized_examples`: `examples` `<string>[batch]`, as `preprocess`
+        writes them, in; answers and the model's outputs out. Every example has
+        an answer of its own.
+    *   `features`: the nine EtcFeatures, `<int64>[batch, long]` and
+        `<int64>[batch, global]`, of any lengths, in; the model's outputs out.
+
+    Args:
+        model: from `TaskModel.build`.
+        builder: makes features of raw text, as in `preprocess`.
+        task_model: the model's parts, with the options to answer with.
+
+    Returns:
+        Pair of the module and, by signature, the inputs of one small request.
+    """
+    config, fields = builder.config, builder.SCHEMA
+
+    def outputs_of(features):
+        inputs = {
+            name: tf.cast(features[name], tf.int32)
+            for name in etc_features.FEATURES
+        }
+        return model(inputs, training=False)
+
+    def serving_default(**inputs):
+        made = builder.build(**inputs)
+        features = {
+            name: made.layout.features[name] for name in etc_features.FEATURES
+        }
+        if builder.ROWS_AT_ONCE is None:
+            outputs = outputs_of(features)
+        else:
+            outputs = _in_parts(
+                outputs_of,
+                features,
+                builder.ROWS_AT_ONCE,
+                {name: len(x.shape) for name, x in model.output.items()},
+            )
+        chosen = task_model.choose(outputs, features, made.context)
+        return task_model.answer(
+            chosen, made.owner, {**made.text, **made.request}
+        )
+
+    def serialized_examples(examples):
+        features, values = fields.parse(
+            examples,
+            config.long_length,
+            config.global_length,
+            (schema.CONTEXT, schema.TEXT),
+        )
+        outputs = outputs_of(features)
+        chosen = task_model.choose(outputs, features, values)
+        rows = tf.range(tf.size(examples))
+        return {**outputs, **task_model.answer(chosen, rows, values)}
+
+    def features(**inputs):
+        return outputs_of(inputs)
+
+    module = ServingModule(
+        variables=model_variables(model),
+        resources=[builder],
+        functions={
+            SERVING_DEFAULT: (serving_default, builder.INPUTS),
+            SERIALIZED_EXAMPLES: (
+                serialized_examples,
+                {"examples": tf.TensorSpec([None], tf.string)},
+            ),
+            # One type only: int64 is what most clients send.
+            FEATURES: (
+                features,
+                {
+                    name: tf.TensorSpec([None, None], tf.int64)
+                    for name in etc_features.FEATURES
+                },
+            ),
+        },
+    )
+    return module, _requests(builder)
+
+
+def _requests(builder: FeatureBuilder) -> dict[str, dict[str, Any]]:
+    """The same small request for each signature."""
+    made = builder.build(
+        **{name: tf.constant(x) for name, x in builder.REQUEST.items()}
+    )
+    view = RecordView(on_host(made), 0)
+    row = {name: x[0] for name, x in view.features.items()}
+    features = {name: row.pop(name) for name in etc_features.FEATURES}
+    example = builder.SCHEMA.serialize(
+        features, {"example_id": "warm-up", **view.text, **row}
+    )
+    return {
+        SERVING_DEFAULT: dict(builder.REQUEST),
+        SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
+        FEATURES: {
+            name: x[np.newaxis].astype(np.int64) for name, x in features.items()
+        },
+    }

@@ -1,0 +1,121 @@
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.frame import serving
+from etcmodel.tasks.frame import toy_testing as toy
+from etcmodel.tasks.frame.features_test import make_toy_builder
+
+
+class InPartsTest(tf.test.TestCase, parameterized.TestCase):
+    def _outputs(self, inputs):
+        """Row by row: a scalar, a vector and a matrix."""
+        first, second = inputs["first"], inputs["second"]
+        # [rows, 3, 2]
+        matrix = tf.cast(second[..., tf.newaxis], tf.float32) * [1.0, 10.0]
+        self.rows.append(tf.shape(first)[0])
+        return {
+            "scalar": tf.reduce_sum(first, axis=1),
+            "vector": first + 1.0,
+            "matrix": matrix + tf.reduce_max(first, 1)[:, None, None],
+        }
+
+    @parameterized.product(rows=(0, 1, 4, 11), known=(True, False))
+    def test_equals_one_call(self, rows, known):
+        rng = np.random.default_rng(rows)
+        inputs = {
+            "first": tf.constant(rng.normal(size=[rows, 5]), tf.float32),
+            "second": tf.constant(rng.integers(0, 9, [rows, 3]), tf.int32),
+        }
+        self.rows = []
+        expected = self._outputs(inputs)
+        spec = {
+            name: tf.TensorSpec(x.shape if known else [None, None], x.dtype)
+            for name, x in inputs.items()
+        }
+
+        @tf.function(input_signature=[spec], autograph=False)
+        def in_parts(inputs):
+            ranks = {"scalar": 1, "vector": 2, "matrix": 3}
+            return serving._in_parts(self._outputs, inputs, 4, ranks)
+
+        actual = in_parts(inputs)
+        self.assertEqual(set(expected), set(actual))
+        for name, value in expected.items():
+            self.assertAllEqual(value, actual[name])
+
+    def test_no_row_is_made_up(self):
+        """A short last part costs no more than it has rows."""
+        seen = []
+
+        def outputs(inputs):
+            seen.append(len(inputs["x"]))
+            return {"y": inputs["x"]}
+
+        tf.config.run_functions_eagerly(True)
+        self.addCleanup(tf.config.run_functions_eagerly, False)
+        serving._in_parts(outputs, {"x": tf.zeros([6, 1])}, 4, {"y": 2})
+        self.assertEqual([4, 2], seen)
+
+
+class ServingModuleTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.builder = make_toy_builder(tempfile.mkdtemp())
+        cls.task_model = toy.TASK.make_model(
+            options=toy.Options(threshold=-1e3)
+        )
+        config = EtcConfig.from_preset(
+            "tiny",
+            vocab_size=cls.builder.tokenizer.vocab_size,
+            num_hidden_layers=1,
+            initializer_range=0.3,
+        )
+        cls.model = cls.task_model.build(config)
+        module, cls.requests = serving.make_serving_module(
+            cls.model, cls.builder, cls.task_model
+        )
+        cls.signatures = module.signatures()
+
+    def _serve(self, texts):
+        return self.signatures["serving_default"](text=tf.constant(texts))
+
+    def test_answers_with_the_best_word_of_all_windows(self):
+        text = "a bb ccc dddd eeeee a bb a dddd"
+        outputs = self._serve(["bb", text, ""])
+        # The words one by one, each of its own window's logits.
+        made = self.builder.build(tf.constant([text]))
+        logits = self.model(made.layout.features)["logits"].numpy()
+        words = text.split()
+        flat = [logits[i // 4, i % 4] for i in range(len(words))]
+        self.assertEqual(
+            [b"bb", words[np.argmax(flat)].encode(), b""],
+            outputs["answer"].numpy().tolist(),
+        )
+        self.assertAllClose(max(flat), outputs["logit"][1], 1e-5, 1e-5)
+
+    def test_requests(self):
+        """The same one for every signature."""
+        self.assertEqual(set(self.signatures), set(self.requests))
+        outputs = {
+            name: self.signatures[name](
+                **{x: tf.constant(y) for x, y in inputs.items()}
+            )
+            for name, inputs in self.requests.items()
+        }
+        features, stored = outputs["features"], outputs["serialized_examples"]
+        # Of the two windows, the first is stored; it has an answer of its own.
+        self.assertEqual([1, 4], features["logits"].shape)
+        self.assertAllClose(features["logits"], stored["logits"], 1e-5, 1e-5)
+        best = np.argmax(features["logits"][0])
+        words = self.requests["serving_default"]["text"][0].split()
+        self.assertEqual([words[best]], stored["answer"].numpy().tolist())
+        self.assertEqual([1], outputs["serving_default"]["answer"].shape)
+
+
+if __name__ == "__main__":
+    tf.test.main()

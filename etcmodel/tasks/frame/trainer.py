@@ -1,0 +1,372 @@
+"""The Model Garden task of all tasks with a `TaskModel`, and its experiments.
+
+Works with Keras 2 only; see `frame.experiments`.
+"""
+
+from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
+
+# isort: split
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from official.core import base_task
+from official.core import config_definitions as cfg
+from official.core import exp_factory
+from official.core import task_factory
+from official.modeling.hyperparams import base_config
+
+from etcmodel import cross_replica
+from etcmodel.errors import UserError
+from etcmodel.models.losses import weighted_mean
+from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame import evaluation
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.frame.record_keys import record_keys
+from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.tasks.frame.spec import load
+
+
+@dataclasses.dataclass
+class EtcModelParams(base_config.Config):
+    """What the models of all tasks have.
+
+    Attributes:
+        encoder: the encoder.
+        long_length: length of the long input; 0 for that of the records.
+        global_length: length of the global input; 0 for that of the records.
+    """
+
+    encoder: experiments.EncoderParams = dataclasses.field(
+        default_factory=experiments.EncoderParams
+    )
+    long_length: int = 0
+    global_length: int = 0
+
+
+@dataclasses.dataclass
+class EtcTaskConfig(cfg.TaskConfig):
+    """What the tasks have: a model and data.
+
+    Attributes:
+        model: the model.
+        train_data: TFRecords with training records.
+        validation_data: TFRecords with validation records.
+    """
+
+    model: EtcModelParams = dataclasses.field(default_factory=EtcModelParams)
+    train_data: cfg.DataConfig = dataclasses.field(
+        default_factory=lambda: cfg.DataConfig(
+            is_training=True, global_batch_size=64, shuffle_buffer_size=1000
+        )
+    )
+    validation_data: cfg.DataConfig = dataclasses.field(
+        default_factory=lambda: cfg.DataConfig(
+            is_training=False, global_batch_size=64, drop_remainder=False
+        )
+    )
+
+
+class EtcTask(base_task.Task):
+    """Trains a task's model and measures it as it answers.
+
+    Attributes:
+        SPEC: the task; set by subclasses, see `task_class`.
+        metadata: what `preprocess` noted about the records, or None.
+        long_length: length of the long input.
+        global_length: length of the global input.
+        task_model: the `TaskModel` with its options.
+    """
+
+    SPEC: TaskSpec
+
+    def __init__(self, params, logging_dir=None, name=None, metadata=None):
+        """Creates the task.
+
+        Args:
+            params: the task's configuration, an `EtcTaskConfig`.
+            logging_dir: directory of the run.
+            name: name of the task.
+            metadata: what `preprocess` noted about the records; looked up
+                beside the records by default.
+
+        Raises:
+            UserError: the lengths of the inputs are not known, or the records
+                do not fit.
+        """
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        if metadata is None:
+            metadata = experiments.find_metadata(params, self.SPEC)
+        self.metadata = metadata
+        known = (metadata or {}).get("features", {})
+        self.long_length = self._length("long_length", known)
+        self.global_length = self._length("global_length", known)
+        self.task_model = self.SPEC.make_model(
+            _options(self.SPEC.model_options, params.model),
+            _options(self.SPEC.options, params),
+        )
+        self._schema = load(self.SPEC.features).SCHEMA
+
+    def _length(self, name: str, known: dict) -> int:
+        length = getattr(self.task_config.model, name)
+        if not length and name not in known:
+            raise UserError(
+                f"The {name} of the records is not known: there is no "
+                f"{tfrecords.METADATA_FILE} beside them. Say it with "
+                f"--params_override=task.model.{name}=N."
+            )
+        if length and length < known.get(name, 0):
+            raise UserError(
+                f"task.model.{name} is {length}, but the records were made "
+                f"with --{name}={known[name]}. Use at least that, or 0 for "
+                "what the records have."
+            )
+        return length or known[name]
+
+    def encoder_config(self):
+        """The encoder's `EtcConfig`, with the vocabulary of the records."""
+        return self.task_config.model.encoder.to_etc_config(
+            (self.metadata or {}).get("vocab_size")
+        )
+
+    def build_model(self) -> tf.keras.Model:
+        """The model, with the static lengths of the records."""
+        encoder = self.task_config.model.encoder
+        model = self.task_model.build(
+            self.encoder_config(),
+            long_length=self.long_length,
+            global_length=self.global_length,
+            use_one_hot_embeddings=encoder.use_one_hot_embeddings,
+            use_one_hot_relative_embeddings=(
+                encoder.use_one_hot_relative_embeddings
+            ),
+        )
+        # What a checkpoint of another task can lend: `initialize` reads it
+        # from `init_checkpoint`.
+        model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
+        return model
+
+    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
+        """The batches of a `DataConfig`; see `experiments.read_batches`."""
+        return experiments.read_batches(params, self.parse, input_context)
+
+    def parse(self, serialized: tf.Tensor):
+        """Reads a batch of serialized examples; graph code.
+
+        Args:
+            serialized: `<string>[batch]`.
+
+        Returns:
+            A pair of the EtcFeatures, of the records' lengths, and of what
+            `TaskModel.labels` makes of the stored fields, with the context,
+            `record` `<int32>[batch, 2]` (see `record_keys`) and `weight`
+            `<float32>[batch]`.
+        """
+        features, fields = self._schema.parse(
+            serialized,
+            self.long_length,
+            self.global_length,
+            (schema.LABEL, schema.CONTEXT),
+        )
+        labels = {
+            "record": record_keys(fields.pop("example_id")),
+            "weight": tf.cast(fields.pop("is_real_example"), tf.float32),
+            **self.task_model.labels(features, fields),
+        }
+        return features, labels
+
+    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
+        """The mean of all losses over the real examples, `<float32>[]`."""
+        losses = self.task_model.losses(model_outputs, labels)
+        loss = weighted_mean(_mean(losses), labels["weight"])
+        return tf.add_n([loss, *(aux_losses or [])])
+
+    def build_metrics(self, training: bool = True):
+        """Exact means over the real examples: of the losses, and others."""
+        names = [f"{name}_loss" for name in self.task_model.loss_names()]
+        names += self.task_model.METRICS
+        if not training:
+            names.append("validation_loss")
+        return [tf.keras.metrics.Mean(name=name) for name in names]
+
+    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
+        """Adds a batch to the metrics."""
+        losses = self.task_model.losses(model_outputs, labels)
+        values = {
+            **{f"{name}_loss": value for name, value in losses.items()},
+            **self.task_model.metrics(model_outputs, labels),
+            "validation_loss": _mean(losses),
+        }
+        for metric in metrics:
+            metric.update_state(
+                values[metric.name], sample_weight=labels["weight"]
+            )
+
+    def validation_step(self, inputs, model, metrics=None):
+        """Measures a batch, and chooses what the official metrics need.
+
+        The loss is one of the metrics: batches that only fill up an evaluation
+        must not count.
+        """
+        features, labels = inputs
+        outputs = self.inference_step(features, model)
+        if metrics:
+            self.process_metrics(metrics, labels, outputs)
+        chosen = {
+            **self.task_model.choose(outputs, features, labels),
+            **{name: labels[name] for name in ("record", "window", "weight")},
+        }
+        # Of all replicas of all hosts.
+        return {
+            "chosen": {
+                name: cross_replica.all_gather(x) for name, x in chosen.items()
+            }
+        }
+
+    def aggregate_logs(self, state=None, step_outputs=None):
+        """Collects what was chosen in all batches."""
+        chosen = step_outputs["chosen"]
+        # Every replica has the same.
+        batch = {name: np.asarray(x[0]) for name, x in chosen.items()}
+        return [*(state or []), batch]
+
+    def reduce_aggregated_logs(self, aggregated_logs, global_step=None):
+        """The official metrics of all records; see `evaluation.score`."""
+        del global_step
+        return evaluation.score(
+            self.SPEC,
+            self.task_model,
+            self._schema,
+            aggregated_logs,
+            evaluation.read_records(
+                self.SPEC,
+                self._schema,
+                self.task_config.validation_data.input_path,
+            ),
+        )
+
+
+def _options(options_class: type, params: base_config.Config) -> Any:
+    """The fields of a dataclass out of a configuration."""
+    return options_class(
+        **{
+            field.name: getattr(params, field.name)
+            for field in dataclasses.fields(options_class)
+        }
+    )
+
+
+def _mean(losses: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The plain mean of all losses, `<float32>[batch]`."""
+    return tf.add_n(list(losses.values())) / len(losses)
+
+
+def _with_fields(options: type, base: type, **defaults) -> type:
+    """A configuration with the fields of a dataclass, too."""
+    namespace = {
+        "__doc__": options.__doc__,
+        "__annotations__": {name: kind for name, (kind, _) in defaults.items()},
+        **{name: default for name, (_, default) in defaults.items()},
+    }
+    name = options.__name__ + base.__name__
+    return dataclasses.dataclass(type(name, (options, base), namespace))
+
+
+# Name of a task -> what `task_classes` made for it.
+_CLASSES: dict[str, tuple[type, type]] = {}
+
+
+def task_classes(spec: TaskSpec) -> tuple[type, type]:
+    """The Model Garden task of a task, and its configuration.
+
+    Args:
+        spec: the task.
+
+    Returns:
+        A subclass of `EtcTask`, registered, and one of `EtcTaskConfig`.
+    """
+    if spec.name not in _CLASSES:
+        model = _with_fields(spec.model_options, EtcModelParams)
+        config = _with_fields(
+            spec.options,
+            EtcTaskConfig,
+            model=(model, dataclasses.field(default_factory=model)),
+        )
+        task = type("Task", (EtcTask,), {"SPEC": spec})
+        task = task_factory.register_task_cls(config)(task)
+        _CLASSES[spec.name] = task, config
+    return _CLASSES[spec.name]
+
+
+def configure(
+    spec: TaskSpec,
+    *,
+    num_examples: int,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    optimizer: str = "adamw",
+    weight_decay: float = 0.01,
+    best_metric: str,
+    **options,
+) -> cfg.ExperimentConfig:
+    """An experiment with the paper's way to fine-tune.
+
+    Args:
+        spec: the task.
+        num_examples: number of training examples of the paper.
+        epochs: how often every example is seen.
+        batch_size: examples a step, over all replicas.
+        learning_rate: where the linear decay starts.
+        optimizer: `"adamw"` or `"lamb"`.
+        weight_decay: decay of all weights but biases and normalisation.
+        best_metric: name of the validation metric, the higher the better.
+        **options: values of the task's options, of the options of its model,
+            and of the encoder, whichever has one of that name.
+
+    Returns:
+        The configuration; the paths of the data are still to be given.
+
+    Raises:
+        ValueError: there is no such option.
+    """
+    task = task_classes(spec)[1]()
+    task.train_data.global_batch_size = batch_size
+    for name, value in options.items():
+        for part in (task, task.model, task.model.encoder):
+            if hasattr(part, name):
+                setattr(part, name, value)
+                break
+        else:
+            raise ValueError(f"{spec.name} has no option {name!r}.")
+    return cfg.ExperimentConfig(
+        task=task,
+        trainer=experiments.fine_tuning_trainer(
+            num_examples=num_examples,
+            batch_size=batch_size,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            best_metric=best_metric,
+        ),
+    )
+
+
+def register(spec: TaskSpec, configure=configure) -> None:
+    """Registers a task's experiments with the Model Garden.
+
+    Args:
+        spec: the task.
+        configure: makes a configuration of the task and of an experiment's
+            options.
+    """
+    for name, experiment in spec.experiments.items():
+        exp_factory.register_config_factory(name)(
+            functools.partial(
+                configure, spec, **{**spec.recipe, **experiment.options}
+            )
+        )

@@ -1,0 +1,114 @@
+"""HotpotQA: what there is to choose. Experiments: Table 3 of the ETC paper."""
+
+import dataclasses
+
+from etcmodel.datasets import hotpotqa
+from etcmodel.tasks.frame.spec import Experiment
+from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.tasks.frame.spec import Tuned
+
+
+@dataclasses.dataclass(frozen=True)
+class HotpotQAFeatureConfig:
+    """Sizes; the defaults are the paper's.
+
+    Attributes:
+        long_length: length of the long input; None for as long as the longest
+            record of a batch needs (and nothing is cut for it).
+        global_length: length of the global input; likewise.
+    """
+
+    long_length: int | None = 4096
+    global_length: int | None = 256
+
+
+@dataclasses.dataclass
+class HotpotQAModelOptions:
+    """The model.
+
+    Attributes:
+        answer_encoding: "span" for the first and last token of an answer,
+            "bio" for a label of every token.
+        cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
+            though the hard g2l mask is on.
+        flat_sequence: whether paragraphs are ignored (an ablation).
+    """
+
+    answer_encoding: str = "span"
+    cls_ignores_hard_g2l: bool = True
+    flat_sequence: bool = False
+
+
+@dataclasses.dataclass
+class HotpotQAOptions:
+    """How answers are chosen.
+
+    Attributes:
+        supporting_fact_threshold: probability from which a sentence is a
+            supporting fact; None for what validation data choose.
+        max_answer_length: greatest length of an answer, in tokens.
+    """
+
+    supporting_fact_threshold: float | None = None
+    max_answer_length: int = 30
+
+
+TASK = TaskSpec(
+    name="hotpotqa",
+    summary="HotpotQA: answer from paragraphs, with supporting facts",
+    dataset=hotpotqa,
+    sizes=HotpotQAFeatureConfig,
+    features="etcmodel.tasks.hotpotqa.features:HotpotQAFeatureBuilder",
+    model="etcmodel.tasks.hotpotqa.model:HotpotQA",
+    model_options=HotpotQAModelOptions,
+    options=HotpotQAOptions,
+    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 3 to 9 epochs, batches
+    # of 32 and 64; the examples whose answer is in the paragraphs.
+    recipe={
+        "num_examples": 90431,
+        "epochs": 9,
+        "batch_size": 64,
+        "learning_rate": 5e-5,
+        "best_metric": "joint_f1",
+        "use_hard_g2l_mask": True,
+    },
+    tuned=Tuned(
+        "supporting_fact_threshold",
+        tuple(i / 10 for i in range(11)),
+        default=0.5,
+        metric="joint_f1",
+    ),
+    experiments={
+        "etc/hotpotqa": Experiment("base, the paper's best base row"),
+        "etc/hotpotqa_no_hard_g2l": Experiment(
+            "base without the hard g2l mask", {"use_hard_g2l_mask": False}
+        ),
+        "etc/hotpotqa_shared": Experiment(
+            "base with shared projections", {"preset": "base_shared"}
+        ),
+        "etc/hotpotqa_flat": Experiment(
+            "base with flat structure", {"flat_sequence": True}
+        ),
+        "etc/hotpotqa_bio": Experiment(
+            "base with a label for every token of an answer",
+            {"answer_encoding": "bio"},
+        ),
+        "etc/hotpotqa_2x_radius": Experiment(
+            "base with twice the local radius", {"local_radius": 169}
+        ),
+        "etc/hotpotqa_2x_vocabulary": Experiment(
+            "base with twice the relative labels",
+            {"relative_pos_max_distance": 24, "relative_vocab_size": 64},
+        ),
+        "etc/hotpotqa_large": Experiment(
+            "large",
+            {
+                "preset": "large",
+                "epochs": 5,
+                "batch_size": 32,
+                "learning_rate": 3e-5,
+                "grad_checkpointing_period": 1,
+            },
+        ),
+    },
+)

@@ -1,0 +1,152 @@
+"""Natural Questions: what there is to choose.
+
+Experiments: Table 2 of the ETC paper. Lengths (512, 4,096, 8,192), the stride
+of windows and fixed blocks are chosen when the records are preprocessed.
+"""
+
+import dataclasses
+
+from etcmodel.datasets import nq
+from etcmodel.tasks.frame.spec import Experiment
+from etcmodel.tasks.frame.spec import NoOptions
+from etcmodel.tasks.frame.spec import TaskSpec
+
+# What stands beside the question and the page: a CLS and two separators.
+NUM_SPECIAL_TOKENS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class NQFeatureConfig:
+    """Sizes; the defaults are the paper's.
+
+    Attributes:
+        long_length: length of the long input, and so of a window.
+        global_length: length of the global input.
+        stride: how many tokens of the page one window begins after the other.
+        question_length: the most tokens of a question.
+        include_html_tokens: whether HTML tags are in the input, as one of two
+            tokens: one that opens or one that closes.
+        fixed_block_size: the paper's ablation "fixed blocks": the global input
+            has one token for so many tokens of the long input, and no others;
+            0 for the structure of the page.
+        include_unknown_rate: share of the windows that show no answer that is
+            kept for training, of pages that have one elsewhere.
+        include_unknown_rate_for_unanswerable: the same for pages without an
+            answer; 4 times `include_unknown_rate` by default.
+    """
+
+    long_length: int = 4096
+    global_length: int = 230
+    stride: int = 2048
+    question_length: int = 32
+    include_html_tokens: bool = True
+    fixed_block_size: int = 0
+    include_unknown_rate: float = 1.0
+    include_unknown_rate_for_unanswerable: float | None = None
+
+    @property
+    def unanswerable_rate(self) -> float:
+        """The share that holds for pages without an answer."""
+        if self.include_unknown_rate_for_unanswerable is None:
+            return 4.0 * self.include_unknown_rate
+        return self.include_unknown_rate_for_unanswerable
+
+    def __post_init__(self):
+        for name in (
+            "question_length",
+            "include_unknown_rate",
+            "unanswerable_rate",
+        ):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, expected 0 or more."
+                )
+        room = self.long_length - self.question_length - NUM_SPECIAL_TOKENS
+        if room < 1:
+            raise ValueError(
+                f"long_length is {self.long_length}: a question of "
+                f"question_length={self.question_length} leaves no room for "
+                "the page."
+            )
+        if not 0 < self.stride <= room:
+            raise ValueError(
+                f"stride is {self.stride}: parts of a page would be in no "
+                f"window. With long_length={self.long_length} and "
+                f"question_length={self.question_length} it can be 1 to {room}."
+            )
+        if self.fixed_block_size < 0:
+            raise ValueError(
+                f"fixed_block_size is {self.fixed_block_size}, expected 0 or "
+                "more."
+            )
+        if self.fixed_block_size:
+            needed = -(-self.long_length // self.fixed_block_size)
+        else:
+            # The CLS, the question, and at least one candidate.
+            needed = self.question_length + 2
+        if self.global_length < needed:
+            raise ValueError(
+                f"global_length is {self.global_length}, but at least {needed} "
+                "are needed."
+            )
+
+
+@dataclasses.dataclass
+class NQOptions:
+    """How answers are chosen.
+
+    Attributes:
+        null_threshold: answers of a score that is not greater are not given by
+            exported models. 0 is where an answer is as probable as none.
+        max_short_answer_words: greatest length of a short answer.
+    """
+
+    null_threshold: float = 0.0
+    max_short_answer_words: int = 38
+
+
+TASK = TaskSpec(
+    name="nq",
+    summary="Natural Questions: long and short answers of a page",
+    dataset=nq,
+    sizes=NQFeatureConfig,
+    features="etcmodel.tasks.nq.features:NQFeatureBuilder",
+    model="etcmodel.tasks.nq.model:NQ",
+    model_options=NoOptions,
+    options=NQOptions,
+    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 3 or 5 epochs, for
+    # large models 2 or 3. Steps are counted for one example a page.
+    recipe={
+        "num_examples": 307373,
+        "epochs": 5,
+        "batch_size": 64,
+        "learning_rate": 5e-5,
+        "best_metric": "average_best_threshold_f1",
+        "use_hard_g2l_mask": True,
+    },
+    experiments={
+        "etc/nq": Experiment("base, 4,096 long and 230 global tokens"),
+        "etc/nq_no_hard_g2l": Experiment(
+            "base without the hard g2l mask", {"use_hard_g2l_mask": False}
+        ),
+        "etc/nq_shared": Experiment(
+            "base with shared projections", {"preset": "base_shared"}
+        ),
+        "etc/nq_2x_radius": Experiment(
+            "base with twice the local radius", {"local_radius": 169}
+        ),
+        "etc/nq_2x_vocabulary": Experiment(
+            "base with twice the relative labels",
+            {"relative_pos_max_distance": 24, "relative_vocab_size": 64},
+        ),
+        "etc/nq_large": Experiment(
+            "large",
+            {
+                "preset": "large",
+                "epochs": 2,
+                "learning_rate": 3e-5,
+                "grad_checkpointing_period": 1,
+            },
+        ),
+    },
+)

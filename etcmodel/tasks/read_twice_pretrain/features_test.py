@@ -1,0 +1,161 @@
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets.documents import Document
+from etcmodel.datasets.documents import Mention
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
+from etcmodel.tasks.read_twice_pretrain.task import TASK
+from etcmodel.tasks.task_testing import run_cli
+from etcmodel.tasks.task_testing import without_tracing
+from etcmodel.tasks.tfrecords import find_files
+from etcmodel.testing import real_data_path
+
+_WORDS = (
+    "[PAD] [unused0] [unused1] [unused2] [unused3] [unused4] [UNK] [CLS] [SEP] "
+    "[MASK] jan in brno ##o lives . he"
+).split()
+
+
+def ids(text):
+    return [_WORDS.index(word) for word in text.split()]
+
+
+def read(serialized):
+    features = tf.train.Example.FromString(serialized).features.feature
+    return {
+        name: np.array(value.int64_list.value)
+        for name, value in features.items()
+    }
+
+
+class FeaturesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(without_tracing())
+        self.vocab_file = self._write("vocab.txt", "\n".join(_WORDS) + "\n")
+
+    def _write(self, name, text):
+        path = os.path.join(self.get_temp_dir(), name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def _encoder(self, **sizes):
+        return TASK.record_encoder(TASK.feature_config(sizes), self.vocab_file)
+
+    def test_by_hand(self):
+        encoder = self._encoder(
+            block_length=5, max_num_annotations=2, num_blocks_per_example=2
+        )
+        given = Document(
+            "a",
+            "Ján lives in Brno. He lives.",
+            (
+                Mention(0, 3, "Q1"),
+                Mention(13, 17, "Q2"),
+                Mention(13, 18),
+                Mention(19, 21, "Q1"),
+            ),
+        )
+        found = Document("b", "jan Jan. Brno jan")
+        (first, second) = encoder.encode([given, found], "train")
+        # Its 8 tokens with four in a segment.
+        (stored,) = map(read, first.examples)
+        self.assertAllEqual(
+            stored["token_ids"],
+            ids("[CLS] jan lives in brno [CLS] . he lives ."),
+        )
+        self.assertAllEqual(stored["is_continuation"], np.zeros(10))
+        self.assertAllEqual(stored["block_pos"], [1, 2])
+        self.assertLen(set(stored["block_ids"]), 1)
+        self.assertAllEqual(stored["annotation_begins"], [1, 4, 2, 0])
+        # The third, "Brno.", does not fit beside two others.
+        self.assertAllEqual(stored["annotation_ends"], [1, 4, 2, 0])
+        jan, brno, he, none = stored["annotation_labels"]
+        self.assertEqual((jan, 0), (he, none))
+        self.assertLen({jan, brno, 0, 1}, 4)
+        self.assertEqual(
+            first.counts,
+            {
+                "tokens": 8,
+                "segments": 2,
+                "mentions": 3,
+                "mentions_of_unknown_entities": 0,
+                "mentions_cut": 1,
+                "documents_divided": 0,
+            },
+        )
+        (stored,) = map(read, second.examples)
+        self.assertAllEqual(stored["annotation_begins"], [2, 4, 0, 0])
+        self.assertAllEqual(stored["annotation_ends"], [2, 4, 0, 0])
+
+    def test_long_documents_are_divided(self):
+        encoder = self._encoder(
+            block_length=3, max_num_annotations=1, num_blocks_per_example=2
+        )
+        (encoded,) = encoder.encode([Document("a", "jan " * 9)], "dev")
+        parts = [read(x) for x in encoded.examples]
+        self.assertEqual([2, 2, 1], [len(x["block_ids"]) for x in parts])
+        self.assertAllEqual([1, 2], parts[1]["block_pos"])
+        self.assertLen({x["block_ids"][0] for x in parts}, 3)
+        self.assertEqual(1, encoded.counts["documents_divided"])
+
+    def test_batches_do_not_matter(self):
+        path = real_data_path("wikitext/wiki.valid.raw")
+        vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
+        config = TASK.feature_config({"block_length": 64})
+        encoder = TASK.record_encoder(config, vocab_file)
+        documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
+            :8
+        ]
+        together = encoder.encode(documents, "train")
+        alone = [encoder.encode([x], "train")[0] for x in documents]
+        self.assertEqual(together, alone)
+
+    def test_mistakes(self):
+        with self.assertRaisesRegex(UserError, "do not fit: block_length is 1"):
+            self._encoder(block_length=1)
+        with self.assertRaisesRegex(UserError, "has no such size"):
+            self._encoder(long_length=9)
+        words = [x for x in _WORDS if x != "[MASK]"]
+        self.vocab_file = self._write("no_mask.txt", "\n".join(words) + "\n")
+        with self.assertRaisesRegex(UserError, "no_mask.txt.*is masked"):
+            self._encoder()
+
+    def test_the_command_packs_documents(self):
+        texts = ["Jan lives in Brno. " * n for n in (1, 2, 3)]
+        path = self._write("d.txt", "\n\n".join(texts))
+        output = os.path.join(self.get_temp_dir(), "records")
+        code, out, err = run_cli(
+            "preprocess",
+            "--task=read_twice_pretrain",
+            f"--input={path}",
+            f"--vocab_file={self.vocab_file}",
+            f"--output_dir={output}",
+            "--block_length=6",
+            "--num_blocks_per_example=4",
+            "--max_num_annotations=2",
+            "--num_shards=1",
+        )
+        self.assertEqual(0, code, err)
+        self.assertIn("Wrote 3 of 3", out)
+        with open(os.path.join(output, "stats.json"), encoding="utf-8") as file:
+            stats = json.load(file)
+        self.assertEqual(3, stats["records_written"])
+        self.assertEqual(2, stats["examples_written"])
+        self.assertEqual(12, stats["mentions"] + stats["mentions_cut"])
+        dataset = tf.data.TFRecordDataset(find_files(output), "GZIP")
+        sizes = sorted(
+            len(set(read(x)["block_ids"]) - {0})
+            for x in dataset.as_numpy_iterator()
+        )
+        # Of 1, 2 and 3 segments: the first and the third together.
+        self.assertEqual([1, 2], sizes)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,235 @@
+import json
+import os
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.read_twice_pretrain import trainer
+from etcmodel.tasks.task_testing import BLOCKS
+from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.task_testing import SEGMENT_LENGTH
+from etcmodel.tasks.task_testing import SEGMENTS
+from etcmodel.tasks.task_testing import run_cli
+from etcmodel.tasks.task_testing import write_small_records
+
+_NUM_DOCUMENTS = 80
+_STEPS = 200
+
+
+class PretrainTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.records = write_small_records(
+            directory, _NUM_DOCUMENTS, "read_twice_pretrain"
+        )
+
+    def _params(self, examples=2):
+        """A tiny model, and batches of so many examples of segments."""
+        return shrink_experiment(
+            trainer.pretrain_experiment(),
+            self.records,
+            examples * BLOCKS,
+            max_predictions_per_block=SEGMENT_LENGTH,
+        )
+
+    def test_memories_tell_masked_entities(self):
+        """As in Table 4: with memories, and of each segment alone."""
+        directory = self.get_temp_dir()
+        train = write_small_records(
+            directory, 500, "read_twice_pretrain", seed=1
+        )
+        model_dir = os.path.join(directory, "run")
+        config = "trainer.optimizer_config"
+        overrides = {
+            "task.train_data.input_path": train,
+            "task.validation_data.input_path": self.records,
+            "task.train_data.global_batch_size": 2 * BLOCKS,
+            "task.validation_data.global_batch_size": 2 * BLOCKS,
+            "task.model.encoder.preset": "tiny",
+            "task.model.encoder.num_hidden_layers": 1,
+            "task.model.encoder.hidden_dropout_prob": 0.0,
+            "task.model.encoder.attention_probs_dropout_prob": 0.0,
+            "task.max_predictions_per_block": SEGMENT_LENGTH,
+            "trainer.train_steps": _STEPS,
+            "trainer.steps_per_loop": _STEPS,
+            "trainer.summary_interval": _STEPS,
+            "trainer.checkpoint_interval": _STEPS,
+            f"{config}.optimizer.type": "adamw",
+            f"{config}.warmup.linear.warmup_steps": _STEPS // 10,
+            f"{config}.learning_rate.polynomial.initial_learning_rate": 0.005,
+        }
+        self._run(
+            "train",
+            "--experiment=read_twice/pretrain",
+            "--mode=train",
+            f"--model_dir={model_dir}",
+            "--params_override="
+            + ",".join(f"{k}={v}" for k, v in overrides.items()),
+        )
+        results = {}
+        for mode in ("doc", "block"):
+            output = os.path.join(model_dir, f"{mode}.json")
+            self._run(
+                "evaluate",
+                f"--model_dir={model_dir}",
+                f"--output={output}",
+                "--params_override="
+                f"task.model.cross_block_attention_mode={mode}",
+            )
+            with open(output, encoding="utf-8") as file:
+                results[mode] = json.load(file)
+            # The other words are noise: one of 20.
+            self.assertLess(results[mode]["other_accuracy"], 0.15)
+        # Chance is one in 20, too.
+        self.assertLess(results["block"]["entity_accuracy"], 0.2)
+        self.assertGreater(results["doc"]["entity_accuracy"], 0.4)
+
+    def _run(self, *arguments):
+        code, _, err = run_cli(*arguments)
+        self.assertEqual(0, code, err)
+
+    def test_batches(self):
+        params = self._params()
+        task = trainer.PretrainTask(params.task)
+        features, labels = next(iter(task.build_inputs(params.task.train_data)))
+        self.assertEqual(
+            [2 * BLOCKS, SEGMENT_LENGTH], list(features["token_ids"].shape)
+        )
+        ids = features["block_ids"].numpy()
+        # Whole documents: each of its three segments.
+        for number in set(ids.tolist()) - {0}:
+            self.assertAllEqual(
+                [1, 2, 3], features["block_pos"].numpy()[ids == number]
+            )
+        masked = features["token_ids"].numpy() == PRETRAINING_VOCAB.index(
+            "[MASK]"
+        )
+        weights = labels["weights"].numpy()
+        self.assertEqual(masked.sum(), weights.sum())
+        rows = np.arange(2 * BLOCKS)[:, None]
+        positions = features["masked_positions"].numpy()
+        self.assertTrue(masked[rows, positions][weights > 0].all())
+        # Masked mentions are entities, and other masked words are not.
+        names = np.array(PRETRAINING_VOCAB)[labels["label_ids"]]
+        is_entity = labels["is_entity"].numpy()
+        for name, weight, entity in zip(
+            names.ravel(), weights.ravel(), is_entity.ravel(), strict=True
+        ):
+            if weight:
+                self.assertEqual("e" if entity else "w", name[0])
+
+    def test_the_same_document_twice_is_two_documents(self):
+        """Examples are repeated; one copy does not tell what another hides."""
+        params = self._params()
+        params.task.train_data.global_batch_size = 40 * BLOCKS
+        task = trainer.PretrainTask(params.task)
+        features, _ = next(iter(task.build_inputs(params.task.train_data)))
+        pairs = np.stack([features["block_ids"], features["block_pos"]], axis=1)
+        pairs = pairs[pairs[:, 0] > 0]
+        self.assertLen(np.unique(pairs, axis=0), len(pairs))
+
+    def test_evaluation_sees_all_once_and_alike(self):
+        params = self._params()
+        params.task.validation_data.global_batch_size = 4 * BLOCKS
+        task = trainer.PretrainTask(params.task)
+
+        def read():
+            return list(task.build_inputs(params.task.validation_data))
+
+        first, second = read(), read()
+        self.assertGreater(len(first), 1)
+        ids, masked = [], []
+        for batches in (first, second):
+            # Documents are numbered in each batch.
+            numbers = [x["block_ids"].numpy() for x, _ in batches]
+            ids.append(
+                np.concatenate(
+                    [x + 10_000 * i * (x > 0) for i, x in enumerate(numbers)]
+                )
+            )
+            masked.append(
+                sorted(
+                    tuple(row)
+                    for x, _ in batches
+                    for row in x["token_ids"].numpy()
+                )
+            )
+        self.assertEqual(masked[0], masked[1])
+        numbers, counts = np.unique(ids[0][ids[0] > 0], return_counts=True)
+        self.assertLen(numbers, 80)
+        self.assertAllEqual(counts, [SEGMENTS] * 80)
+
+    def test_loss_by_hand(self):
+        params = self._params()
+        params.task.coreference_weight = 0.5
+        task = trainer.PretrainTask(params.task)
+        logits = np.array([[[2.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]])
+        labels = {
+            "label_ids": tf.constant([[0, 0], [1, 1]]),
+            "weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
+            "is_entity": tf.constant([[1.0, 0.0], [0.0, 0.0]]),
+        }
+        outputs = {
+            "logits": tf.constant(logits, tf.float32),
+            "coreference_losses": tf.constant([0.25, 9.0, 0.75]),
+            "is_coreferent": tf.constant([1.0, 0.0, 1.0]),
+        }
+        cross_entropy = [
+            np.log(1 + np.exp(-2.0)),
+            np.log(1 + np.exp(1.0)),
+            np.log(2.0),
+        ]
+        expected = (np.mean(cross_entropy) + 0.5 * 0.5) / 1.5
+        self.assertAllClose(
+            expected, task.build_losses(labels, outputs), 1e-4, 1e-4
+        )
+        metrics = task.build_metrics()
+        task.process_metrics(metrics, labels, outputs)
+        results = {metric.name: metric.result() for metric in metrics}
+        self.assertAllClose(
+            {
+                "mlm_loss": np.mean(cross_entropy),
+                "mlm_accuracy": 1 / 3,
+                "entity_accuracy": 1.0,
+                "other_accuracy": 0.0,
+                "coreference_loss": 0.5,
+            },
+            results,
+        )
+
+    def test_mistakes(self):
+        params = self._params()
+        task = trainer.PretrainTask(params.task)
+        params.task.train_data.global_batch_size = BLOCKS + 1
+        with self.assertRaisesRegex(UserError, "multiple of 24"):
+            task.build_inputs(params.task.train_data)
+        params.task.model.encoder.max_seq_length = 5
+        with self.assertRaisesRegex(UserError, "segments of 6 tokens"):
+            task.build_model()
+        params.task.model.encoder.max_seq_length = 6
+        params.task.model.encoder.summary_mode = "cls"
+        with self.assertRaisesRegex(UserError, "needs memories of entity"):
+            task.build_model()
+        params.task.model.encoder.summary_mode = "entity"
+        params.task.model.cross_block_attention_mode = "docs"
+        with self.assertRaisesRegex(UserError, "'docs'; expected one of 'doc'"):
+            task.build_model()
+        for name, value, message in (
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
+            ("mlm_entity_fraction_to_mask", -0.1, "must be a fraction"),
+            ("coreference_weight", -1.0, "must be at least 0"),
+        ):
+            with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
+                trainer.PretrainTask(params.task.replace(**{name: value}))
+        with self.assertRaisesRegex(UserError, "no features.json"):
+            trainer.PretrainTask(trainer.PretrainTaskConfig())
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,105 @@
+"""WikiHop: what there is to choose. Experiments: Table 3 of the ETC paper."""
+
+import dataclasses
+
+from etcmodel.datasets import wikihop
+from etcmodel.tasks.frame.spec import Experiment
+from etcmodel.tasks.frame.spec import TaskSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class WikiHopFeatureConfig:
+    """Sizes; the defaults are the paper's.
+
+    Attributes:
+        long_length: length of the long input; None for as long as the longest
+            record of a batch needs (and nothing is cut for it).
+        global_length: length of the global input; likewise.
+        max_num_sentences: the most sentences of a record's documents.
+    """
+
+    long_length: int | None = 4096
+    global_length: int | None = 430
+    max_num_sentences: int | None = 200
+
+
+@dataclasses.dataclass
+class WikiHopModelOptions:
+    """The model.
+
+    Attributes:
+        add_final_layer: whether a feed-forward block stands before the logits.
+        candidate_ignore_hard_g2l: whether candidates attend to all long tokens
+            though the hard g2l mask is on.
+        query_ignore_hard_g2l: the same for the query's global tokens.
+        use_links: whether candidates are linked with their mentions.
+        flat_sequence: whether paragraphs are ignored (an ablation).
+    """
+
+    add_final_layer: bool = True
+    candidate_ignore_hard_g2l: bool = True
+    query_ignore_hard_g2l: bool = True
+    use_links: bool = True
+    flat_sequence: bool = False
+
+
+@dataclasses.dataclass
+class WikiHopOptions:
+    """The loss.
+
+    Attributes:
+        label_smoothing: share of the probability that is spread over all
+            candidates.
+    """
+
+    label_smoothing: float = 0.0
+
+
+_LARGE = {
+    "preset": "large",
+    "epochs": 10,
+    "learning_rate": 5e-5,
+    "grad_checkpointing_period": 1,
+}
+
+TASK = TaskSpec(
+    name="wikihop",
+    summary="WikiHop (QAngaroo): choose among candidate answers",
+    dataset=wikihop,
+    sizes=WikiHopFeatureConfig,
+    features="etcmodel.tasks.wikihop.features:WikiHopFeatureBuilder",
+    model="etcmodel.tasks.wikihop.model:WikiHop",
+    model_options=WikiHopModelOptions,
+    options=WikiHopOptions,
+    # Section 4.1 and Appendix C: rates of 1e-5 to 5e-5, 5, 10 or 15 epochs.
+    recipe={
+        "num_examples": 43738,
+        "epochs": 15,
+        "batch_size": 64,
+        "learning_rate": 4e-5,
+        "weight_decay": 0.1,
+        "best_metric": "accuracy",
+        "use_hard_g2l_mask": True,
+    },
+    experiments={
+        "etc/wikihop": Experiment(
+            "base without the hard g2l mask, the best base model",
+            {"use_hard_g2l_mask": False},
+        ),
+        "etc/wikihop_hard_g2l": Experiment("base with the hard g2l mask"),
+        "etc/wikihop_shared": Experiment(
+            "with the mask and shared projections", {"preset": "base_shared"}
+        ),
+        "etc/wikihop_flat": Experiment(
+            "with the mask and flat structure", {"flat_sequence": True}
+        ),
+        "etc/wikihop_lamb": Experiment(
+            "as etc/wikihop, with LAMB instead of AdamW",
+            {"use_hard_g2l_mask": False, "optimizer": "lamb"},
+        ),
+        "etc/wikihop_large": Experiment("large, with the mask", _LARGE),
+        "etc/wikihop_large_lamb": Experiment(
+            "the same with LAMB", {**_LARGE, "optimizer": "lamb"}
+        ),
+    },
+)
