@@ -215,7 +215,7 @@ def _padded(features, config) -> dict[str, list[int]]:
 def find_answer(
     texts: Sequence[str], answer: str
 ) -> list[tuple[int, int, int]]:
-    """Where an answer stands, as it is written; between words if it does.
+    """Where an answer stands: as a word, if anywhere, and as it is written.
 
     Args:
         texts: where to search.
@@ -228,6 +228,25 @@ def find_answer(
     answer = answer.strip()
     if not answer:
         return []
+    words, everywhere = _find_as_written(texts, answer)
+    any_words, any_where = _find_as_written(
+        [*map(_lower, texts)], _lower(answer)
+    )
+    return words or any_words or everywhere or any_where
+
+
+def _lower(text: str) -> str:
+    """Without capitals, but for those that a small one would not fit."""
+    return "".join(
+        small if len(small.encode()) == len(char.encode()) else char
+        for char, small in ((char, char.lower()) for char in text)
+    )
+
+
+def _find_as_written(
+    texts: Sequence[str], answer: str
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """Occurrences between words, and all."""
     everywhere, words = [], []
     for index, text in enumerate(texts):
         for match in re.finditer(re.escape(answer), text):
@@ -241,7 +260,7 @@ def find_answer(
                 and answer[-1].isalnum()
             ):
                 words.append((index, start, end))
-    return words or everywhere
+    return words, everywhere
 
 
 def find_facts(record) -> list[tuple[int, int]]:

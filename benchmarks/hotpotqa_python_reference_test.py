@@ -9,7 +9,10 @@ class HotpotQAPythonReferenceTest(absltest.TestCase):
     def test_find_answer(self):
         for texts, answer, expected in (
             (["arty Art", "art, part art"], " art ", [(1, 0, 3), (1, 10, 13)]),
-            (["arty Art", "part"], "art", [(0, 0, 3), (1, 1, 4)]),
+            (["arty Art", "part"], "art", [(0, 5, 8)]),
+            (["arty", "pARt"], "art", [(0, 0, 3)]),
+            (["İ ART, part"], "art", [(0, 2, 5)]),
+            (["İ ART, is"], "art", [(0, 2, 5)]),
             (["a"], " ", []),
         ):
             self.assertEqual(reference.find_answer(texts, answer), expected)

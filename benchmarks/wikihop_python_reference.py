@@ -167,6 +167,8 @@ def convert(
         ):
             links = [-1] * len(ids)
             for i, candidate in enumerate(candidates):
+                if candidate in candidates[:i]:
+                    continue
                 for first, last in find_mentions(sentence, candidate, tokenize):
                     links[first : last + 1] = [i] * (last + 1 - first)
             add_long(ids, 1, add_global(1, 0), paragraph, links[: len(ids)])

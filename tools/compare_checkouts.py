@@ -122,7 +122,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("first", type=pathlib.Path)
     parser.add_argument("second", type=pathlib.Path)
-    parser.add_argument("--ignore", default="", help="keys of JSON files, stored values")
+    parser.add_argument(
+        "--ignore", default="", help="keys of JSON files, stored values"
+    )
     options = parser.parse_args(arguments)
     checkouts = options.first, options.second
     count = 0

@@ -277,6 +277,12 @@ def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
         detail = f"{error.msg} at character {error.colno} of the line"
     except ValueError as error:
         detail = str(error)
+    if line.strip() in (b"{", b"["):
+        raise UserError(
+            f"{path}, line {number}: a record goes over several lines, but one "
+            "JSON object a line is expected. Write each on one line, such as "
+            f"with `jq -c . {path}`."
+        )
     what = "is broken" if line.endswith(b"\n") else "ends too early"
     raise UserError(
         f"{path}, line {number}: the JSON {what}, after {count} whole records "

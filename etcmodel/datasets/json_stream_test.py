@@ -242,7 +242,12 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         ("line", b'{}\n\n{"b" 2}\n{}', "line 3: the JSON is broken, ", _LINES),
         ("at", b'{}\n{"b" 2}\n', "after 1 whole.*at character 6 of", _LINES),
         ("cut", b'{}\n{"b', "line 2: the JSON ends too early, af", _LINES),
-        ("many_lines", b'{\n"a": 1\n}', "line 1.*Expected one whole", _LINES),
+        (
+            "many_lines",
+            b'{\n"a": 1\n}',
+            "line 1.*over several lines.*jq -c",
+            _LINES,
+        ),
         ("two_a_line", b'{"a": 1}{"b": 2}\n', "line 1.*Extra data", _LINES),
         ("nan", b'{}\n{"b": NaN}\n', "line 2.*NaN is no JSON value", _LINES),
         ("deep", b'{"a": ' + b"[" * 99_999, "line 1.*too deeply", _LINES),

@@ -1,8 +1,10 @@
 """Outputs that appear under their final name only when they are whole."""
 
 import contextlib
+import glob
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from typing import IO
@@ -30,7 +32,44 @@ def _prepare(path: str) -> tuple[str, str]:
         raise UserError(
             f"{path}: you may not write into {parent}. Choose another path."
         )
+    _remove_leftovers(path)
     return path, parent
+
+
+def _prefix(path: str, process: int | str) -> str:
+    """What the name of an output of this machine begins with until it is whole.
+
+    Example: `.stats.json.host-1234.`
+    """
+    host = socket.gethostname().replace(".", "-")
+    return f".{os.path.basename(path)}.{host}-{process}."
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove_leftovers(path: str) -> None:
+    """Removes what processes that are no more have left of a path."""
+    pattern = os.path.join(
+        glob.escape(os.path.dirname(path)),
+        glob.escape(_prefix(path, "")[:-1]) + "*.partial",
+    )
+    for leftover in glob.glob(pattern, include_hidden=True):
+        process = os.path.basename(leftover).split(".")[-3].split("-")[-1]
+        if process.isdigit() and not _is_running(int(process)):
+            print(f"Removes {leftover}, which an earlier process left.")
+            if os.path.isdir(leftover):
+                shutil.rmtree(leftover)
+            else:
+                os.unlink(leftover)
 
 
 def _default_mode(base: int) -> int:
@@ -61,7 +100,7 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
     handle, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(path)}.", suffix=".partial", dir=parent
+        prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )
     encoding = None if "b" in mode else "utf-8"
     try:
@@ -103,7 +142,7 @@ def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
                 "replace it with --overwrite."
             )
     temporary = tempfile.mkdtemp(
-        prefix=f".{os.path.basename(path)}.", suffix=".partial", dir=parent
+        prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )
     try:
         yield temporary

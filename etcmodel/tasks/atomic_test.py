@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import tempfile
 
 import tensorflow as tf
@@ -88,6 +90,29 @@ class AtomicTest(tf.test.TestCase):
         ):
             with self.assertRaisesRegex(UserError, message), function(path):
                 pass
+
+    def test_what_a_process_left_that_was_killed(self):
+        """It is removed; what another one is writing is not."""
+        path = os.path.join(self.root, "out")
+        script = (
+            "import os, sys\n"
+            "from etcmodel.tasks import atomic\n"
+            "with atomic.atomic_directory(sys.argv[1]) as directory:\n"
+            "    open(os.path.join(directory, 'x'), 'w').close()\n"
+            "    os._exit(1)\n"
+        )
+        subprocess.run([sys.executable, "-c", script, path], check=False)
+        (left,) = os.listdir(self.root)
+        self.assertEndsWith(left, ".partial")
+        with atomic.atomic_directory(path):
+            (own,) = os.listdir(self.root)
+            self.assertNotEqual(left, own)
+            with atomic.atomic_file(path + "2"):
+                self.assertIn(own, os.listdir(self.root))
+            # As of the same path at the same time.
+            atomic._remove_leftovers(path)
+            self.assertIn(own, os.listdir(self.root))
+        self.assertCountEqual(["out", "out2"], os.listdir(self.root))
 
 
 if __name__ == "__main__":

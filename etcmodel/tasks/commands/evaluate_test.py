@@ -10,7 +10,7 @@ from etcmodel.tasks.task_testing import run_cli
 _PARAMS = {
     "task": {
         "train_data": {"input_path": "GONE"},
-        "validation_data": {"input_path": "DEV"},
+        "validation_data": {"input_path": "/DEV"},
     }
 }
 
@@ -57,14 +57,14 @@ class EvaluateTest(task_testing.CommandTestCase):
         self.assertEqual("eval", mode)
         # The training records may be gone, and no checkpoint becomes the best.
         self.assertEqual("", params.task.train_data.input_path)
-        self.assertEqual("DEV", params.task.validation_data.input_path)
+        self.assertEqual("/DEV", params.task.validation_data.input_path)
         self.assertEqual("", params.trainer.best_checkpoint_export_subdir)
 
     def test_other_records(self):
         name = "task.validation_data.input_path"
-        self._evaluate(f"--params_override={name}=OTHER")
+        self._evaluate(f"--params_override={name}=/OTHER")
         params = self.run_mode.call_args.args[1]
-        self.assertEqual("OTHER", params.task.validation_data.input_path)
+        self.assertEqual("/OTHER", params.task.validation_data.input_path)
 
     def test_waiting_for_checkpoints_needs_none_yet(self):
         result = self._evaluate("--mode=continuous_eval", saved=False)

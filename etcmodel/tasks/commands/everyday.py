@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from etcmodel.errors import UserError
+
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"
 
 # Flag -> the parameters that it sets.
@@ -76,6 +78,39 @@ def apply(params, flag_values: flags.FlagValues) -> None:
         for parameter in parameters
     }
     params.override(_nested(given))
+    for data in (params.task.train_data, params.task.validation_data):
+        if isinstance(data.input_path, str):
+            data.input_path = _absolute(data.input_path)
+
+
+def check_types(values: dict, defaults: dict, place: str = "") -> None:
+    """Checks that no word stands where a number is expected.
+
+    Args:
+        values: the configuration.
+        defaults: that of the experiment alone.
+        place: where these values are, for the message.
+
+    Raises:
+        UserError: a word does.
+    """
+    for name, default in defaults.items():
+        value = values.get(name)
+        if isinstance(default, dict) and isinstance(value, dict):
+            check_types(value, default, f"{place}{name}.")
+        elif isinstance(default, int | float) and isinstance(value, str):
+            raise UserError(
+                f"{place}{name} is {value!r}, but must be a number or true or "
+                "false."
+            )
+
+
+def _absolute(paths: str) -> str:
+    """Local paths as they are from any folder: others need `params.yaml`."""
+    return ",".join(
+        os.path.abspath(path) if path and "://" not in path else path
+        for path in paths.split(",")
+    )
 
 
 def follow_records(

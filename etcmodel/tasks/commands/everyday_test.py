@@ -1,5 +1,6 @@
 import contextlib
 import io
+import os
 import tempfile
 import types
 
@@ -8,6 +9,7 @@ from absl import flags
 from absl.testing import parameterized
 from official.core import exp_factory
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import everyday
@@ -47,7 +49,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         path = self._records(100)
         params, _ = self._params(
             f"--train_data={path}",
-            "--validation_data=DEV",
+            "--validation_data=/DEV",
             "--batch_size=7",
             "--learning_rate=0.25",
             "--preset=large",
@@ -56,7 +58,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             "--params_override=task.train_data.global_batch_size=9",
         )
         self.assertEqual(path, params.task.train_data.input_path)
-        self.assertEqual("DEV", params.task.validation_data.input_path)
+        self.assertEqual("/DEV", params.task.validation_data.input_path)
         self.assertEqual(7, params.task.train_data.global_batch_size)
         self.assertEqual(7, params.task.validation_data.global_batch_size)
         self.assertEqual("large", params.task.model.encoder.preset)
@@ -127,6 +129,27 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             default.trainer.train_steps, params.trainer.train_steps
         )
         self.assertEmpty(out)
+
+    @parameterized.parameters(
+        ("trainer.train_steps=abc", "trainer.train_steps is 'abc'"),
+        (
+            "task.model.encoder.use_one_hot_embeddings=never",
+            "use_one_hot_embeddings is 'never'",
+        ),
+    )
+    def test_words_where_numbers_are_expected(self, override, message):
+        with self.assertRaisesRegex(UserError, message):
+            self._params(f"--params_override={override}")
+
+    def test_paths_are_those_from_here(self):
+        """They are read from `params.yaml`, wherever that is."""
+        params, _ = self._params(
+            "--validation_data=dev,/data/b,gs://bucket/c",
+        )
+        self.assertEqual(
+            f"{os.path.abspath('dev')},/data/b,gs://bucket/c",
+            params.task.validation_data.input_path,
+        )
 
     def test_other_commands_do_not_count_steps(self):
         params = types.SimpleNamespace()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 from absl import flags
 
@@ -39,11 +40,13 @@ class Flags(InputFlags):
         saved_model: the SavedModel: the --output_dir of `export`.
         output: the file to write.
         batch_size: how many records are answered at once.
+        metrics: a JSON file to write the metrics to.
     """
 
     saved_model: str
     output: str
     batch_size: int = 8
+    metrics: str | None = None
 
 
 def load_saved_model(path: str):
@@ -123,8 +126,13 @@ def run(flag_values: flags.FlagValues) -> None:
         dataset.write_predictions(predictions, stream)
     if bad_records.total:
         print(bad_records.summary())
+        print("They are not in the figures; official ones count them as wrong.")
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     if gold:
         print(f"Of {len(gold)} records with an answer:")
-        for name, value in dataset.score(predictions, gold).items():
+        metrics = dataset.score(predictions, gold)
+        for name, value in metrics.items():
             print(f"{name}: {value:.6g}")
+        if flag_values.metrics:
+            with atomic_file(flag_values.metrics) as stream:
+                json.dump(metrics, stream, indent=2, sort_keys=True)

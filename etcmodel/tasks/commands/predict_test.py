@@ -38,7 +38,11 @@ class PredictTest(CommandTestCase):
 
     def test_official_format_and_metric(self):
         # In two batches, of which the last is not full.
-        out = self.assert_succeeds(self._predict("--batch_size=3"))
+        metrics = self.path("new", "metrics.json")
+        out = self.assert_succeeds(
+            self._predict("--batch_size=3", f"--metrics={metrics}")
+        )
+        self.assertEqual({"accuracy": 0.4}, read_json(metrics))
         self.assertEqual(
             {f"small_{i}": "paris" for i in range(5)},
             read_json(self.output),
@@ -78,6 +82,7 @@ class PredictTest(CommandTestCase):
         self.assertLen(os.listdir(os.path.dirname(self.output)), 1)
         out = self.assert_succeeds(self._predict("--skip_bad_records"))
         self.assertIn("Skipped 1 bad records", out)
+        self.assertIn("They are not in the figures", out)
         del before["small_3"]
         self.assertEqual(before, read_json(self.output))
 

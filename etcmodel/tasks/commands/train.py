@@ -52,6 +52,7 @@ class Flags(training.TrainerFlags):
             tiny, batches of 8, a rate of 0.001, dropout of 0.
         dry_run: build everything, make two steps, print shapes, parameters,
             memory and time, and leave nothing behind.
+        print_config: print the whole configuration, and do nothing.
     """
 
     # Needed here, unlike elsewhere.
@@ -75,6 +76,7 @@ class Flags(training.TrainerFlags):
     seed: int | None = option(None, least=0)
     small: bool = False
     dry_run: bool = False
+    print_config: bool = False
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -91,6 +93,11 @@ def run(flag_values: flags.FlagValues) -> None:
     if mode is None:
         mode = "train_and_eval" if flag_values.validation_data else "train"
     spec, params = training.parse_params(flag_values, flag_values.experiment)
+    if flag_values.print_config:
+        import yaml
+
+        print(yaml.dump(params.as_dict()), end="")
+        return
     training.check_data(params, mode)
     import tensorflow as tf
     from official.core import train_utils

@@ -2,6 +2,7 @@ import os
 from unittest import mock
 
 import tensorflow as tf
+import yaml
 from absl.testing import parameterized
 
 from etcmodel.tasks import tfrecords
@@ -90,6 +91,13 @@ class TrainTest(CommandTestCase):
             self._train("--mode=train_and_eval", argument), message
         )
         self.run_mode.assert_not_called()
+        self.assertFalse(os.path.exists(self.model_dir))
+
+    def test_prints_its_configuration(self):
+        out = self.assert_succeeds(self._train("--print_config"))
+        self.run_mode.assert_not_called()
+        values = yaml.safe_load(out)
+        self.assertEqual("tiny", values["task"]["model"]["encoder"]["preset"])
         self.assertFalse(os.path.exists(self.model_dir))
 
     def test_missing_records(self):

@@ -103,6 +103,7 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     else:
         params = _parse(options, experiment)
     everyday.apply(params, flag_values)
+    everyday.check_types(params.as_dict(), defaults.as_dict())
     everyday.follow_records(params, defaults, spec, experiment, flag_values)
     everyday.follow_train_steps(params, defaults)
     _choose_devices(params, defaults)

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import schema as schema_lib
 from etcmodel.tasks.frame.model import TaskModel
@@ -173,6 +174,9 @@ def score(
 
     Returns:
         name -> value.
+
+    Raises:
+        UserError: there are rows of other records.
     """
     index = {key: i for i, key in enumerate(keyed(records))}
     merged = {
@@ -180,9 +184,13 @@ def score(
         for name in batches[0]
     }
     real = np.flatnonzero(merged.pop("weight"))
-    owner = np.array(
-        [index[tuple(key)] for key in merged.pop("record")[real].tolist()], int
-    )
+    keys = [tuple(key) for key in merged.pop("record")[real].tolist()]
+    if not index.keys() >= {*keys}:
+        raise UserError(
+            "The validation records do not tell their right answers. "
+            "Preprocess them again with --split=dev."
+        )
+    owner = np.array([index[key] for key in keys], int)
     order = np.lexsort([merged.pop("window")[real], owner])
     chosen = {name: x[real][order] for name, x in merged.items()}
     gold = {x.id: x.gold for x in records}

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import evaluation
 from etcmodel.tasks.frame import toy_testing as toy
@@ -110,6 +111,10 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
                 {"right": right, "given": given, "threshold": threshold},
                 self._score(rows, threshold=threshold),
             )
+
+    def test_rows_of_other_records(self):
+        with self.assertRaisesRegex(UserError, "right answers.*--split=dev"):
+            self._score([("r0", 0, 3, 1.5, 1.0), ("other", 0, 1, 1.0, 1.0)])
 
     @parameterized.parameters(1, 2, 64)
     def test_records_at_once(self, number):

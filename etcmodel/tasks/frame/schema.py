@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
 # Of every task.
 _COMMON = {
-    "example_id": Field("one", CONTEXT, tf.string),
+    "example_id": Field("one", CONTEXT, tf.string, pad=""),
     # Which of the rows of its record an example is.
     "window": Field("one", CONTEXT, pad=0),
     "is_real_example": Field("one", CONTEXT, pad=1),

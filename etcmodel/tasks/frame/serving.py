@@ -11,6 +11,7 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.frame.export import ServingModule
 from etcmodel.tasks.frame.export import model_variables
+from etcmodel.tasks.frame.features import Encoded
 from etcmodel.tasks.frame.features import FeatureBuilder
 from etcmodel.tasks.frame.features import RecordView
 from etcmodel.tasks.frame.features import on_host
@@ -73,6 +74,15 @@ def _in_parts(
     return {name: array.concat() for name, array in arrays.items()}
 
 
+def _tokens_cut(made: Encoded, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """How many tokens of each record did not fit, `<int32>[batch]`."""
+    cut = tf.add_n(
+        [x.tokens - x.kept_tokens for x in made.layout.counts.values()]
+    )
+    batch = tf.shape(next(iter(inputs.values())))[0]
+    return tf.math.unsorted_segment_sum(cut, made.owner, batch)
+
+
 def make_serving_module(
     model: tf.keras.Model, builder: FeatureBuilder, task_model: TaskModel
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
@@ -81,7 +91,8 @@ def make_serving_module(
     Its signatures:
 
     *   `serving_default`: raw text in, answers out; see `FeatureBuilder.INPUTS`
-        and `TaskModel.answer` of the task.
+        and `TaskModel.answer` of the task. `tokens_cut` `<int32>[batch]` tells
+        how many tokens were too many for the lengths of the model.
     *   `serialized_examples`: `examples` `<string>[batch]`, as `preprocess`
         writes them, in; answers and the model's outputs out. Every example has
         an answer of its own.
@@ -106,7 +117,13 @@ def make_serving_module(
         return model(inputs, training=False)
 
     def serving_default(**inputs):
-        made = builder.build(**inputs)
+        made = builder.build(
+            **{
+                # A wrong rank is told by the input's name.
+                name: tf.ensure_shape(x, builder.INPUTS[name].shape, name=name)
+                for name, x in inputs.items()
+            }
+        )
         features = {
             name: made.layout.features[name] for name in etc_features.FEATURES
         }
@@ -120,9 +137,10 @@ def make_serving_module(
                 {name: len(x.shape) for name, x in model.output.items()},
             )
         chosen = task_model.choose(outputs, features, made.context)
-        return task_model.answer(
+        answers = task_model.answer(
             chosen, made.owner, {**made.text, **made.request}
         )
+        return {**answers, "tokens_cut": _tokens_cut(made, inputs)}
 
     def serialized_examples(examples):
         features, values = fields.parse(

@@ -4,7 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils import layout
 from etcmodel.models import EtcConfig
+from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import serving
 from etcmodel.tasks.frame import toy_testing as toy
 from etcmodel.tasks.frame.features_test import make_toy_builder
@@ -97,6 +99,36 @@ class ServingModuleTest(tf.test.TestCase):
             outputs["answer"].numpy().tolist(),
         )
         self.assertAllClose(max(flat), outputs["logit"][1], 1e-5, 1e-5)
+
+    def test_tells_what_was_cut(self):
+        """In all sections and windows of a record."""
+        self.assertAllEqual([0, 0], self._serve(["a", ""])["tokens_cut"])
+
+        def counts(tokens, kept):
+            nothing = tf.zeros([3], tf.int32)
+            pair = tf.constant(tokens), tf.constant(kept)
+            return layout.Counts(*pair, *[nothing] * 4)
+
+        made = features.Encoded(
+            layout.Layout(
+                {},
+                tf.zeros([3, 0, 4]),
+                tf.zeros([3, 0, 4]),
+                {
+                    "a": counts([5, 6, 7], [5, 4, 6]),
+                    "b": counts([9, 1, 1], [1, 1, 1]),
+                },
+            ),
+            owner=tf.constant([0, 0, 2]),
+            context={},
+            text={},
+        )
+        inputs = {"text": tf.constant(["x", "y", "z"])}
+        self.assertAllEqual([10, 0, 1], serving._tokens_cut(made, inputs))
+
+    def test_wrong_rank_is_told_by_name(self):
+        with self.assertRaisesRegex(Exception, "text"):
+            self.signatures["serving_default"](text=tf.constant([["a"]]))
 
     def test_requests(self):
         """The same one for every signature."""

@@ -32,10 +32,11 @@ class Occurrence(NamedTuple):
 
 
 def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
-    """Finds an answer in texts, as it is written or else in any case.
+    """Finds an answer in texts.
 
-    If it occurs between word boundaries, only such occurrences count: "art"
-    is found in "party" only where no text has the word "art".
+    Between word boundaries as it is written, or else in any case; only where
+    there is none, inside of words, too, in the same order: "art" is found in
+    "party" only where no text has the word "art" or "Art".
 
     Example: `find_answer(["Art, art", "party"], "art")` gives
     `[Occurrence(text=0, start=5, end=8)]`.
@@ -50,8 +51,11 @@ def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
     answer = answer.strip()
     if not answer:
         return []
-    found = _find(texts, answer)
-    return found or _find([_lower(text) for text in texts], _lower(answer))
+    words, others = _find(texts, answer)
+    any_words, any_others = _find(
+        [_lower(text) for text in texts], _lower(answer)
+    )
+    return _without_overlaps(words or any_words or others or any_others)
 
 
 def _lower(text: str) -> str:
@@ -64,8 +68,10 @@ def _lower(text: str) -> str:
     )
 
 
-def _find(texts: Sequence[str], answer: str) -> list[Occurrence]:
-    """The occurrences of a string of at least one letter."""
+def _find(
+    texts: Sequence[str], answer: str
+) -> tuple[list[Occurrence], list[Occurrence]]:
+    """Occurrences of a string between word boundaries, and all others."""
     words, others = [], []
     for index, text in enumerate(texts):
         at = text.find(answer)
@@ -81,7 +87,7 @@ def _find(texts: Sequence[str], answer: str) -> list[Occurrence]:
             )
             (words if is_word else others).append(found)
             at = text.find(answer, at + 1)
-    return _without_overlaps(words or others)
+    return words, others
 
 
 def _without_overlaps(occurrences: list[Occurrence]) -> list[Occurrence]:

@@ -88,7 +88,9 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             "art",
             [(0, 0, 3), (0, 4, 7), (2, 1, 4)],
         ),
-        ("as_written_first", ["ART", "Bart"], "art", [(1, 1, 4)]),
+        ("as_written_first", ["ART", "art"], "art", [(1, 0, 3)]),
+        ("words_first", ["ART", "Bart"], "art", [(0, 0, 3)]),
+        ("any_case_inside", ["BART", "x"], "art", [(0, 1, 4)]),
         ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
         # The small letter of "\u0130" has another number of bytes.
         (

@@ -408,6 +408,9 @@ class NQFeatureBuilder(features.FeatureBuilder):
         """
         counts = {
             "tokens": len(view.host["piece_words"]),
+            "words": len(record.tokens),
+            "words_in_no_candidate": len(record.tokens)
+            - len(np.unique(view.host["piece_words"])),
             "windows": view.number,
             "candidates": len(record.candidates),
         }
@@ -460,7 +463,6 @@ class NQFeatureBuilder(features.FeatureBuilder):
         return [
             ("question", record.question),
             ("answers", "; ".join(answers) or "not told"),
-            ("words", len(record.tokens)),
         ]
 
 

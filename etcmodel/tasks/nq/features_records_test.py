@@ -152,6 +152,8 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
+                "words": 11,
+                "words_in_no_candidate": 1,
                 "windows": 2,
                 "candidates": 3,
                 "answers": 1,
@@ -203,7 +205,16 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNoCommonElements(
                 stored, [*WindowLabels._fields, "reference"]
             )
-        self.assertEqual({"tokens": 11, "windows": 2, "candidates": 3}, counts)
+        self.assertEqual(
+            {
+                "tokens": 11,
+                "words": 11,
+                "words_in_no_candidate": 1,
+                "windows": 2,
+                "candidates": 3,
+            },
+            counts,
+        )
 
     # An answer, the rates of pages with and without one, the split; the windows
     # that are left, and counts: answers, answers in no window, windows without
