@@ -277,23 +277,20 @@ def read_under_other_keras(module: str, weights: str, results: str) -> None:
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     """Under the other Keras weights have the same paths and give the same.
 
-    This is how weights get from one Keras to the other, in an `.npz` file for
-    instance. Of the formats only SavedModels do so. `.keras` files are never
-    read, as the modules of functional models and the configurations of dtype
-    policies and inputs differ; a `.weights.h5` file is read where neither
-    layers in lists nor shared ones have another name in it. A
-    `tf.train.Checkpoint` leaves out the kernels of `Dense` layers, which are
-    `_kernel` in Keras 3, and says so only if it is asked with
-    `assert_consumed`. The order of weights may differ, too: do not trust
-    `set_weights`. What cannot be read fails, and is never read wrongly.
+    So weights get from one Keras to the other, in an `.npz` file for instance.
+    Of the formats only SavedModels do so. `.keras` files are never read, as the
+    configurations of models and dtype policies differ; a `.weights.h5` file is
+    where neither layers in lists nor shared ones have another name in it. A
+    `tf.train.Checkpoint` leaves out kernels of `Dense` layers, `_kernel` in
+    Keras 3, and says so only to `assert_consumed`. The order of weights may
+    differ, too. What cannot be read fails, and is never read wrongly.
 
     Args:
         suite: the layers.
         with_files: the cases whose files are read, too.
     """
-    environment = dict(os.environ)
-    is_legacy = environment.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-    environment |= {
+    is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    environment = os.environ | {
         "TF_USE_LEGACY_KERAS": "0" if is_legacy else "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
@@ -371,10 +368,7 @@ def check_config(prepared: Prepared) -> None:
         assert [(type(x), x.name) for x in other._flatten_layers()] == [
             (type(x), x.name) for x in layer._flatten_layers()
         ]
-        assert as_json(config) == as_json(other.get_config()), (
-            config,
-            other.get_config(),
-        )
+        assert as_json(config) == as_json(other.get_config()), config
     parameters -= set(case.not_in_config)
     assert parameters == tried, (
         f"the table has to give each of {sorted(parameters)}, but gives "

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import shutil
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -19,9 +20,10 @@ from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import evaluation
-from etcmodel.tasks.frame import export
+from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
+from etcmodel.tasks.frame import serving
 from etcmodel.tasks.frame import serving_warmup_test
 from etcmodel.tasks.frame.spec import load
 
@@ -61,7 +63,9 @@ def _run(task: str) -> type[Run]:
             },
         },
     )
-    run.setUpClass()
+    # So that these short records are served at other lengths than stored.
+    with mock.patch.object(serving, "LENGTH_STEP", 4):
+        run.setUpClass()
     atexit.register(shutil.rmtree, run.root, ignore_errors=True)
     return run
 
@@ -82,7 +86,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def _load(self, task):
         """The task's signatures, and its model's parts as exported."""
         path = _run(task).saved_model
-        metadata = export.read_export_metadata(path)
+        metadata = exported.read_metadata(path)
         spec = registry.get(task)
         options = spec.options(**metadata["options"])
         return (
@@ -159,7 +163,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 name = parsed.features.feature["example_id"]
                 name = name.bytes_list.value[0].decode()
                 stored[name].append(example)
-        sizes = export.read_export_metadata(_run(task).saved_model)["features"]
+        sizes = exported.read_metadata(_run(task).saved_model)["features"]
         for record in records:
             examples = tf.stack(stored[record.id])
             _, values = fields.parse(

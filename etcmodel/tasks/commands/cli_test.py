@@ -131,6 +131,40 @@ class CliTest(CommandTestCase):
             with self.assertRaises(type(error)):
                 run_cli("predict", "--debug")
 
+    def test_files_are_looked_for_before_anything_is_loaded(self):
+        """TensorFlow takes seconds, and a model more."""
+        commands = (
+            "preprocess --task=nq --input=GONE --vocab_file=v --output_dir=o",
+            "train --experiment=etc/nq --model_dir=m --train_data=GONE",
+            "train --experiment=GONE --model_dir=m",
+            "evaluate --model_dir=GONE",
+            "export --model_dir=GONE --output_dir=o",
+            "predict --saved_model=s --input=GONE --output=o",
+            "predict --saved_model=GONE --input=/dev/null --output=o",
+            "inspect --task=nq --input=GONE --vocab_file=v --output=o",
+            "experiments GONE",
+        )
+        script = (
+            "import sys\n"
+            "from etcmodel.tasks.commands import cli\n"
+            "for command in sys.argv[1:]:\n"
+            "    print(cli.main(command.split()), file=sys.stderr)\n"
+            "    assert 'tensorflow' not in sys.modules, command\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, *commands],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines = done.stderr.splitlines()
+        self.assertLen(lines, 2 * len(commands), done.stderr)
+        for message, code in zip(lines[::2], lines[1::2], strict=True):
+            self.assertRegex(message, "Error: .*GONE")
+            self.assertEqual("1", code)
+
     def test_mistakes_of_ours_are_not_hidden(self):
         with mock.patch.object(
             cli.importlib, "import_module", side_effect=ValueError

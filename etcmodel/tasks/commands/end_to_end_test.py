@@ -10,7 +10,7 @@ import tensorflow as tf
 from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import task_testing
-from etcmodel.tasks.frame import export
+from etcmodel.tasks.frame import exported
 
 _NUM_RECORDS = 8
 
@@ -58,7 +58,7 @@ class WikiHop(Learning):
         self.assertContainsSubset(
             ["best_ckpt", "train", "validation"], os.listdir(self.model_dir)
         )
-        metadata = export.read_export_metadata(self.saved_model)
+        metadata = exported.read_metadata(self.saved_model)
         self.assertEqual("wikihop", metadata["task"])
         note = task_testing.read_json(self.path("records", "features.json"))
         self.assertEqual(note["features"], metadata["features"])

@@ -6,6 +6,7 @@ import json
 from absl import flags
 
 from etcmodel.tasks.atomic import atomic_file
+from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.commands.options import option
@@ -51,9 +52,10 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: there is no checkpoint, or the data cannot be used.
     """
-    training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
     experiment = runs.use_saved_params(flag_values, model_dir)
+    everyday.check_paths(flag_values)
+    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, experiment)
     training.check_data(params, mode)
     # The training records need not be there any more.

@@ -1,6 +1,7 @@
 """The everyday flags of `train`: paths, epochs, sizes, without overrides."""
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
@@ -62,6 +63,28 @@ def small_config() -> Iterator[str]:
             # JSON is YAML.
             json.dump(_nested(_SMALL), stream)
         yield path
+
+
+def check_paths(flag_values: flags.FlagValues) -> None:
+    """Checks that records are where they are said to be.
+
+    Here, before anything is loaded; what is in a bucket is looked for later.
+
+    Args:
+        flag_values: the parsed flags.
+
+    Raises:
+        UserError: a path names nothing.
+    """
+    for flag in ("train_data", "validation_data"):
+        if flag not in flag_values or not flag_values[flag].value:
+            continue
+        for path in flag_values[flag].value.split(","):
+            if "://" not in path and not glob.glob(path.strip()):
+                raise UserError(
+                    f"--{flag}={path}: no TFRecord files are there. Give the "
+                    "--output_dir of `preprocess`."
+                )
 
 
 def apply(params, flag_values: flags.FlagValues) -> None:

@@ -50,9 +50,9 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the run or its vocabulary cannot be used.
     """
-    training.set_up_logging(flag_values.verbose)
     model_dir = flag_values.model_dir
     experiment = runs.use_saved_params(flag_values, model_dir)
+    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, experiment)
     registry.get_with_answers(spec.name)
     note = runs.read(model_dir)

@@ -96,14 +96,14 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the record, the vocabulary or a flag cannot be used.
     """
-    from etcmodel.models import EtcConfig
-    from etcmodel.tasks.attention_picture import draw_attention_picture
-    from etcmodel.tasks.frame.inspection import inspect
-
     task = registry.get_with_answers(flag_values.task)
     preprocess.check_split(task, flag_values.split)
     record = _find_record(task, flag_values)
     config = preprocess.feature_config(task, flag_values)
+    from etcmodel.models import EtcConfig
+    from etcmodel.tasks.attention_picture import draw_attention_picture
+    from etcmodel.tasks.frame.inspection import inspect
+
     try:
         values = EtcConfig.from_preset(flag_values.preset).to_dict()
     except (KeyError, ValueError) as error:

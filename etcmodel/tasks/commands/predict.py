@@ -12,6 +12,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_file
 from etcmodel.tasks.commands.preprocess import InputFlags
+from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.spec import load
 
 DESCRIPTION = """
@@ -61,12 +62,10 @@ def load_saved_model(path: str):
     Raises:
         UserError: it is no such SavedModel.
     """
+    metadata = exported.read_metadata(path)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
-    from etcmodel.tasks.frame import export as export_lib
-
-    metadata = export_lib.read_export_metadata(path)
     try:
         return tf.saved_model.load(path), metadata
     except (OSError, ValueError, tf.errors.OpError) as error:

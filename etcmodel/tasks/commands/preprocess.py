@@ -171,14 +171,14 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the data, the vocabulary or a flag cannot be used.
     """
-    from etcmodel.tasks import tfrecords
-    from etcmodel.tasks.progress import file_progress
-
     split = flag_values.split
     task = registry.get(flag_values.task)
     check_split(task, split)
     config = feature_config(task, flag_values)
     paths = files.find(flag_values.input)
+    from etcmodel.tasks import tfrecords
+    from etcmodel.tasks.progress import file_progress
+
     encoder = task.record_encoder(config, flag_values.vocab_file)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()

@@ -61,6 +61,11 @@ _OF_RECORDS = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
 
 def _read(path: str):
     """The content of a JSON file; None if it does not exist."""
+    if "://" not in path:
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
     import tensorflow as tf
 
     if not tf.io.gfile.exists(path):

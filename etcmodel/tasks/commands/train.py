@@ -5,6 +5,8 @@ import os
 
 from absl import flags
 
+from etcmodel.tasks import registry
+from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.commands.options import option
@@ -88,6 +90,8 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the configuration or the data cannot be used.
     """
+    registry.task_of_experiment(flag_values.experiment)
+    everyday.check_paths(flag_values)
     training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
     if mode is None:

@@ -102,7 +102,7 @@ class TrainTest(CommandTestCase):
 
     def test_missing_records(self):
         result = run_cli("train", *self._arguments(), "--train_data=GONE")
-        self.assert_fails(result, "GONE: no TFRecord files")
+        self.assert_fails(result, "--train_data=GONE: no TFRecord files")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,9 @@ import tensorflow as tf
 
 from etcmodel import inner_jit
 from etcmodel import own_gradients
-from etcmodel.errors import UserError
 from etcmodel.tasks.atomic import atomic_directory
+from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.serving_warmup import write_warmup_requests
-
-METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
 
 
 def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
@@ -120,34 +118,7 @@ def export_saved_model(
     with atomic_directory(output_dir, overwrite=overwrite) as directory:
         tf.saved_model.save(module, directory, signatures=signatures)
         write_warmup_requests(directory, model_name, warmup_inputs.items())
-        path = os.path.join(directory, METADATA_FILE)
+        path = os.path.join(directory, exported.METADATA_FILE)
         with open(path, "w", encoding="utf-8") as stream:
             json.dump(metadata, stream, indent=2, sort_keys=True)
             stream.write("\n")
-
-
-def read_export_metadata(saved_model_dir: str) -> dict:
-    """What `export_saved_model` noted about a SavedModel.
-
-    Args:
-        saved_model_dir: its directory.
-
-    Returns:
-        The metadata.
-
-    Raises:
-        UserError: it is not a SavedModel of this package.
-    """
-    if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
-        raise UserError(
-            f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "
-            "Give the --output_dir of `export`."
-        )
-    path = os.path.join(saved_model_dir, METADATA_FILE)
-    if not os.path.exists(path):
-        raise UserError(
-            f"{saved_model_dir} is a SavedModel, but not one that `export` "
-            f"wrote: it has no {METADATA_FILE}."
-        )
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)

@@ -21,6 +21,9 @@ SERVING_DEFAULT = "serving_default"
 SERIALIZED_EXAMPLES = "serialized_examples"
 FEATURES = "features"
 
+# Lengths of requests are rounded up to its multiples.
+LENGTH_STEP = 64
+
 
 def _in_parts(
     function: Callable,
@@ -83,6 +86,52 @@ def _tokens_cut(made: Encoded, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(cut, made.owner, batch)
 
 
+def _without_padding(
+    fields: schema.Schema,
+    features: Mapping[str, tf.Tensor],
+    context: Mapping[str, tf.Tensor],
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Cuts padding that all rows have off the ends; graph code.
+
+    A short text then costs what it costs in a model of its own length. Lengths
+    are multiples of `LENGTH_STEP`, so that there are few different ones.
+
+    Args:
+        fields: tells what the context is of.
+        features: EtcFeatures, `[rows, long]` or `[rows, global]`.
+        context: the schema's context, `[rows, ...]`.
+
+    Returns:
+        The same, shorter.
+    """
+
+    def needed(breakpoints):
+        # The last token of an input always ends a paragraph.
+        is_last = tf.cast(breakpoints > 0, tf.int32)
+        ends = is_last * tf.range(1, tf.shape(breakpoints)[1] + 1)
+        used = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [1]], axis=0))
+        return LENGTH_STEP * tf.math.floordiv(
+            used + LENGTH_STEP - 1, LENGTH_STEP
+        )
+
+    sizes = {
+        axis: needed(features[f"{axis}_paragraph_breakpoints"])
+        for axis in ("long", "global")
+    }
+    axes = {
+        **dict.fromkeys(etc_features.LONG_FEATURES, "long"),
+        **dict.fromkeys(etc_features.GLOBAL_FEATURES, "global"),
+        **{name: field.axis for name, field in fields.fields.items()},
+    }
+    return tuple(
+        {
+            name: x[:, : sizes[axes[name]]] if axes[name] in sizes else x
+            for name, x in values.items()
+        }
+        for values in (features, context)
+    )
+
+
 def make_serving_module(
     model: tf.keras.Model, builder: FeatureBuilder, task_model: TaskModel
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
@@ -109,12 +158,25 @@ def make_serving_module(
     """
     config, fields = builder.config, builder.SCHEMA
 
+    # Traced once for all signatures; any lengths are as fast as static ones.
+    compute = tf.function(
+        lambda inputs: model(inputs, training=False),
+        input_signature=[
+            {
+                name: tf.TensorSpec([None, None], tf.int32, name=name)
+                for name in etc_features.FEATURES
+            }
+        ],
+        autograph=False,
+    )
+
     def outputs_of(features):
-        inputs = {
-            name: tf.cast(features[name], tf.int32)
-            for name in etc_features.FEATURES
-        }
-        return model(inputs, training=False)
+        return compute(
+            {
+                name: tf.cast(features[name], tf.int32)
+                for name in etc_features.FEATURES
+            }
+        )
 
     def serving_default(**inputs):
         made = builder.build(
@@ -127,6 +189,7 @@ def make_serving_module(
         features = {
             name: made.layout.features[name] for name in etc_features.FEATURES
         }
+        features, context = _without_padding(fields, features, made.context)
         if builder.ROWS_AT_ONCE is None:
             outputs = outputs_of(features)
         else:
@@ -136,7 +199,7 @@ def make_serving_module(
                 builder.ROWS_AT_ONCE,
                 {name: len(x.shape) for name, x in model.output.items()},
             )
-        chosen = task_model.choose(outputs, features, made.context)
+        chosen = task_model.choose(outputs, features, context)
         answers = task_model.answer(
             chosen, made.owner, {**made.text, **made.request}
         )

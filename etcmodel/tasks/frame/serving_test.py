@@ -4,9 +4,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
 from etcmodel.tasks.frame import serving
 from etcmodel.tasks.frame import toy_testing as toy
 from etcmodel.tasks.frame.features_test import make_toy_builder
@@ -61,6 +63,61 @@ class InPartsTest(tf.test.TestCase, parameterized.TestCase):
         self.addCleanup(tf.config.run_functions_eagerly, False)
         serving._in_parts(outputs, {"x": tf.zeros([6, 1])}, 4, {"y": 2})
         self.assertEqual([4, 2], seen)
+
+
+class WithoutPaddingTest(tf.test.TestCase, parameterized.TestCase):
+    """A short text in a long model."""
+
+    @parameterized.parameters(
+        ([300, 5], 320, [3, 2], 64),
+        ([64], 64, [65], 128),
+        ([990], 1000, [400], 448),
+        ([0], 64, [0], 64),
+        ([], 64, [], 64),
+    )
+    def test_what_is_left(self, used, long, used_global, short):
+        rng = np.random.default_rng(0)
+        lengths = {"long": 1000, "global": 600}
+        features = {
+            name: rng.integers(
+                1,
+                9,
+                [
+                    len(used),
+                    1000 if name in etc_features.LONG_FEATURES else 600,
+                ],
+            )
+            for name in etc_features.FEATURES
+        }
+        for axis, ends in (("long", used), ("global", used_global)):
+            breakpoints = np.zeros([len(used), lengths[axis]], np.int32)
+            for row, end in zip(breakpoints, ends, strict=True):
+                row[:end] = np.arange(end) == end - 1
+            features[f"{axis}_paragraph_breakpoints"] = breakpoints
+        fields = schema.Schema(
+            a=schema.Field("long", schema.CONTEXT, pad=-1),
+            b=schema.Field("global", schema.CONTEXT, pad=-1),
+            c=schema.Field("one", schema.CONTEXT),
+        )
+        context = {
+            "a": features["long_token_ids"],
+            "b": features["global_token_ids"],
+            "c": np.ones([len(used)]),
+        }
+        made = serving._without_padding(
+            fields,
+            *(
+                {name: tf.constant(x) for name, x in values.items()}
+                for values in (features, context)
+            ),
+        )
+        sizes = {1000: long, 600: short}
+        for values, shorter in zip((features, context), made, strict=True):
+            self.assertEqual(set(values), set(shorter))
+            for name, value in values.items():
+                if value.ndim > 1:
+                    value = value[:, : sizes[value.shape[1]]]
+                self.assertAllEqual(value, shorter[name], name)
 
 
 class ServingModuleTest(tf.test.TestCase):

@@ -30,6 +30,7 @@ def _write_note(directory, **note):
             "vocab_file": "vocab.txt",
             "vocab_fingerprint": "f",
             "vocab_size": 200,
+            "num_examples": 7,
             **note,
         },
     )

@@ -267,7 +267,7 @@ class ServingTest(tf.test.TestCase):
         ]
 
     def _check(self, expected, answers):
-        self.assertEqual(set(expected), set(answers))
+        self.assertEqual(set(expected), set(answers) - {"tokens_cut"})
         for name, value in expected.items():
             self.assertAllClose(value, answers[name], 1e-4, 1e-3, name)
 

@@ -1,0 +1,141 @@
+"""What a request costs: short texts in a model for long ones.
+
+    python -m benchmarks.serving
+
+A HotpotQA model with random weights is exported for the longest texts and for
+each shorter length. Every SavedModel gets requests of texts of each length, one
+record at a time, through `serving_default`: text processing, model, decoding.
+Prints the time and size of each export, the milliseconds of a request, and how
+many times longer that is than with the model for that very length.
+"""
+
+import os
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import app
+from absl import flags
+from absl import logging
+
+from etcmodel.models import EtcConfig
+from etcmodel.tasks import registry
+from etcmodel.tasks.frame import export
+from etcmodel.tasks.frame import serving
+
+_LENGTHS = flags.DEFINE_list(
+    "lengths", ["256", "512", "1024", "4096"], "Long lengths, ascending."
+)
+_PRESET = flags.DEFINE_string("preset", "base", "The encoder.")
+_LAYERS = flags.DEFINE_integer("layers", 4, "How many layers of it.")
+_REPEATS = flags.DEFINE_integer("repeats", 7, "Requests of each kind.")
+
+# A word is a token: texts have the lengths that they are to have.
+_WORDS = [f"w{i}" for i in range(500)]
+_SENTENCE = 25
+
+
+def request(length: int) -> dict[str, tf.Tensor]:
+    """A record that fills most of a length.
+
+    Args:
+        length: tokens.
+
+    Returns:
+        Inputs of `serving_default`.
+    """
+    rng = np.random.default_rng(length)
+    number = (length - 6) // _SENTENCE
+    sentences = [
+        " ".join(rng.choice(_WORDS, _SENTENCE)).encode() for _ in range(number)
+    ]
+    # [1, 1, sentences]
+    sentences = np.array(sentences, dtype=object).reshape(1, 1, -1)
+    titles = np.array([[b"w1"]], dtype=object)
+    return {
+        "question": tf.constant([b"w1 w2 w3 w4"]),
+        "titles": tf.constant(titles),
+        "sentences": tf.constant(sentences),
+    }
+
+
+def _size(directory: str) -> float:
+    """Megabytes of the graph; the weights are those of every model."""
+    return os.path.getsize(os.path.join(directory, "saved_model.pb")) / 1e6
+
+
+def main(_):
+    """Measures and prints."""
+    logging.set_verbosity(logging.ERROR)
+    tf.get_logger().setLevel("ERROR")
+    lengths = [int(x) for x in _LENGTHS.value]
+    task = registry.get("hotpotqa")
+    task_model = task.make_model()
+    milliseconds = {}
+    with tempfile.TemporaryDirectory() as root:
+        vocab_file = os.path.join(root, "vocab.txt")
+        with open(vocab_file, "w", encoding="utf-8") as stream:
+            special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+            special += [f"[unused{i}]" for i in range(110)]
+            stream.writelines(f"{word}\n" for word in [*special, *_WORDS])
+        for length in lengths:
+            sizes = {
+                "long_length": length,
+                "global_length": max(length // 16, 64),
+            }
+            builder = task.make_builder(task.feature_config(sizes), vocab_file)
+            config = EtcConfig.from_preset(
+                _PRESET.value,
+                num_hidden_layers=_LAYERS.value,
+                vocab_size=int(builder.tokenizer.vocab_size),
+            )
+            model = task_model.build(config, **sizes)
+            directory = os.path.join(root, str(length))
+            start = time.perf_counter()
+            module, requests = serving.make_serving_module(
+                model, builder, task_model
+            )
+            export.export_saved_model(
+                module,
+                directory,
+                model_name="hotpotqa",
+                metadata={},
+                warmup_inputs=requests,
+            )
+            print(
+                f"exported for {length:5d} tokens in "
+                f"{time.perf_counter() - start:.1f} s: graph of "
+                f"{_size(directory):.1f} MB",
+                flush=True,
+            )
+            answer = tf.saved_model.load(directory).signatures[
+                serving.SERVING_DEFAULT
+            ]
+            for text in lengths:
+                if text > length:
+                    continue
+                inputs = request(text)
+                if int(answer(**inputs)["tokens_cut"][0]):
+                    raise ValueError(f"{text} tokens are too many for {length}")
+                seconds = []
+                for _ in range(_REPEATS.value):
+                    start = time.perf_counter()
+                    answer(**inputs)
+                    seconds.append(time.perf_counter() - start)
+                milliseconds[length, text] = 1000 * float(np.median(seconds))
+    print("\n| text | " + " | ".join(f"model of {x}" for x in lengths) + " |")
+    print("| --- |" + " --- |" * len(lengths))
+    for text in lengths:
+        cells = [
+            f"{milliseconds[x, text]:.0f} ms, "
+            f"{milliseconds[x, text] / milliseconds[text, text]:.2f}x"
+            if x >= text
+            else ""
+            for x in lengths
+        ]
+        print(f"| {text} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    app.run(main)
