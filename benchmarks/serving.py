@@ -112,12 +112,12 @@ def main(_):
             answer = tf.saved_model.load(directory).signatures[
                 serving.SERVING_DEFAULT
             ]
-            for text in lengths:
-                if text > length:
-                    continue
-                inputs = request(text)
+            requests = {x: request(x) for x in lengths if x <= length}
+            # The first calls after loading are slow, whatever they ask.
+            for text, inputs in [*requests.items()] * 3:
                 if int(answer(**inputs)["tokens_cut"][0]):
                     raise ValueError(f"{text} tokens are too many for {length}")
+            for text, inputs in requests.items():
                 seconds = []
                 for _ in range(_REPEATS.value):
                     start = time.perf_counter()

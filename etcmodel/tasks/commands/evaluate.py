@@ -60,9 +60,7 @@ def run(flag_values: flags.FlagValues) -> None:
     training.check_data(params, mode)
     # The training records need not be there any more.
     params.task.train_data.input_path = ""
-    runs.check_records(
-        runs.read(model_dir), training.find_metadata(params, spec)
-    )
+    runs.check_records(model_dir, training.find_metadata(params, spec))
     checkpoint = None
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":

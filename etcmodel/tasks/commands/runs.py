@@ -188,17 +188,17 @@ def _flat(values, prefix: str = "") -> dict:
     return flat
 
 
-def check_records(note: dict, metadata: dict | None) -> None:
+def check_records(model_dir: str, metadata: dict | None) -> None:
     """Checks that records to evaluate are like those of a run.
 
     Args:
-        note: what the run noted.
+        model_dir: directory of the run.
         metadata: what `preprocess` noted about the records, or None.
 
     Raises:
         UserError: they were preprocessed with another vocabulary or sizes.
     """
-    own = note.get("records")
+    own = (_read(os.path.join(model_dir, RUN_FILE)) or {}).get("records")
     if not own or not metadata:
         return
     for key in ("features", "vocab_fingerprint"):

@@ -177,14 +177,14 @@ class SameRunTest(_RunTestCase):
 
     def test_records_to_evaluate(self):
         records = {**self.records, "directory": "dev"}
-        runs.check_records({"records": self.records}, records)
-        runs.check_records({}, records)
-        runs.check_records({"records": self.records}, None)
+        # A run may have no note, as of the Model Garden's own programs.
+        runs.check_records(self.model_dir, records)
+        write_run(self.model_dir, {"task": "nq", "records": self.records})
+        runs.check_records(self.model_dir, records)
+        runs.check_records(self.model_dir, None)
         for key, value in (("features", {}), ("vocab_fingerprint", "g")):
             with self.assertRaisesRegex(UserError, f"dev was.*{key}"):
-                runs.check_records(
-                    {"records": self.records}, {**records, key: value}
-                )
+                runs.check_records(self.model_dir, {**records, key: value})
 
 
 class TunedTest(_RunTestCase):
