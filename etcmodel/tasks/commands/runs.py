@@ -8,6 +8,7 @@ configuration, `tuned.json` what validation chose at which step. `evaluate` and
 import dataclasses
 import json
 import os
+import uuid
 
 from absl import flags
 
@@ -78,10 +79,12 @@ def _write(path: str, content) -> None:
     """Writes a JSON file; it appears when it is whole."""
     import tensorflow as tf
 
-    with tf.io.gfile.GFile(f"{path}.partial", "w") as stream:
+    # All hosts of a run write the same, at the same time.
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
+    with tf.io.gfile.GFile(partial, "w") as stream:
         json.dump(content, stream, indent=2, sort_keys=True)
         stream.write("\n")
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+    tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
