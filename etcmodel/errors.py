@@ -119,3 +119,22 @@ class BadRecords:
         lines.append("The first of them:")
         lines.extend(f"  {example}" for example in self.examples)
         return "\n".join(lines)
+
+
+def without_stack(message: str) -> list[str]:
+    """What is wrong, without TensorFlow's stack of calls.
+
+    Args:
+        message: of an error of TensorFlow.
+
+    Returns:
+        Its lines that are not about the graph; the message if all are.
+    """
+    lines = [
+        line
+        for line in message.splitlines()
+        if line
+        and not line[0].isspace()
+        and not line.startswith(("Graph execution error", "Detected at node"))
+    ]
+    return lines or [message]

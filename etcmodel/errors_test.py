@@ -26,6 +26,15 @@ class ErrorsTest(tf.test.TestCase):
         self.assertLess(len(errors.show("x" * 400_000)), 100)
         self.assertLess(len(errors.show(["x" * 9000] * 5000)), 500)
 
+    def test_what_is_wrong_without_the_stack(self):
+        message = (
+            "Graph execution error:\n\nDetected at node x defined at\n"
+            '  File "a.py", line 3\nToo many.\n\t [[{{node y}}]]\nBy 2.'
+        )
+        self.assertEqual(["Too many.", "By 2."], errors.without_stack(message))
+        for nothing in ("", "  File"):
+            self.assertEqual([nothing], errors.without_stack(nothing))
+
     def test_bad_records_raise_unless_skipped(self):
         error = errors.RecordError("f", 0, "no answer", problem="missing")
         with self.assertRaises(errors.RecordError):

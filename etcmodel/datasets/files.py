@@ -12,7 +12,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
 
 
-def _is_remote(path: str) -> bool:
+def is_remote(path: str) -> bool:
+    """Whether a path is an address in a bucket, such as `gs://bucket/a`.
+
+    Args:
+        path: the path.
+
+    Returns:
+        Whether TensorFlow's file systems are needed to read it.
+    """
     return "://" in path
 
 
@@ -43,7 +51,7 @@ def find(paths: str | Sequence[str]) -> list[str]:
         paths = [paths] if os.path.exists(paths) else paths.split(",")
     found = []
     for part in (part.strip() for part in paths):
-        if _is_remote(part):
+        if is_remote(part):
             files = _gfile().glob(part)
         elif os.path.exists(part):
             files = [part]
@@ -64,7 +72,7 @@ def size(path: str) -> int:
     Returns:
         Its size.
     """
-    if _is_remote(path):
+    if is_remote(path):
         return _gfile().stat(path).length
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
@@ -78,7 +86,7 @@ def full_name(path: str) -> str:
     Returns:
         Its absolute path, or its address in a bucket.
     """
-    return path if _is_remote(path) else os.path.abspath(path)
+    return path if is_remote(path) else os.path.abspath(path)
 
 
 class _Remote(io.RawIOBase):
@@ -121,7 +129,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         UserError: it cannot be read.
     """
     try:
-        if _is_remote(path):
+        if is_remote(path):
             # Opened when it is read, which may be too late for messages.
             raw = _Remote(path) if _gfile().exists(path) else None
         else:

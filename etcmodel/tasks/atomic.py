@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 
 
 def _prepare(path: str) -> tuple[str, str]:
     """Checks a path to write to; returns it made absolute, and its parent."""
-    if "://" in path:
+    if files.is_remote(path):
         raise UserError(
             f"{path}: outputs are written to local disks only. Write to a "
             "local path and copy the result."

@@ -12,6 +12,7 @@ from types import ModuleType
 from absl import flags
 
 from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import options
 
@@ -226,12 +227,7 @@ def _is_of_the_machine(error: Exception) -> bool:
 def _one_line(error: Exception) -> str:
     """What is wrong and what may help, without TensorFlow's stack of calls."""
     text = str(getattr(error, "message", error)) or type(error).__name__
-    lines = [
-        line.strip()
-        for line in text.splitlines()
-        if line.strip() and not line.startswith(("Graph exec", "Detected at"))
-    ]
-    text = lines[0].rstrip(".") if lines else type(error).__name__
+    text = without_stack(text)[0].rstrip(".")
     for words, advice in _ADVICE.items():
         if any(word in f"{type(error).__name__} {text}" for word in words):
             return f"{text}. {advice}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"
@@ -80,7 +81,7 @@ def check_paths(flag_values: flags.FlagValues) -> None:
         if flag not in flag_values or not flag_values[flag].value:
             continue
         for path in flag_values[flag].value.split(","):
-            if "://" not in path and not glob.glob(path.strip()):
+            if not files.is_remote(path) and not glob.glob(path.strip()):
                 raise UserError(
                     f"--{flag}={path}: no TFRecord files are there. Give the "
                     "--output_dir of `preprocess`."
@@ -102,8 +103,11 @@ def apply(params, flag_values: flags.FlagValues) -> None:
     }
     params.override(_nested(given))
     for data in (params.task.train_data, params.task.validation_data):
-        if isinstance(data.input_path, str):
-            data.input_path = _absolute(data.input_path)
+        # As they are from any folder: others need `params.yaml`.
+        if data.input_path and isinstance(data.input_path, str):
+            data.input_path = ",".join(
+                map(files.full_name, data.input_path.split(","))
+            )
 
 
 def check_types(values: dict, defaults: dict, place: str = "") -> None:
@@ -126,14 +130,6 @@ def check_types(values: dict, defaults: dict, place: str = "") -> None:
                 f"{place}{name} is {value!r}, but must be a number or true or "
                 "false."
             )
-
-
-def _absolute(paths: str) -> str:
-    """Local paths as they are from any folder: others need `params.yaml`."""
-    return ",".join(
-        os.path.abspath(path) if path and "://" not in path else path
-        for path in paths.split(",")
-    )
 
 
 def follow_records(

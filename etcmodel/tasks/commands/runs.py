@@ -12,6 +12,7 @@ import uuid
 
 from absl import flags
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.tasks.commands.options import option
 from etcmodel.tasks.frame.spec import TaskSpec
@@ -62,7 +63,7 @@ _OF_RECORDS = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
 
 def _read(path: str):
     """The content of a JSON file; None if it does not exist."""
-    if "://" not in path:
+    if not files.is_remote(path):
         if not os.path.exists(path):
             return None
         with open(path, encoding="utf-8") as stream:

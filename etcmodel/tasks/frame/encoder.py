@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 import tensorflow as tf
 
+from etcmodel.errors import without_stack
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
@@ -141,7 +142,8 @@ class FeatureEncoder(RecordEncoder):
             )
         except tf.errors.OpError as error:
             raise records[0].error(
-                "cannot be encoded", problem=without_stack(error.message)
+                "cannot be encoded",
+                problem=" ".join(without_stack(error.message)),
             ) from error
 
     def encode(self, records, split):
@@ -196,22 +198,3 @@ def to_json(value: Any) -> bytes:
     return features.to_bytes(
         json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
     )
-
-
-def without_stack(message: str) -> str:
-    """What is wrong, in one line, without TensorFlow's stack of calls.
-
-    Args:
-        message: of an error of TensorFlow.
-
-    Returns:
-        Its lines that are not about the graph.
-    """
-    lines = [
-        line
-        for line in message.splitlines()
-        if line
-        and not line[0].isspace()
-        and not line.startswith(("Graph execution error", "Detected at node"))
-    ]
-    return " ".join(lines) or message

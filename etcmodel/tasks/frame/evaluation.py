@@ -118,17 +118,31 @@ def collect(
     ]
 
 
-def predict_records(
-    task_model: TaskModel,
+class Batch(NamedTuple):
+    """Some records with what was chosen in their rows.
+
+    Attributes:
+        records: the records.
+        chosen: from `TaskModel.choose`, `[rows, ...]`.
+        owner: the record of each row, `<int32>[rows]`.
+        text: their texts, as `Schema.parse` reads them.
+    """
+
+    records: Sequence[StoredRecord]
+    chosen: Mapping[str, tf.Tensor]
+    owner: tf.Tensor
+    text: Mapping[str, Any]
+
+
+def make_batches(
     schema: schema_lib.Schema,
     chosen: Mapping[str, np.ndarray],
     owner: np.ndarray,
     records: Sequence[StoredRecord],
-) -> dict[str, Any]:
-    """Predictions of records from what was chosen in their rows.
+) -> list[Batch]:
+    """Deals rows out to batches of whole records.
 
     Args:
-        task_model: the task's model.
         schema: the task's fields.
         chosen: from `TaskModel.choose`, `[rows, ...]`, the rows of a record in
             their order.
@@ -136,21 +150,45 @@ def predict_records(
         records: the records.
 
     Returns:
-        Record id -> prediction, of those that have a row.
+        The batches, of those records that have a row.
     """
     numbers = np.unique(owner)
-    predictions = {}
+    batches = []
     for start in range(0, len(numbers), _RECORDS_AT_ONCE):
         some = numbers[start : start + _RECORDS_AT_ONCE]
         rows = slice(*np.searchsorted(owner, [some[0], some[-1] + 1]))
         batch = [records[i] for i in some]
-        answers = task_model.answer(
-            {name: tf.constant(x[rows]) for name, x in chosen.items()},
-            tf.constant(np.searchsorted(some, owner[rows]), tf.int32),
-            _text(schema, batch),
+        batches.append(
+            Batch(
+                batch,
+                {name: tf.constant(x[rows]) for name, x in chosen.items()},
+                tf.constant(np.searchsorted(some, owner[rows]), tf.int32),
+                _text(schema, batch),
+            )
         )
-        made = collect(task_model, answers, [x.reference for x in batch])
-        predictions.update(zip([x.id for x in batch], made, strict=True))
+    return batches
+
+
+def predict_records(
+    task_model: TaskModel, batches: Sequence[Batch]
+) -> dict[str, Any]:
+    """Predictions of records from what was chosen in their rows.
+
+    Args:
+        task_model: the task's model.
+        batches: from `make_batches`.
+
+    Returns:
+        Record id -> prediction.
+    """
+    predictions = {}
+    for records, chosen, owner, text in batches:
+        made = collect(
+            task_model,
+            task_model.answer(chosen, owner, text),
+            [x.reference for x in records],
+        )
+        predictions.update(zip([x.id for x in records], made, strict=True))
     return predictions
 
 
@@ -194,11 +232,11 @@ def score(
     order = np.lexsort([merged.pop("window")[real], owner])
     chosen = {name: x[real][order] for name, x in merged.items()}
     gold = {x.id: x.gold for x in records}
+    # Once for all values of what is tuned.
+    with_text = make_batches(schema, chosen, owner[order], records)
 
     def measure(model):
-        return spec.dataset.score(
-            predict_records(model, schema, chosen, owner[order], records), gold
-        )
+        return spec.dataset.score(predict_records(model, with_text), gold)
 
     tuned = spec.tuned
     if tuned is None:

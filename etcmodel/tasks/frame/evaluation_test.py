@@ -129,10 +129,9 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         }
         predictions = evaluation.predict_records(
             toy.TASK.make_model(),
-            toy.Builder.SCHEMA,
-            chosen,
-            owner,
-            self.records,
+            evaluation.make_batches(
+                toy.Builder.SCHEMA, chosen, owner, self.records
+            ),
         )
         texts = {record.id: record.text.split() for record in _RECORDS}
         # None for the third: it has no row.

@@ -91,14 +91,13 @@ def on_host(batch: Encoded) -> Encoded:
     def fetch(value):
         if not isinstance(value, tf.RaggedTensor):
             return value.numpy()
-        if value.dtype == tf.string:
-            # An array of as many lists, whatever their lengths.
-            rows = np.empty(value.shape[0], object)
-            rows[:] = value.to_list()
-            return rows
+        # An array of as many lists, whatever their lengths.
         rows = np.empty(value.shape[0], object)
-        ends = value.row_splits.numpy()[1:-1]
-        rows[:] = np.split(value.values.numpy(), ends) if len(rows) else []
+        if value.dtype == tf.string:
+            rows[:] = value.to_list()
+        elif len(rows):
+            ends = value.row_splits.numpy()[1:-1]
+            rows[:] = np.split(value.values.numpy(), ends)
         return rows
 
     return tf.nest.map_structure(fetch, batch, expand_composites=False)

@@ -74,7 +74,7 @@ class EtcTask(base_task.Task):
     """Trains a task's model and measures it as it answers.
 
     Attributes:
-        SPEC: the task; set by subclasses, see `task_class`.
+        SPEC: the task; set by subclasses, see `task_classes`.
         metadata: what `preprocess` noted about the records, or None.
         long_length: length of the long input.
         global_length: length of the global input.
