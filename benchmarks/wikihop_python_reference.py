@@ -23,10 +23,13 @@ PADDING = {
     "long_paragraph_ids": -1,
     "long_paragraph_breakpoints": 0,
     "l2g_linked_ids": -1,
+    "l2g_linked_ids_2": -1,
+    "l2g_linked_ids_3": -1,
     "global_token_ids": 0,
     "global_token_type_ids": 0,
     "global_paragraph_breakpoints": 0,
 }
+LINKS = tuple(name for name in PADDING if name.startswith("l2g_"))
 
 
 def split_sentences(text: str) -> list[str]:
@@ -122,7 +125,12 @@ def convert(
         features["long_sentence_ids"] += [sentence] * len(ids)
         features["long_paragraph_ids"] += [paragraph] * len(ids)
         features["long_paragraph_breakpoints"] += [0] * len(ids)
-        features["l2g_linked_ids"] += links
+        # Of candidates that lie inside each other the last three count.
+        for i, name in enumerate(LINKS):
+            features[name] += [
+                sorted(found, reverse=True)[i] if len(found) > i else -1
+                for found in links
+            ]
 
     def add_global(token, kind) -> int:
         """Appends a global token and gives its index."""
@@ -143,10 +151,10 @@ def convert(
     candidates = [candidate.strip().lower() for candidate in candidates]
     for i, candidate in enumerate(candidates):
         ids = tokenize(candidate)
-        add_long(ids, 4, add_global(4, 6), -1, [i] * len(ids))
+        add_long(ids, 4, add_global(4, 6), -1, [{i}] * len(ids))
         end()
     for token in tokenize(query):
-        add_long([token], 3, add_global(3, 5), -1, [-1])
+        add_long([token], 3, add_global(3, 5), -1, [set()])
     end()
 
     documents = [split(support) for support in supports]
@@ -165,12 +173,13 @@ def convert(
         for sentence, ids in zip(
             document[:count], document_tokens[:count], strict=True
         ):
-            links = [-1] * len(ids)
+            links = [set() for _ in ids]
             for i, candidate in enumerate(candidates):
                 if candidate in candidates[:i]:
                     continue
                 for first, last in find_mentions(sentence, candidate, tokenize):
-                    links[first : last + 1] = [i] * (last + 1 - first)
+                    for found in links[first : last + 1]:
+                        found.add(i)
             add_long(ids, 1, add_global(1, 0), paragraph, links[: len(ids)])
         end()
 

@@ -13,6 +13,7 @@ rather than between the layers of a functional model.
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from etcmodel import tensor_utils
@@ -193,52 +194,81 @@ class LongGlobalMask(AttentionSpec):
 
 
 class LongGlobalLabels(AttentionSpec):
-    """Two labels: one for linked long and global tokens, one for the others.
+    """Labels of linked long and global tokens, and one for all others.
 
     For `l2g_relative_att_ids` and `g2l_relative_att_ids`, which takes the same
     object (not a transposed one). With `links=[[[0, 1, -1]]]`, two global
     tokens and the labels 8 (linked) and 7, the long tokens' labels are 87, 78
-    and 77.
+    and 77. With the links `[[0, 1, -1]]` and `[[0, 0, -1]]`, which have the
+    labels 8 and 9, they are 97, 98 and 77.
 
     Args:
         links: tensors `<int>[batch, long]`, the index of a global token each;
             anything out of range is no link.
-        linked: the label of a pair that one of the links names.
+        linked: the label of a pair that one of the links names; or one label
+            for each link, of which the last that names a pair counts.
         not_linked: the label of all other pairs.
 
+    Attributes:
+        columns: `not_linked` and the labels of links, each once.
+
     Raises:
-        ValueError: there are no links.
+        ValueError: there are no links, or more or fewer labels than links.
     """
 
     def __init__(
-        self, links: Sequence[tf.Tensor], linked: int, not_linked: int
+        self,
+        links: Sequence[tf.Tensor],
+        linked: int | Sequence[int],
+        not_linked: int,
     ):
         self.links = [tf.convert_to_tensor(link) for link in links]
         if not self.links:
             raise ValueError("links needs at least one tensor, but is empty")
-        self.linked = int(linked)
-        self.not_linked = int(not_linked)
+        labels = np.ravel(linked).tolist()
+        if np.ndim(linked) == 0:
+            labels *= len(self.links)
+        if len(labels) != len(self.links):
+            raise ValueError(
+                f"linked needs one label, or one for each of the "
+                f"{len(self.links)} links, but is {linked}"
+            )
+        distinct = list(dict.fromkeys(labels))
+        self.columns = [int(not_linked), *distinct]
+        self._column_of_link = [1 + distinct.index(label) for label in labels]
 
     def long_tensors(self) -> list[tf.Tensor]:
         """The tensors of which a part belongs to each part of the text."""
         return self.links
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Where some of the long tokens are linked.
+        """How some of the long tokens are linked.
 
         Args:
             long_tensors: those of `long_tensors`, the second axis cut.
             global_len: int or `<int32>[]`.
 
         Returns:
-            `<bool>[batch, part, global]`.
+            `<bool>[batch, part, global]`, whether there is a link; if there
+            are several labels of links, `<int32>[batch, part, global]`, the
+            index of the pair's label in `columns`.
         """
-        return _linked(long_tensors, global_len)
+        if len(self.columns) == 2:
+            return _linked(long_tensors, global_len)
+        index = tf.constant(0)
+        for link, column in zip(
+            long_tensors, self._column_of_link, strict=True
+        ):
+            # [batch, part, global]
+            index = tf.where(_linked([link], global_len), column, index)
+        return index
 
     def to_tensor(self, global_len) -> tf.Tensor:
         """All labels, `<int32>[batch, long, global]`."""
-        is_linked = self.part(self.links, global_len)
-        return tf.where(is_linked, self.linked, self.not_linked)
+        part = self.part(self.links, global_len)
+        if part.dtype == tf.bool:
+            return tf.where(part, self.columns[1], self.columns[0])
+        return tf.gather(self.columns, part)
 
 
 def check_types(l2l_mask, l2l_ids, l2g_mask, l2g_ids) -> None:

@@ -71,6 +71,12 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         ).to_tensor(2)
         self.assertEqual(labels.dtype, tf.int32)
         self.assertAllEqual(labels, [_rows("87 78 77")])
+        labels = attention_specs.LongGlobalLabels(
+            [[[0, 1, -1]], [[0, 0, -1]]], linked=[8, 9], not_linked=7
+        )
+        self.assertEqual(labels.columns, [7, 8, 9])
+        self.assertEqual(labels.to_tensor(2).dtype, tf.int32)
+        self.assertAllEqual(labels.to_tensor(2), [_rows("97 98 77")])
 
     @parameterized.product(
         num_links=[None, 1, 2], exempt=["", "long", "global", "long global"]
@@ -132,9 +138,38 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
             part = labels.part([x[:, 3:6] for x in labels.long_tensors()], 4)
             self.assertAllEqual(part, expected[:, 3:6])
 
+    @parameterized.parameters(
+        # Labels of links, columns.
+        ([8, 9, 8], [7, 8, 9]),
+        ([9, 8, 6], [7, 9, 8, 6]),
+        # A link may have the label of those without any.
+        ([8, 8, 7], [7, 8, 7]),
+        ([8, 8, 8], [7, 8]),
+        (8, [7, 8]),
+    )
+    def test_labels_of_links(self, linked, columns):
+        rng = np.random.default_rng(1)
+        links = rng.integers(-1, 5, [3, 2, 9])
+        spec = attention_specs.LongGlobalLabels([*links], linked, 7)
+        self.assertEqual(spec.columns, columns)
+        expected = np.full([2, 9, 4], 7)
+        for i, label in enumerate(np.broadcast_to(linked, 3)):
+            for b, j in np.ndindex(2, 9):
+                if 0 <= links[i, b, j] < 4:
+                    expected[b, j, links[i, b, j]] = label
+        self.assertAllEqual(spec.to_tensor(4), expected)
+        part = spec.part([x[:, 3:6] for x in spec.long_tensors()], 4)
+        is_bool = len(columns) == 2
+        self.assertEqual(part.dtype, tf.bool if is_bool else tf.int32)
+        self.assertAllEqual(
+            np.take(columns, tf.cast(part, tf.int32)), expected[:, 3:6]
+        )
+
     def test_no_links(self):
         with self.assertRaisesRegex(ValueError, "links needs at least one"):
             attention_specs.LongGlobalLabels([], 8, 7)
+        with self.assertRaisesRegex(ValueError, "for each of the 2 links"):
+            attention_specs.LongGlobalLabels([[[0]], [[1]]], [8, 9, 8], 7)
 
 
 class FunctionsTest(tf.test.TestCase, parameterized.TestCase):

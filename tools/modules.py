@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("benchmarks", "etcmodel", "tools")
+FOLDERS = ("benchmarks", "etcmodel", "examples", "tools")
 
 # The Model Garden, which runs on Keras 2, and what is built on it.
 _ENGINE = ("official", "orbit", "tf_keras")
@@ -50,7 +50,9 @@ def _source(target: str) -> _Source:
                 for x in node.names
             }
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            match = re.match(r"(?:etcmodel|benchmarks)(?:\.\w+)+", node.value)
+            match = re.match(
+                r"(?:etcmodel|benchmarks|examples)(?:\.\w+)+", node.value
+            )
             strings |= {match.group()} if match else set()
         elif isinstance(node, ast.Attribute) and isinstance(
             node.value, ast.Name

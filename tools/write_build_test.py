@@ -3,7 +3,7 @@ import pathlib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("benchmarks", "etcmodel", "tools")
+FOLDERS = ("benchmarks", "etcmodel", "examples", "tools")
 
 
 def read_rules():

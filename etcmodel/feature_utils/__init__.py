@@ -15,6 +15,7 @@ from etcmodel.feature_utils.masks import (
 )
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils.side_inputs import TypedLink
 from etcmodel.feature_utils.side_inputs import add_side_input_features
 from etcmodel.feature_utils.side_inputs import make_fixed_block_side_inputs
 from etcmodel.feature_utils.side_inputs import (
@@ -28,6 +29,7 @@ from etcmodel.feature_utils.side_inputs import make_multihop_side_inputs
 __all__ = [
     "GlobalLocalTransformerSideInputs",
     "RelativePositionGenerator",
+    "TypedLink",
     "add_side_input_features",
     "make_att_mask_from_breakpoints",
     "make_att_mask_from_input_mask",

@@ -17,6 +17,7 @@ from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
+from etcmodel.feature_utils.typed_links import TypedLink
 
 
 @dataclasses.dataclass(eq=False)
@@ -234,7 +235,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             g2g_att_mask=masks.make_segmented_att_mask(global_example_ids),
             l2g_att_mask=make_mask(use_hard_l2g_mask),
             g2l_att_mask=make_mask(use_hard_g2l_mask),
-            links=[sentence_ids],
+            links=[TypedLink(sentence_ids)],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
             as_specs=as_specs,
@@ -402,7 +403,7 @@ def assemble_side_inputs(
     g2g_att_mask: tf.Tensor,
     l2g_att_mask: attention_specs.LongGlobalMask,
     g2l_att_mask: attention_specs.LongGlobalMask,
-    links: Sequence[tf.Tensor],
+    links: Sequence[TypedLink],
     local_radius: int,
     relative_pos_max_distance: int,
     global_segment_ids: tf.Tensor | None = None,
@@ -416,8 +417,8 @@ def assemble_side_inputs(
         g2g_att_mask: <int32>[batch, global, global].
         l2g_att_mask: which global tokens the long tokens may attend to.
         g2l_att_mask: which long tokens the global tokens may attend to.
-        links: <int>[batch, long] tensors. Indices of the global tokens that
-            the long tokens are labelled as linked with.
+        links: those that have labels, at least one of them of long tokens.
+            Masks do not depend on them.
         local_radius: int. How far a long token sees on each side.
         relative_pos_max_distance: int. 0 for no labels.
         global_segment_ids: <int>[batch, global] or None. Global tokens of
@@ -436,9 +437,17 @@ def assemble_side_inputs(
     # Made in any case, for it checks the radius.
     l2l_ids = generator.make_local_relative_att_spec(local_radius)
     not_linked = generator.relative_vocab_size
-    l2g_ids = attention_specs.LongGlobalLabels(
-        links, linked=not_linked + 1, not_linked=not_linked
+
+    def describe(labelled, otherwise):
+        """The labels that pairs of a link's ids and its own label give."""
+        ids, own = zip(*labelled, strict=True)
+        linked = [not_linked + (1 if x is None else 3 + x) for x in own]
+        return attention_specs.LongGlobalLabels(ids, linked, otherwise)
+
+    l2g_ids = describe(
+        [(x.ids, x.label) for x in links if x.source == "long"], not_linked
     )
+    global_links = [x for x in links if x.source == "global"]
     if relative_pos_max_distance == 0:
         l2l_ids = g2g_ids = l2g_ids = None
     else:
@@ -449,6 +458,18 @@ def assemble_side_inputs(
             g2g_ids = masks.overwrite_relative_att_ids_outside_segments(
                 g2g_ids, global_segment_ids, not_linked + 2
             )
+        if global_links:
+            there = [(x.ids, x.label) for x in global_links]
+            back = [
+                (x.ids, x.label if x.back_label is None else x.back_label)
+                for x in global_links
+            ]
+            # [batch, global, global]
+            there, back = (
+                describe(x, -1).to_tensor(global_len) for x in (there, back)
+            )
+            for labels in (tf.transpose(back, [0, 2, 1]), there):
+                g2g_ids = tf.where(labels < 0, g2g_ids, labels)
     side_inputs = GlobalLocalTransformerSideInputs(
         l2l_att_mask=attention_specs.SegmentMask(long_segment_ids),
         g2g_att_mask=g2g_att_mask,

@@ -1,11 +1,13 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils import layout_spec
 from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils.layout_spec import Blocks
 from etcmodel.feature_utils.layout_spec import GlobalToken
+from etcmodel.feature_utils.layout_spec import LayoutSpec
 from etcmodel.feature_utils.layout_spec import Link
 from etcmodel.feature_utils.layout_spec import Section
+from etcmodel.feature_utils.layout_spec import Value
 
 
 class SectionTest(tf.test.TestCase, parameterized.TestCase):
@@ -36,58 +38,195 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
         section = Section("x", cut=cut, priority=priority)
         self.assertEqual(expected, section.rank)
 
-    def test_mistakes(self):
-        with self.assertRaisesRegex(
-            ValueError,
-            r"Section 'text': cut='head', expected one of "
-            r"\['balanced', 'fit', 'keep', 'tail'\]",
-        ):
-            Section("text", cut="head")
-        with self.assertRaisesRegex(ValueError, "Section 'ids': max_tokens"):
-            Section("ids", in_long=False, max_tokens=5)
+    @parameterized.parameters(
+        (
+            dict(cut="head"),
+            r"cut='head', .* \['balanced', 'fit', 'keep', 'tail', 'windows'\]",
+        ),
+        (dict(cut="keep", whole="group"), r"\['fit', 'tail'\] for whole='gro"),
+        (dict(whole="word"), r"\('group', 'segment'\) for whole='word'"),
+        (dict(in_long=False, max_tokens=5), "max_tokens limits tokens of the"),
+        (dict(cut="windows", in_long=False), "windows are of the long input"),
+        (dict(cut="windows", max_segments=3), "have no .* no max_segments"),
+        (dict(cut="windows", priority=3), "have no priority"),
+        (dict(cut="windows", stride=0), "stride=0, expected at least 1"),
+        (dict(stride=3), "stride and share_last_global are of cut='windows'"),
+        (dict(share_last_global=True), "but cut='tail'"),
+    )
+    def test_mistakes(self, attributes, message):
+        with self.assertRaisesRegex(ValueError, f"Section 'x': .*{message}"):
+            Section("x", **attributes)
+
+    def test_what_may_be(self):
         # All else may be limited outside the long input, too.
         Section("ids", in_long=False, max_segments=5)
+        Section("x", cut="windows", stride=3, max_tokens=5)
+        self.assertEqual(float("inf"), Section("x", cut="windows").rank)
+
+
+SECTIONS = (
+    Section("title", segment_global=GlobalToken(1)),
+    Section("text", group_global=GlobalToken(5), token_global=GlobalToken(3)),
+)
+
+
+class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (Link, dict(level="word"), "level='word'.*'group', 'segment', 'token'"),
+        (Link, dict(target_level="word"), "target_level='word'"),
+        (Link, dict(source="both"), "source='both'.*'long', 'global'"),
+        (Link, dict(number=0), "number=0, expected at least 1"),
+        (Link, dict(back_label="from"), "back_label is of global tokens"),
+        (
+            Link,
+            dict(source="global", opens_hard_masks=True),
+            "no hard mask is between global tokens",
+        ),
+        (Value, dict(level="word"), "level='word'"),
+        (Value, dict(embed=True), r"vectors of numbers .* not <int32>\[\]"),
+        (
+            Value,
+            dict(embed=True, dtype=tf.string, shape=(2,)),
+            r"not <string>\[2\]",
+        ),
+    )
+    def test_mistakes_of_parts(self, kind, attributes, message):
+        sections = ["text"] if kind is Value else ["text", "title"]
         with self.assertRaisesRegex(
-            ValueError, "target_level is 'word'.*'group', 'segment', 'token'"
+            ValueError, f"{kind.__name__} 'x': .*{message}"
         ):
-            Link("a", None, "b", target_level="word")
+            kind("x", *sections, **attributes)
 
-
-class LiftingTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(
+    @parameterized.parameters(
+        (dict(sections=()), "at least one section"),
+        (
+            dict(sections=[SECTIONS[0]] * 2),
+            "Sections must have different names: .'title', 'title'",
+        ),
+        (
+            dict(sections=[Section(x, cut="windows") for x in "ab"]),
+            "Only one section can have windows",
+        ),
+        (
+            dict(links=[Link("x", "page", "title")]),
+            r"Link 'x': there is no section 'page', .*'title', 'text'",
+        ),
+        (
+            dict(links=[Link("x", "text", "title", "group")]),
+            "Link 'x': a group of 'title' has no global token",
+        ),
+        (
+            dict(values=[Value("x", "title", "token", source="global")]),
+            "Value 'x': a token of 'title' has no global token",
+        ),
         (
             dict(
-                lift=layout_spec.one_segment,
-                content=[[7, 8], [], [9]],
-                expected=[[[[7, 8]]], [[[]]], [[[9]]]],
+                links=[
+                    Link("x", "text", "title", feature="f"),
+                    Link("y", "title", "title", feature="f", label="other"),
+                ]
             ),
-            # A record without segments keeps its one group.
-            dict(
-                lift=layout_spec.one_group,
-                content=[[[7, 8], [9]], [], [[]]],
-                expected=[[[[7, 8], [9]]], [[]], [[[]]]],
-            ),
-            dict(
-                lift=layout_spec.groups_of_one,
-                content=[[[7, 8], [9]], [], [[]]],
-                expected=[[[[7, 8]], [[9]]], [], [[[]]]],
-            ),
+            "Link 'y': the feature 'f' is there already, with other attr",
         ),
-        splits=[tf.int32, tf.int64],
+        (
+            dict(values=[Value("long_token_ids", "text")]),
+            "Value 'long_token_ids': the feature 'long_token_ids' is there",
+        ),
+        (
+            dict(
+                links=[Link("x", "text", "title")],
+                values=[Value("y", "text", feature="x")],
+            ),
+            "Value 'y': the feature 'x' is there",
+        ),
+        (
+            dict(
+                values=[
+                    Value(name, "text", shape=(i,), embed=True, feature="f")
+                    for name, i in (("x", 2), ("y", 3))
+                ]
+            ),
+            "Value 'y': the feature 'f' is there",
+        ),
+        (
+            dict(
+                links=[
+                    Link(
+                        "x",
+                        *("title", "title", "segment", "segment", "global"),
+                        feature="l2g_linked_ids",
+                    )
+                ]
+            ),
+            "Link 'x': l2g_linked_ids are of the long input",
+        ),
+        (
+            dict(blocks=Blocks(4, GlobalToken(1))),
+            r"no global tokens .* got 4 and \['title', 'text'\]",
+        ),
     )
-    def test_lifting(self, lift, content, expected, splits):
-        lifted = lift(tf.ragged.constant(content, row_splits_dtype=splits))
-        self.assertEqual(expected, lifted.to_list())
-        self.assertEqual(3, lifted.ragged_rank)
-        # All of one kind, so that sections can be joined.
-        self.assertEqual(tf.int64, lifted.row_splits.dtype)
-        self.assertEqual(tf.int32, lifted.dtype)
+    def test_mistakes(self, attributes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            LayoutSpec(**{"sections": SECTIONS, **attributes})
 
-    def test_constant_tokens(self):
-        for batch in (0, 3):
-            tokens = layout_spec.constant_tokens([101, 5], tf.constant(batch))
-            self.assertEqual([[101, 5]] * batch, tokens.to_list())
-            self.assertEqual(tf.int32, tokens.dtype)
+    def test_encoder_inputs(self):
+        spec = LayoutSpec(
+            SECTIONS,
+            links=[
+                Link("names", "text", "title", number=2, label="name"),
+                Link("more", "text", "text", "group", opens_hard_masks=True),
+                Link(
+                    *("refers", "text", "text", "group", "group", "global"),
+                    label="refers",
+                    back_label="is_referred_to",
+                ),
+                Link("same", "title", "title", feature="more_2", label="name"),
+            ],
+            values=[
+                Value("starts", "text"),
+                Value(
+                    *("font", "text", "group", "global", "look"),
+                    dtype=tf.float32,
+                    shape=(7,),
+                    embed=True,
+                ),
+            ],
+        )
+        inputs = spec.encoder_inputs
+        self.assertEqual(
+            [
+                ("l2g_linked_ids", "long", None, None, False),
+                ("names", "long", "name", None, False),
+                ("names_2", "long", "name", None, False),
+                ("more", "long", None, None, True),
+                ("refers", "global", "refers", "is_referred_to", False),
+                ("more_2", "long", "name", None, False),
+            ],
+            [tuple(x) for x in inputs.links],
+        )
+        self.assertEqual(["name", "refers", "is_referred_to"], inputs.labels)
+        self.assertEqual([("look", "global", 7, "float32")], [*inputs.values])
+        # One that is told of takes the place of the usual one.
+        own = Link(
+            *("own", "text", "title"),
+            feature="l2g_linked_ids",
+            opens_hard_masks=True,
+        )
+        self.assertEqual(
+            [("l2g_linked_ids", "long", None, None, True)],
+            [*LayoutSpec(SECTIONS, [own]).encoder_inputs.links],
+        )
+
+    def test_changes(self):
+        spec = LayoutSpec(SECTIONS, values=[Value("starts", "text")])
+        changed = spec.with_section("text", max_tokens=9)
+        self.assertEqual(9, changed.section("text").max_tokens)
+        self.assertEqual(SECTIONS[0], changed.section("title"))
+        self.assertEqual(spec.values, changed.values)
+        self.assertEqual(1, spec.index("text"))
+        blocks = spec.with_blocks(5, GlobalToken(1))
+        self.assertEqual(5, blocks.blocks.size)
+        self.assertEqual([{}, {}], [x.global_tokens for x in blocks.sections])
 
 
 if __name__ == "__main__":

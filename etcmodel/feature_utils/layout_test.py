@@ -6,11 +6,13 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.layout import GlobalToken
 from etcmodel.feature_utils.layout import LayoutEngine
+from etcmodel.feature_utils.layout import LayoutSpec
 from etcmodel.feature_utils.layout import Link
 from etcmodel.feature_utils.layout import Section
+from etcmodel.feature_utils.layout import Value
 
 # How WikiHop is laid out (paper, Appendix C).
-WIKIHOP = (
+WIKIHOP_SECTIONS = (
     Section("candidates", 4, segment_global=GlobalToken(4, 6), cut="keep"),
     Section("query", 3, token_global=GlobalToken(3, 5), cut="keep"),
     Section(
@@ -22,27 +24,44 @@ WIKIHOP = (
     ),
 )
 
+WIKIHOP = LayoutSpec(
+    WIKIHOP_SECTIONS,
+    links=(
+        # All tokens of a candidate are tied to it.
+        Link(
+            "own",
+            "candidates",
+            "candidates",
+            level="segment",
+            feature="l2g_linked_ids",
+        ),
+        Link("mentions", "documents", "candidates", feature="l2g_linked_ids"),
+    ),
+)
+
 # How HotpotQA is laid out: the [CLS] has a global token but is not linked to
 # it, and titles are of a token type of their own.
-HOTPOTQA = (
-    Section(
-        "cls",
-        1,
-        token_global=GlobalToken(101),
-        link_sentences=False,
-        cut="keep",
-    ),
-    Section(
-        "question", 3, token_global=GlobalToken(3), cut="keep", max_tokens=2
-    ),
-    Section(
-        "paragraphs",
-        1,
-        first_segment_token_type_id=2,
-        group_global=GlobalToken(5),
-        segment_global=GlobalToken(1),
-        cut="fit",
-    ),
+HOTPOTQA = LayoutSpec(
+    (
+        Section(
+            "cls",
+            1,
+            token_global=GlobalToken(101),
+            link_sentences=False,
+            cut="keep",
+        ),
+        Section(
+            "question", 3, token_global=GlobalToken(3), cut="keep", max_tokens=2
+        ),
+        Section(
+            "paragraphs",
+            1,
+            first_segment_token_type_id=2,
+            group_global=GlobalToken(5),
+            segment_global=GlobalToken(1),
+            cut="fit",
+        ),
+    )
 )
 
 
@@ -70,16 +89,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                 "query": layout.one_segment(ragged([[31, 32]], 1)),
                 "documents": ragged([[[[41, 21], [42]], [[22, 23, 43]]]], 3),
             },
-            links=[
-                Link(
-                    "candidates", ragged([[[[0]], [[1, 1]]]], 3), "candidates"
-                ),
-                Link(
-                    "documents",
-                    ragged([[[[-1, 0], [-1]], [[1, 1, -1]]]], 3),
-                    "candidates",
-                ),
-            ],
+            targets={
+                "own": ragged([[[0], [1]]], 2),
+                "mentions": ragged([[[[-1, 0], [-1]], [[1, 1, -1]]]], 3),
+            },
         )
         expected = {
             "long_token_ids": "21 22 23 31 32 41 21 42 22 23 43 0 0 0",
@@ -156,17 +169,42 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         attention goes on from section to section.
         """
         engine = LayoutEngine(
-            [
-                Section("parties", group_global=GlobalToken(8), in_long=False),
-                Section(
-                    "sections",
-                    token_type_id=2,
-                    group_global=GlobalToken(9, 4),
-                    breaks=False,
-                ),
-            ],
+            LayoutSpec(
+                [
+                    Section(
+                        "parties", group_global=GlobalToken(8), in_long=False
+                    ),
+                    Section(
+                        "sections",
+                        token_type_id=2,
+                        group_global=GlobalToken("section", 4),
+                        breaks=False,
+                    ),
+                ],
+                links=[
+                    Link("party_ids", "sections", "parties", "group"),
+                    Link(
+                        "references",
+                        "sections",
+                        "sections",
+                        "group",
+                        feature="reference_ids",
+                    ),
+                    # A section is tied to sections, two at most.
+                    Link(
+                        "follows",
+                        "sections",
+                        "sections",
+                        "group",
+                        level="group",
+                        source="global",
+                        number=2,
+                    ),
+                ],
+            ),
             8,
             5,
+            {"section": 9},
         )
         made = engine(
             {
@@ -176,22 +214,13 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     [[[[9]]], [[[11, 12], [13]], [[14, 15]]]], 3
                 ),
             },
-            links=[
-                Link(
-                    "sections",
-                    ragged([[[[-1]]], [[[-1, 1], [0]], [[1, -1]]]], 3),
-                    "parties",
-                    "group",
-                    feature="party_ids",
+            targets={
+                "party_ids": ragged([[[[-1]]], [[[-1, 1], [0]], [[1, -1]]]], 3),
+                "references": ragged(
+                    [[[[-1]]], [[[-1, -1], [-1]], [[0, -1]]]], 3
                 ),
-                Link(
-                    "sections",
-                    ragged([[[[-1]]], [[[-1, -1], [-1]], [[0, -1]]]], 3),
-                    "sections",
-                    "group",
-                    feature="reference_ids",
-                ),
-            ],
+                "follows": ragged([[[0, -1]], [[-1, -1], [0, 1]]], 1),
+            },
         )
         self.assertFeatures(
             made.features,
@@ -202,60 +231,22 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             long_paragraph_breakpoints="0 0 0 0 1 0 0 0",
             party_ids="-1 1 0 1 -1 -1 -1 -1",
             reference_ids="-1 -1 -1 2 -1 -1 -1 -1",
+            follows="-1 -1 -1 2 -1",
+            follows_2="-1 -1 -1 3 -1",
             global_token_ids="8 8 9 9 0",
             global_token_type_ids="0 0 4 4 0",
             global_paragraph_breakpoints="1 1 0 1 0",
         )
 
-    def test_links_to_tokens_and_to_what_was_cut(self):
-        engine = LayoutEngine(
-            [
-                Section("words", token_global=GlobalToken(3), cut="keep"),
-                Section("text"),
-            ],
-            5,
-            2,
-        )
-        made = engine(
-            {
-                "words": layout.one_segment(ragged([[31, 32, 33], [34]], 1)),
-                "text": layout.one_segment(ragged([[1, 2, 3], [4, 5, 6]], 1)),
-            },
-            links=[
-                Link(
-                    "text",
-                    layout.one_segment(ragged([[2, 1, 0], [-1, 0, 0]], 1)),
-                    "words",
-                    "token",
-                ),
-                # Of two links of a token the last one counts.
-                Link(
-                    "text",
-                    layout.one_segment(ragged([[-1, -1, 1], [0, -1, -1]], 1)),
-                    "words",
-                    "token",
-                ),
-            ],
-        )
-        # The third word is cut, for there are two global positions.
-        self.assertAllEqual(
-            made.features["long_token_ids"],
-            [[31, 32, 1, 2, 3], [34, 4, 5, 6, 0]],
-        )
-        self.assertAllEqual(
-            made.features["l2g_linked_ids"],
-            [[-1, -1, -1, 1, 1], [-1, 0, 0, 0, -1]],
-        )
-        self.assertAllEqual(made.counts["words"].kept_tokens, [2, 1])
-
     def test_nothing(self):
-        engine = LayoutEngine(WIKIHOP, 4, 3)
-        empty = {section.name: ragged([[]], 3) for section in WIKIHOP}
+        engine = LayoutEngine(LayoutSpec(WIKIHOP_SECTIONS), 4, 3)
+        names = [section.name for section in WIKIHOP_SECTIONS]
+        empty = {name: ragged([[]], 3) for name in names}
         made = engine(empty)
         self.assertAllEqual(made.features["long_token_ids"], [[0] * 4])
         self.assertAllEqual(made.features["l2g_linked_ids"], [[-1] * 4])
         self.assertAllEqual(made.long_sources, [[[-1] * 4] * 4])
-        no_records = {section.name: ragged([], 3) for section in WIKIHOP}
+        no_records = {name: ragged([], 3) for name in names}
         self.assertEqual(
             engine(no_records).features["global_token_ids"].shape, [0, 3]
         )
@@ -263,7 +254,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((3, 9), (9, 3))
     def test_what_is_kept_comes_first(self, *lengths):
         """Of the budgets, whatever the order of the sections."""
-        engine = LayoutEngine(
+        spec = LayoutSpec(
             [
                 Section("text", 2, segment_global=GlobalToken(1)),
                 Section(
@@ -272,9 +263,9 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     token_global=GlobalToken(3),
                     cut="keep",
                 ),
-            ],
-            *lengths,
+            ]
         )
+        engine = LayoutEngine(spec, *lengths)
         made = engine(
             {
                 "text": layout.one_group(ragged([[[7, 8], [6]]], 2)),
@@ -295,7 +286,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_empty_units(self):
         """A paragraph without sentences, a sentence without tokens."""
-        made = LayoutEngine(WIKIHOP, 4, 6)(
+        made = LayoutEngine(LayoutSpec(WIKIHOP_SECTIONS), 4, 6)(
             {
                 "candidates": ragged([[]], 3),
                 "query": ragged([[[[]]]], 3),
@@ -311,26 +302,201 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             global_paragraph_breakpoints="1 0 1 0 1 0",
         )
 
+    def test_windows(self):
+        """A question above every part of a page; its paragraphs are linked.
+
+        Room for 3 of the page's 7 tokens, a step of 2: windows from 0, 2, 4.
+        The second record has nothing to show, and one window.
+        """
+        spec = LayoutSpec(
+            [
+                Section("question", 3, token_global=GlobalToken(3), cut="keep"),
+                Section(
+                    "page",
+                    1,
+                    group_global=GlobalToken(5),
+                    segment_global=GlobalToken(1),
+                    cut="windows",
+                    stride=2,
+                ),
+                Section("end", cut="keep"),
+            ],
+            [Link("to", "question", "page", "segment", number=2)],
+            [
+                Value("places", "page", pad=-1),
+                Value("number", "page", "segment", "global", pad=-1),
+            ],
+        )
+        page = ragged([[[[11, 12, 13], [14]], [[15, 16, 17]]], []], 3)
+        made = LayoutEngine(spec, 6, 6)(
+            {
+                "question": layout.one_segment(ragged([[8, 9], [7, 6]], 1)),
+                "page": page,
+                "end": layout.one_segment(ragged([[2], [2]], 1)),
+            },
+            {
+                "to": layout.one_segment(
+                    ragged([[[0, 1], [-1, 2]]] + [[[-1] * 2] * 2], 1)
+                )
+            },
+            {
+                "places": page.with_flat_values(tf.range(7)),
+                "number": layout.unit_indices(page, "segment"),
+            },
+        )
+        n = -1
+        expected = {
+            "long_token_ids": [
+                [8, 9, 11, 12, 13, 2],
+                [8, 9, 13, 14, 2, 0],
+                [8, 9, 15, 16, 17, 2],
+                [7, 6, 2, 0, 0, 0],
+            ],
+            "long_sentence_ids": [
+                [0, 1, 3, 3, 3, n],
+                [0, 1, 3, 4, n, n],
+                [0, 1, 3, 3, 3, n],
+                [0, 1, n, n, n, n],
+            ],
+            "global_token_ids": [
+                [3, 3, 5, 1, 0, 0],
+                # The next paragraph finds no room, nor does its token.
+                [3, 3, 5, 1, 1, 0],
+                [3, 3, 5, 1, 0, 0],
+                [3, 3, 0, 0, 0, 0],
+            ],
+        }
+        for name, values in expected.items():
+            self.assertAllEqual(made.features[name], values, name)
+        self.assertAllEqual(
+            made.features["to"],
+            # The first segment, which the third window does not show.
+            [
+                [3, n, n, n, n, n],
+                [3, n, n, n, n, n],
+                [n] * 6,
+                [n] * 6,
+            ],
+        )
+        self.assertAllEqual(
+            made.features["to_2"][:3, :2], [[n, n], [4, n], [n, 3]]
+        )
+        self.assertAllEqual(
+            made.values["places"][:, 2:5],
+            [[0, 1, 2], [2, 3, n], [4, 5, 6], [n] * 3],
+        )
+        self.assertAllEqual(
+            made.values["number"],
+            [
+                [n, n, n, 0, n, n],
+                [n, n, n, 0, 1, n],
+                [n, n, n, 2, n, n],
+                [n] * 6,
+            ],
+        )
+        self.assertAllEqual(made.owner, [0, 0, 0, 1])
+        self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
+        self.assertEqual(made.windows["sizes"].to_list(), [[3, 3, 3], [0]])
+        # Of the record, not of its windows; what one shows is not lost.
+        self.assertAllEqual(made.counts["page"].tokens, [7, 0])
+        self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
+        self.assertAllEqual(made.counts["question"].tokens, [2, 2])
+        # Where a token comes from, in the record.
+        self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
+
+    def test_windows_that_share_the_last_global_token(self):
+        spec = LayoutSpec(
+            [
+                Section(
+                    "page",
+                    segment_global=GlobalToken(1),
+                    cut="windows",
+                    share_last_global=True,
+                )
+            ]
+        )
+        page = layout.one_group(ragged([[[11], [12], [13, 14], [15]]], 2))
+        made = LayoutEngine(spec, 9, 2)({"page": page})
+        self.assertFeatures(
+            made.features,
+            long_token_ids="11 12 13 14 15 0 0 0 0",
+            long_sentence_ids="0 1 1 1 1 -1 -1 -1 -1",
+            global_token_ids="1 1",
+        )
+        # With no room in the global input there is nothing to share.
+        made = LayoutEngine(spec, 9, 0)({"page": page})
+        self.assertAllEqual(made.counts["page"].kept_tokens, [0])
+
+    def test_whole_groups(self):
+        spec = LayoutSpec(
+            [
+                Section(
+                    "text",
+                    group_global=GlobalToken(5),
+                    cut="fit",
+                    whole="group",
+                )
+            ]
+        )
+        made = LayoutEngine(spec, 4, 3)(
+            {"text": ragged([[[[1], [2]], [[3], [4, 5]], [[6], [7]]]], 3)}
+        )
+        self.assertFeatures(
+            made.features,
+            long_token_ids="1 2 6 7",
+            long_paragraph_ids="0 0 1 1",
+            global_token_ids="5 5 0",
+        )
+        self.assertAllEqual(made.counts["text"].kept_groups, [2])
+
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "different names"):
-            LayoutEngine([Section("a"), Section("a")], 1, 1)
+        spec = LayoutSpec([Section("a")])
         with self.assertRaisesRegex(ValueError, "negative"):
-            LayoutEngine([Section("a")], -1, 1)
-        engine = LayoutEngine([Section("a")], 1, 1)
+            LayoutEngine(spec, -1, 1)
+        windows = LayoutSpec([Section("a", cut="windows")])
+        with self.assertRaisesRegex(ValueError, "Windows need a long_length"):
+            LayoutEngine(windows, None, 1)
+        named = LayoutSpec([Section("a", token_global=GlobalToken("dot"))])
+        with self.assertRaisesRegex(ValueError, "'dot', .* of .'comma'"):
+            LayoutEngine(named, 1, 1, {"comma": 5})
+        engine = LayoutEngine(spec, 1, 1)
         with self.assertRaisesRegex(ValueError, r"contents for \['a'\]"):
             engine({"b": ragged([], 3)})
+        with self.assertRaisesRegex(ValueError, r"targets for \[\], got .'x'"):
+            engine({"a": ragged([], 3)}, {"x": ragged([], 3)})
         with self.assertRaisesRegex(ValueError, "'a' must be ragged"):
             engine({"a": ragged([[1]], 1)})
-        with self.assertRaisesRegex(ValueError, "'a' to 'b'"):
-            engine({"a": ragged([], 3)}, [Link("a", ragged([], 3), "b")])
+        spec = LayoutSpec(
+            [Section("a", token_global=GlobalToken(1))],
+            [Link("x", "a", "a", "token", number=2)],
+            [Value("y", "a", "group", shape=(3,))],
+        )
+        given = dict(
+            contents={"a": ragged([[[[1]]]], 3)},
+            targets={"x": ragged([[[[[0, 0]]]]], 3)},
+            values={"y": ragged([[[1, 2, 3]]], 1)},
+        )
+        engine = LayoutEngine(spec, 1, 1)
+        engine(**given)
+        for name, value, error in (
+            ("targets", {"x": ragged([[[[0]]]], 3)}, "Link 'x' .* every token"),
+            ("values", {"y": ragged([[[1, 2]]], 1)}, r"Value 'y' .* \[3\] ins"),
+            ("values", {"y": ragged([[[[1, 2, 3]]]], 2)}, "1 dimensions"),
+        ):
+            with self.assertRaisesRegex(ValueError, error):
+                engine(**{**given, name: value})
 
     def test_sizes_that_do_not_match(self):
-        engine = LayoutEngine([Section("a"), Section("b")], 4, None)
-        spec = tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3)
+        spec = LayoutSpec(
+            [Section("a"), Section("b", segment_global=GlobalToken(1))],
+            [Link("x", "a", "b")],
+        )
+        engine = LayoutEngine(spec, 4, None)
+        ids = tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3)
 
-        @tf.function(input_signature=[spec] * 3, autograph=False)
+        @tf.function(input_signature=[ids] * 3, autograph=False)
         def call(a, b, targets):
-            made = engine({"a": a, "b": b}, [Link("a", targets, "b")])
+            made = engine({"a": a, "b": b}, {"x": targets})
             # Lengths are static where they are known.
             self.assertEqual(made.features["l2g_linked_ids"].shape[1], 4)
             self.assertIsNone(made.features["global_token_ids"].shape[1])
@@ -342,7 +508,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         ):
             call(two, one, two)
         with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "Targets of a link of .*a"
+            tf.errors.InvalidArgumentError, "Link .*x.*for each token of .*a"
         ):
             call(one, one, two)
 

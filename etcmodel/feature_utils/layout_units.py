@@ -1,4 +1,4 @@
-"""Flat units of one section of a layout, and how they are cut; graph code.
+"""Flat units of one section of a layout; graph code.
 
 A section's content [batch, (groups), (segments), (tokens)] is held flat, with
 the splits of every level. Everything here works on whole batches at once with
@@ -47,78 +47,123 @@ def _owners(splits: tf.Tensor) -> tf.Tensor:
     )
 
 
+def _index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
+    """Index of every element within its row, for the rows' splits."""
+    return tf.range(tf.size(owner, tf.int64)) - tf.gather(splits, owner)
+
+
 class Units(NamedTuple):
     """The groups, segments and tokens of one section, flat.
 
+    A row is a record, or a window of one. Origins are the indices that units
+    have in the flat content, before anything is cut or repeated.
+
     Attributes:
-        tokens: <int32>[tokens].
-        token_splits: <int64>[segments + 1], which tokens a segment has.
+        group_splits: <int64>[rows + 1], which groups a row has.
         segment_splits: <int64>[groups + 1], which segments a group has.
-        group_splits: <int64>[batch + 1], which groups a record has.
+        token_splits: <int64>[segments + 1], which tokens a segment has.
+        group_origin: <int64>[groups].
+        segment_origin: <int64>[segments].
+        token_origin: <int64>[tokens].
+        group_row: <int64>[groups], the row of a group.
         segment_group: <int64>[segments], the group of a segment.
-        group_row: <int64>[groups], the record of a group.
-        segment_row: <int64>[segments], the record of a segment.
-        segment_lengths: <int64>[segments], number of tokens.
+        segment_row: <int64>[segments], the row of a segment.
     """
 
-    tokens: tf.Tensor
-    token_splits: tf.Tensor
-    segment_splits: tf.Tensor
     group_splits: tf.Tensor
-    segment_group: tf.Tensor
+    segment_splits: tf.Tensor
+    token_splits: tf.Tensor
+    group_origin: tf.Tensor
+    segment_origin: tf.Tensor
+    token_origin: tf.Tensor
     group_row: tf.Tensor
+    segment_group: tf.Tensor
     segment_row: tf.Tensor
-    segment_lengths: tf.Tensor
+
+    @property
+    def segment_lengths(self) -> tf.Tensor:
+        """How many tokens segments have, <int64>[segments]."""
+        return self.token_splits[1:] - self.token_splits[:-1]
+
+    @property
+    def row_lengths(self) -> tf.Tensor:
+        """How many tokens rows have, <int64>[rows]."""
+        splits = self.row_token_splits
+        return splits[1:] - splits[:-1]
+
+    @property
+    def token_segment(self) -> tf.Tensor:
+        """The segments of tokens, <int64>[tokens]."""
+        return _owners(self.token_splits)
 
     @property
     def row_segment_splits(self) -> tf.Tensor:
-        """Which segments a record has, <int64>[batch + 1]."""
+        """Which segments a row has, <int64>[rows + 1]."""
         return tf.gather(self.segment_splits, self.group_splits)
 
     @property
     def row_token_splits(self) -> tf.Tensor:
-        """Which tokens a record has, <int64>[batch + 1]."""
+        """Which tokens a row has, <int64>[rows + 1]."""
         return tf.gather(self.token_splits, self.row_segment_splits)
 
-    def index_in_row(self, level: str) -> tf.Tensor:
-        """Index of each group or segment within its record."""
+    def splits(self, level: str) -> tf.Tensor:
+        """Which units of a level a row has, <int64>[rows + 1]."""
         if level == "group":
-            row, splits = self.group_row, self.group_splits
-        else:
-            row, splits = self.segment_row, self.row_segment_splits
-        return tf.range(tf.size(row, tf.int64)) - tf.gather(splits, row)
+            return self.group_splits
+        if level == "segment":
+            return self.row_segment_splits
+        return self.row_token_splits
+
+    def origin(self, level: str) -> tf.Tensor:
+        """Origins of the units of a level, <int64>[units]."""
+        return getattr(self, f"{level}_origin")
+
+    def row(self, level: str) -> tf.Tensor:
+        """Rows of the units of a level, <int64>[units]."""
+        if level == "token":
+            return tf.gather(self.segment_row, self.token_segment)
+        return self.group_row if level == "group" else self.segment_row
+
+    def group_index(self) -> tf.Tensor:
+        """Index of each group within its row, <int64>[groups]."""
+        return _index_in(self.group_row, self.group_splits)
 
     def segment_index(self) -> tf.Tensor:
         """Index of each segment within its group, <int64>[segments]."""
-        first = tf.gather(self.segment_splits, self.segment_group)
-        return tf.range(tf.size(first, tf.int64)) - first
+        return _index_in(self.segment_group, self.segment_splits)
+
+    def segment_index_in_row(self) -> tf.Tensor:
+        """Index of each segment within its row, <int64>[segments]."""
+        return _index_in(self.segment_row, self.row_segment_splits)
+
+    def token_index(self) -> tf.Tensor:
+        """Index of each token within its segment, <int64>[tokens]."""
+        return _index_in(self.token_segment, self.token_splits)
+
+
+def _make(splits, origins) -> Units:
+    """Units from splits and origins of groups, segments and tokens."""
+    group_row, segment_group = _owners(splits[0]), _owners(splits[1])
+    return Units(
+        *splits,
+        *origins,
+        group_row=group_row,
+        segment_group=segment_group,
+        segment_row=tf.gather(group_row, segment_group),
+    )
 
 
 def flatten(content: tf.RaggedTensor) -> Units:
     """Flattens the content of a section.
 
     Args:
-        content: <int>[batch, (groups), (segments), (tokens)].
+        content: <dtype>[batch, (groups), (segments), (tokens)].
 
     Returns:
         Its units.
     """
-    content = content.with_row_splits_dtype(tf.int64)
-    group_splits = content.row_splits
-    segment_splits = content.values.row_splits
-    token_splits = content.values.values.row_splits
-    segment_group = _owners(segment_splits)
-    group_row = _owners(group_splits)
-    return Units(
-        tokens=tf.cast(content.flat_values, tf.int32),
-        token_splits=token_splits,
-        segment_splits=segment_splits,
-        group_splits=group_splits,
-        segment_group=segment_group,
-        group_row=group_row,
-        segment_row=tf.gather(group_row, segment_group),
-        segment_lengths=token_splits[1:] - token_splits[:-1],
-    )
+    splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:3]
+    return _make(splits, [tf.range(x[-1]) for x in splits])
 
 
 class Costs(NamedTuple):
@@ -130,27 +175,14 @@ class Costs(NamedTuple):
     group_global: int
 
 
-class Budget(NamedTuple):
-    """What a section may use, record by record.
-
-    Attributes:
-        long: positions in the long input, <int64>[batch].
-        global_: positions in the global input, <int64>[batch].
-        segments: greatest number of segments of a record, or None.
-    """
-
-    long: tf.Tensor
-    global_: tf.Tensor
-    segments: int | None
-
-
 class Kept(NamedTuple):
     """What is left of a section. Of a segment the first tokens are kept.
 
     Attributes:
         groups: <bool>[groups].
-        segments: <bool>[segments].
-        lengths: <int64>[segments], how many tokens of each are kept.
+        segments: <bool>[segments], none of a group that is not kept.
+        lengths: <int64>[segments], how many tokens of each are kept; 0 of
+            those that are not.
     """
 
     groups: tf.Tensor
@@ -169,11 +201,12 @@ class Counts(NamedTuple):
     kept_groups: tf.Tensor
 
 
-def used(units: Units, kept: Kept, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
-    """What a section takes of both inputs, two <int64>[batch]."""
-    tokens = sum_rows(kept.lengths, units.row_segment_splits)
-    segments = sum_rows(kept.segments, units.row_segment_splits)
-    groups = sum_rows(kept.groups, units.group_splits)
+def used(units: Units, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
+    """What a section takes of both inputs, two <int64>[rows]."""
+    groups, segments, tokens = (
+        splits[1:] - splits[:-1]
+        for splits in map(units.splits, ("group", "segment", "token"))
+    )
     return (
         tokens * costs.token_long,
         tokens * costs.token_global
@@ -182,249 +215,217 @@ def used(units: Units, kept: Kept, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
     )
 
 
-def count(units: Units, kept: Kept) -> Counts:
-    """How much of a section is left, record by record."""
-    row_segments = units.row_segment_splits
-    row_tokens = units.row_token_splits
-    values = (
-        row_tokens[1:] - row_tokens[:-1],
-        sum_rows(kept.lengths, row_segments),
-        row_segments[1:] - row_segments[:-1],
-        sum_rows(kept.segments, row_segments),
-        units.group_splits[1:] - units.group_splits[:-1],
-        sum_rows(kept.groups, units.group_splits),
-    )
+def count(content: Units, units: Units) -> Counts:
+    """How much of a section is left in any of a record's rows.
+
+    Args:
+        content: its units before anything was cut.
+        units: what is left of them.
+
+    Returns:
+        The counts of every record.
+    """
+    values = []
+    for level in ("token", "segment", "group"):
+        splits, origin = content.splits(level), units.origin(level)
+        # [units of the content]
+        is_kept = tf.tensor_scatter_nd_update(
+            tf.zeros([splits[-1]], tf.int64),
+            origin[:, tf.newaxis],
+            tf.ones_like(origin),
+        )
+        values += [splits[1:] - splits[:-1], sum_rows(is_kept, splits)]
     return Counts(*(tf.cast(value, tf.int32) for value in values))
 
 
-def _clipped_lengths(
-    units: Units, costs: Costs, budget: Budget, reserved: tf.Tensor | int
-) -> tf.Tensor:
-    """Lengths of the segments, those too long for the whole budget cropped."""
-    lengths = units.segment_lengths
-    if costs.token_long:
-        lengths = tf.minimum(lengths, tf.gather(budget.long, units.segment_row))
-    if costs.token_global:
-        room = tf.maximum(budget.global_ - reserved - costs.segment_global, 0)
-        lengths = tf.minimum(lengths, tf.gather(room, units.segment_row))
-    return lengths
-
-
-def _has_tokens_left(units: Units, lengths: tf.Tensor) -> tf.Tensor:
-    """False for segments of which cropping leaves nothing."""
-    return tf.logical_or(lengths > 0, tf.equal(units.segment_lengths, 0))
-
-
-def _keep_prefix(
-    units: Units, costs: Costs, budget: Budget, lengths: tf.Tensor, crop: bool
-) -> Kept:
-    """Keeps the longest beginning, depth first, that the budgets allow."""
-    row = units.segment_row
-    row_first = units.row_segment_splits[:-1]
-    before = cumulative(lengths)
-    # Tokens of the record before each segment.
-    # [segments]
-    tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
-    segment_index = units.index_in_row("segment")
-    group_index = units.index_in_row("group")
-    # Global tokens of the record up to the segment's own, if it has one.
-    globals_before = (
-        costs.group_global * (tf.gather(group_index, units.segment_group) + 1)
-        + costs.segment_global * (segment_index + 1)
-        + costs.token_global * tokens_before
-    )
-    long_room = tf.gather(budget.long, row) - costs.token_long * tokens_before
-    global_room = tf.gather(budget.global_, row) - globals_before
-    fits = tf.logical_and(long_room >= 0, global_room >= 0)
-    if budget.segments is not None:
-        fits = tf.logical_and(fits, segment_index < budget.segments)
-    room = lengths
-    if costs.token_long:
-        room = tf.minimum(room, long_room)
-    if costs.token_global:
-        room = tf.minimum(room, global_room)
-    if not crop:
-        fits = tf.logical_and(fits, tf.equal(lengths, room))
-    fits = tf.logical_and(fits, _has_tokens_left(units, room))
-    kept_lengths = tf.where(fits, room, 0)
-
-    # A group stays if its global token fits, and its first segment, if any.
-    first = units.segment_splits[:-1]
-    count = units.segment_splits[1:] - first
-    base = tf.gather(row_first, units.group_row)
-    # [groups]
-    tokens_before = tf.gather(before, first) - tf.gather(before, base)
-    globals_before = (
-        costs.group_global * (group_index + 1)
-        + costs.segment_global * (first - base)
-        + costs.token_global * tokens_before
-    )
-    group_fits = tf.logical_and(
-        costs.token_long * tokens_before
-        <= tf.gather(budget.long, units.group_row),
-        globals_before <= tf.gather(budget.global_, units.group_row),
-    )
-    first_fits = tf.gather(tf.pad(fits, [[0, 1]]), first)
-    groups = tf.logical_and(
-        group_fits, tf.logical_or(tf.equal(count, 0), first_fits)
-    )
-    return Kept(groups=groups, segments=fits, lengths=kept_lengths)
-
-
-def cut_keep(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Crops the end, token by token, only if the section is over its budget.
-
-    Example: segments of 3 and 4 tokens in a budget of 5 keep 3 and 2.
-    """
-    return _keep_prefix(units, costs, budget, units.segment_lengths, crop=True)
-
-
-def cut_tail(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Drops whole segments from the end.
-
-    A segment that alone is longer than the budget is cropped to it first.
-
-    Example: segments of 3, 4 and 1 tokens in a budget of 5 keep 3.
-    """
-    lengths = _clipped_lengths(units, costs, budget, costs.group_global)
-    return _keep_prefix(units, costs, budget, lengths, crop=False)
-
-
-def cut_fit(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Skips every segment for which there is no room, whole.
-
-    In order, each segment that fits into what those before it have left is
-    kept, so a short one can follow a long one that was skipped. Groups stay,
-    even those that lose all segments, as long as the global input lasts. That
-    is how HotpotQA's paragraphs are laid out (paper, Appendix C: as many
-    tokens as possible).
-
-    Example: segments of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
-    """
-    row = units.segment_row
-    row_first = units.row_segment_splits[:-1]
-    group_index = units.index_in_row("group")
-    lengths = units.segment_lengths
-    global_costs = costs.segment_global + costs.token_global * lengths
-    group_costs = costs.group_global * (group_index + 1)
-    most = lengths.dtype.max if budget.segments is None else budget.segments
-    # What a segment takes: of the long input, the global one, the number.
-    # [segments, 3]
-    takes = tf.stack(
-        [costs.token_long * lengths, global_costs, tf.ones_like(lengths)], 1
-    )
-    # What a record has for the segments up to each one.
-    # [segments, 3]
-    limits = tf.stack(
+def select(units: Units, kept: Kept) -> Units:
+    """The units that are kept."""
+    # Tokens before each segment, and the first of each that has any.
+    before = cumulative(kept.lengths)
+    segment = tf.repeat(tf.range(tf.size(kept.lengths, tf.int64)), kept.lengths)
+    # [kept tokens]
+    token = tf.gather(units.token_splits, segment) + _index_in(segment, before)
+    groups = tf.where(kept.groups)[:, 0]
+    segments = tf.where(kept.segments)[:, 0]
+    num_segments = sum_rows(kept.segments, units.segment_splits)
+    return _make(
         [
-            tf.gather(budget.long, row),
-            tf.gather(budget.global_, row)
-            - tf.gather(group_costs, units.segment_group),
-            tf.fill(tf.shape(row), tf.cast(most, tf.int64)),
+            cumulative(sum_rows(kept.groups, units.group_splits)),
+            cumulative(tf.gather(num_segments, groups)),
+            cumulative(tf.gather(kept.lengths, segments)),
         ],
-        axis=1,
-    )
-
-    def room(kept):
-        """What those kept leave for each segment, [segments, 3]."""
-        sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
-        sums = tf.pad(sums, [[1, 0], [0, 0]])
-        return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
-
-    def misfits(kept):
-        return kept & tf.reduce_any(takes > room(kept), axis=1)
-
-    index = tf.range(tf.size(row, tf.int64))
-
-    # Once for every first misfit of a record; most records have none.
-    def skip(kept, wrong):
-        first = tf.math.unsorted_segment_min(
-            tf.where(wrong, index, index.dtype.max), row, tf.size(budget.long)
-        )
-        # [segments]
-        first = tf.gather(first, row)
-        # Those behind it will not find more room than it does.
-        left = tf.gather(room(kept), tf.minimum(first, index))
-        too_much = tf.reduce_any(takes > left, axis=1)
-        kept &= ~(too_much & (index >= first))
-        return kept, misfits(kept)
-
-    everything = tf.ones_like(row, tf.bool)
-    kept, _ = tf.while_loop(
-        lambda kept, wrong: tf.reduce_any(wrong),
-        skip,
-        (everything, misfits(everything)),
-    )
-    used = cumulative(tf.where(kept, global_costs, 0))
-    used = tf.gather(used, units.segment_splits[:-1]) - tf.gather(
-        tf.gather(used, row_first), units.group_row
-    )
-    return Kept(
-        groups=used + group_costs <= tf.gather(budget.global_, units.group_row),
-        segments=kept,
-        lengths=tf.where(kept, lengths, 0),
+        [
+            tf.gather(units.group_origin, groups),
+            tf.gather(units.segment_origin, segments),
+            tf.gather(units.token_origin, token),
+        ],
     )
 
 
-def cut_balanced(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Drops last segments, each time of the group that has the most.
+def repeat(units: Units, owner: tf.Tensor) -> Units:
+    """Units of rows that are there several times.
 
-    Among groups with equally many, the one that has had as many for the
-    longest time is the next. That is the max-heap of ETC (paper, Appendix C),
-    in closed form: the segments go in the order of (-position in their group,
-    size of the group, group), so the reverse of it is how they are kept, as
-    long as the budgets last. Groups stay, even those that lose all segments;
-    but if the global input has no room for every group with one segment, the
-    last groups go.
+    Args:
+        units: the units.
+        owner: which of their rows each new row is, <int64>[new rows].
 
-    Example: groups of 4, 2 and 4 segments, 7 allowed: the groups 0, 2 and 0
-    lose one each, which leaves 2, 2 and 3.
+    Returns:
+        The units of the new rows.
     """
-    group_index = units.index_in_row("group")
-    counts = units.segment_splits[1:] - units.segment_splits[:-1]
-    # A group with its first segment.
-    needs = costs.group_global * (
-        1 + costs.segment_global * tf.cast(counts > 0, tf.int64)
+    splits = [units.group_splits, units.segment_splits, units.token_splits]
+    origins = [units.group_origin, units.segment_origin, units.token_origin]
+    # Levels from the top: [new rows, (units)] of each.
+    repeated = [
+        tf.gather(
+            tf.RaggedTensor.from_nested_row_splits(
+                origin, splits[: level + 1], validate=False
+            ),
+            owner,
+        )
+        for level, origin in enumerate(origins)
+    ]
+    return _make(
+        repeated[-1].nested_row_splits, [x.flat_values for x in repeated]
     )
-    needed = cumulative(needs)
-    row_first = tf.gather(units.group_splits[:-1], units.group_row)
-    groups = needed[1:] - tf.gather(needed, row_first) <= tf.gather(
-        budget.global_, units.group_row
-    )
-    group_tokens = costs.group_global * sum_rows(groups, units.group_splits)
-    lengths = _clipped_lengths(units, costs, budget, group_tokens)
 
-    # The order in which segments are kept, record by record.
-    most = tf.reduce_max(tf.concat([counts, [0]], 0)) + 1
-    most_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
-    key = units.segment_row * most + units.segment_index()
-    key = key * most - tf.gather(counts, units.segment_group)
-    key = key * most_groups - tf.gather(group_index, units.segment_group)
+
+class Windows(NamedTuple):
+    """Parts of a section's tokens; a record has one or more.
+
+    Attributes:
+        owner: the record of each window, <int64>[windows].
+        starts: its first token, counted through the record's,
+            <int64>[windows].
+        sizes: how many tokens it has, <int64>[windows].
+    """
+
+    owner: tf.Tensor
+    starts: tf.Tensor
+    sizes: tf.Tensor
+
+
+def make_windows(
+    lengths: tf.Tensor, room: tf.Tensor, stride: int | None
+) -> Windows:
+    """Windows over texts, the last of which may be shorter.
+
+    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` of them.
+
+    Example: lengths of 9 and 3 with room for 4 and a stride of 3 give the
+    owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
+
+    Args:
+        lengths: tokens of each text, <int64>[batch].
+        room: the most tokens of a window, <int64>[batch].
+        stride: from the start of a window to that of the next; at most the
+            room, which stands for None, or tokens would be in no window.
+
+    Returns:
+        The windows.
+    """
+    step = tf.maximum(room, 1)
+    if stride is not None:
+        step = tf.minimum(step, stride)
+    # [batch]
+    beyond = tf.maximum(lengths - tf.maximum(room, 0), 0)
+    number = tf.where(room > 0, 1 + (beyond + step - 1) // step, 1)
+    # [batch, (windows)]
+    index = tf.ragged.range(number)
+    owner = index.value_rowids()
+    starts = index.values * tf.gather(step, owner)
+    sizes = tf.minimum(
+        tf.gather(tf.maximum(room, 0), owner),
+        tf.gather(lengths, owner) - starts,
+    )
+    return Windows(owner, starts, sizes)
+
+
+def _runs(*keys: tf.Tensor) -> tf.Tensor:
+    """Where runs of equal keys begin, and the end; each <int64>[n]."""
+    changes = tf.zeros_like(keys[0][1:], tf.bool)
+    for key in keys:
+        changes |= tf.not_equal(key[1:], key[:-1])
+    # The first one always begins a run; nothing has none.
+    is_first = tf.concat([tf.ones_like(keys[0][:1], tf.bool), changes], axis=0)
+    return tf.concat(
+        [tf.where(is_first)[:, 0], [tf.size(is_first, tf.int64)]], axis=0
+    )
+
+
+def cut_windows(units: Units, windows: Windows) -> Units:
+    """The units that windows show at least a token of.
+
+    Example: of a record with the segments `[7, 8, 9]` and `[5]`, the windows
+    from 0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.
+
+    Args:
+        units: of the records.
+        windows: parts of their tokens.
+
+    Returns:
+        Units of the windows.
+    """
+    first = tf.gather(units.row_token_splits, windows.owner) + windows.starts
+    # [windows, (tokens)]
+    index = tf.ragged.range(first, first + windows.sizes)
+    row = index.value_rowids()
+    # [tokens]
+    segment = tf.gather(units.token_segment, index.values)
+    token_splits = _runs(row, segment)
     # [segments]
-    order = tf.argsort(key)
+    row, segment = (tf.gather(x, token_splits[:-1]) for x in (row, segment))
+    group = tf.gather(units.segment_group, segment)
+    segment_splits = _runs(row, group)
+    # [groups]
+    row, group = (tf.gather(x, segment_splits[:-1]) for x in (row, group))
+    number = tf.math.unsorted_segment_sum(
+        tf.ones_like(row), row, tf.size(windows.owner)
+    )
+    return _make(
+        [cumulative(number), segment_splits, token_splits],
+        [
+            tf.gather(units.group_origin, group),
+            tf.gather(units.segment_origin, segment),
+            tf.gather(units.token_origin, index.values),
+        ],
+    )
 
-    # Segments of dropped groups cost nothing and are not kept.
-    alive = tf.gather(groups, units.segment_group)
-    cost = tf.cast(alive, tf.int64)
-    row = units.segment_row
 
-    def used(values):
-        """Budget used up to each segment, in the order of keeping."""
-        sums = cumulative(tf.gather(values * cost, order))
-        starts = tf.gather(sums, units.row_segment_splits[:-1])
-        return sums[1:] - tf.gather(starts, row)
+def share_last_segment(units: Units, most: tf.Tensor) -> Units:
+    """Joins the segments for which there is no room with the last one that has.
 
-    # Rows keep their places when sorted, so `row` holds for both orders.
-    fits = costs.token_long * used(lengths) <= tf.gather(budget.long, row)
-    fits &= used(
-        costs.segment_global + costs.token_global * lengths
-    ) <= tf.gather(budget.global_ - group_tokens, row)
-    if budget.segments is not None:
-        fits &= used(tf.ones_like(lengths)) <= budget.segments
-    fits = tf.gather(fits, tf.math.invert_permutation(order))
-    segments = fits & alive & _has_tokens_left(units, lengths)
-    return Kept(
-        groups=groups,
-        segments=segments,
-        lengths=tf.where(segments, lengths, 0),
+    Segments of a row's different groups are not joined.
+
+    Example: of the segments `[7]`, `[8, 9]` and `[5]` with room for two, `[7]`
+    and `[8, 9, 5]` are left.
+
+    Args:
+        units: the units.
+        most: the most segments of a row, <int64>[rows].
+
+    Returns:
+        The units of the same tokens. Those that are joined have the origin of
+        the first.
+    """
+    index = units.segment_index_in_row()
+    is_first = index < tf.maximum(tf.gather(most, units.segment_row), 1)
+    is_first |= tf.equal(units.segment_index(), 0)
+    segments = tf.where(is_first)[:, 0]
+    return _make(
+        [
+            units.group_splits,
+            cumulative(sum_rows(is_first, units.segment_splits)),
+            tf.concat(
+                [
+                    tf.gather(units.token_splits, segments),
+                    units.token_splits[-1:],
+                ],
+                axis=0,
+            ),
+        ],
+        [
+            units.group_origin,
+            tf.gather(units.segment_origin, segments),
+            units.token_origin,
+        ],
     )

@@ -1,6 +1,5 @@
-"""Tests of `layout_units`: what is kept when the budget is full."""
+"""Tests of `layout_units`."""
 
-import heapq
 import random
 
 import numpy as np
@@ -8,208 +7,197 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import layout_units
-from etcmodel.feature_utils.layout_units import Budget
-from etcmodel.feature_utils.layout_units import Costs
-
-# Every unit has a global token, tokens are long.
-COSTS = Costs(token_long=1, token_global=0, segment_global=1, group_global=1)
-PLENTY = 10**6
-# Of content and of both budgets.
-SPECS = (
-    tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3),
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None], tf.int64),
-)
 
 
-def content_of(lengths):
-    """Segments of the given lengths, [batch, groups, segments]."""
-    content = [[[[0] * n for n in group] for group in row] for row in lengths]
-    return tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
+def ragged(rows):
+    return tf.ragged.constant(rows, ragged_rank=3, dtype=tf.int32)
 
 
-def flatten(lengths):
-    """Units of segments of the given lengths."""
-    return layout_units.flatten(content_of(lengths))
-
-
-def random_lengths(rng, most_groups, most_segments, most_tokens):
-    """Lengths of the segments of one to three records, and their content."""
-    lengths = [
+def random_rows(rng, number):
+    """Content of records, all tokens of which are different numbers."""
+    count = iter(range(10_000))
+    return [
         [
             [
-                rng.randint(0, most_tokens)
-                for _ in range(rng.randint(0, most_segments))
+                [next(count) for _ in range(rng.randint(0, 4))]
+                for _ in range(rng.randint(0, 3))
             ]
-            for _ in range(rng.randint(0, most_groups))
+            for _ in range(rng.randint(0, 3))
         ]
-        for _ in range(rng.randint(1, 3))
+        for _ in range(number)
     ]
-    return lengths, content_of(lengths)
 
 
-def budget(long, global_=PLENTY, segments=None, batch=1):
-    fill = lambda x: tf.fill([batch], tf.constant(x, tf.int64))  # noqa: E731
-    return Budget(fill(long), fill(global_), segments)
+def to_lists(units):
+    """Units as rows of groups of segments of their tokens' origins."""
+    return tf.RaggedTensor.from_nested_row_splits(
+        units.token_origin,
+        [units.group_splits, units.segment_splits, units.token_splits],
+    ).to_list()
 
 
-def max_heap(lengths, max_segments, max_tokens, max_globals):
-    """The description's algorithm: how many segments each group keeps."""
-    kept = [len(group) for group in lengths]
-    heap = [(-n, i, i) for i, n in enumerate(kept)]
-    heapq.heapify(heap)
-    pushed = len(heap)
-    while (
-        sum(kept) > max_segments
-        or sum(sum(g[:n]) for g, n in zip(lengths, kept, strict=True))
-        > max_tokens
-        or sum(kept) + len(kept) > max_globals
-    ):
-        _, _, i = heapq.heappop(heap)
-        kept[i] -= 1
-        heapq.heappush(heap, (-kept[i], pushed, i))
-        pushed += 1
-    return kept
+def numbered(rows):
+    """Lists of rows with all units numbered: groups, segments, tokens."""
+    groups = [group for row in rows for group in row]
+    segments = [segment for group in groups for segment in group]
+    return {"group": groups, "segment": segments}
 
 
 class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
+    def assertOrigins(self, units, content):
+        """Origins of groups and segments are those of what is in them."""
+        flat = numbered(content.to_list())
+        lists = to_lists(units)
+        tokens = content.flat_values.numpy()
+        for level, origin in (
+            ("segment", units.segment_origin),
+            ("group", units.group_origin),
+        ):
+            for unit, i in zip(numbered(lists)[level], origin, strict=True):
+                inside = tf.nest.flatten(unit)
+                whole = tf.nest.flatten(flat[level][int(i)])
+                self.assertLessEqual({*tokens[inside]}, {*whole})
+
     def test_examples(self):
         """Those of the docstrings."""
-        for cut, lengths, tokens, expected in (
-            (layout_units.cut_keep, [[3, 4]], 5, [3, 2]),
-            (layout_units.cut_tail, [[3, 4, 1]], 5, [3, 0, 0]),
-            (layout_units.cut_fit, [[3, 4, 1]], 5, [3, 0, 1]),
-            (
-                layout_units.cut_balanced,
-                [[1] * 4, [1] * 2, [1] * 4],
-                7,
-                [*(1, 1, 0, 0), *(1, 1), *(1, 1, 1, 0)],
+        self.assertAllEqual(layout_units.cumulative([2, 0, 3]), [0, 2, 2, 5])
+        self.assertAllEqual(
+            layout_units.sum_rows([2, 0, 3], [0, 2, 2, 3]), [2, 0, 3]
+        )
+        windows = layout_units.make_windows(
+            tf.constant([9, 3], tf.int64), tf.constant([4, 4], tf.int64), 3
+        )
+        self.assertAllEqual(windows.owner, [0, 0, 0, 1])
+        self.assertAllEqual(windows.starts, [0, 3, 6, 0])
+        self.assertAllEqual(windows.sizes, [4, 4, 3, 3])
+        units = layout_units.flatten(ragged([[[[7, 8, 9], [5]]]]))
+        shown = layout_units.cut_windows(
+            units,
+            layout_units.Windows(
+                *tf.constant([[0, 0], [0, 1], [2, 3]], tf.int64)
             ),
-        ):
-            kept = cut(flatten([lengths]), COSTS, budget(tokens))
-            self.assertAllEqual(kept.lengths, expected)
-
-    def test_balanced_against_a_heap(self):
-        rng = random.Random(0)
-
-        @tf.function(input_signature=[*SPECS, tf.TensorSpec([], tf.int64)])
-        def cut(content, long, global_, segments):
-            units = layout_units.flatten(content)
-            kept = layout_units.cut_balanced(
-                units, COSTS, Budget(long, global_, segments)
-            )
-            return layout_units.sum_rows(kept.segments, units.segment_splits)
-
-        for _ in range(40):
-            lengths, content = random_lengths(rng, 6, 8, 4)
-            # At least 4, the longest segment, so none is cropped; and room
-            # for every group with one segment.
-            longs = [rng.randint(4, 50) for _ in lengths]
-            globals_ = [rng.randint(12, 40) for _ in lengths]
-            segments = rng.randint(0, 25)
-            kept = cut(content, longs, globals_, segments)
-            expected = []
-            for row, long, global_ in zip(
-                lengths, longs, globals_, strict=True
-            ):
-                expected += max_heap(row, segments, long, global_)
-            self.assertAllEqual(kept, expected, f"{lengths} {longs}")
-
-    def test_balanced_when_not_even_groups_fit(self):
-        # Room for two groups with a segment each, the second of which has
-        # none, so there is room for another segment of the first.
-        units = flatten([[[1, 1, 1], [], [1]]])
-        kept = layout_units.cut_balanced(units, COSTS, budget(9, global_=4))
-        self.assertAllEqual(kept.groups, [True, True, False])
-        self.assertAllEqual(kept.segments, [True, True, False, False])
-        self.assertAllEqual(kept.lengths, [1, 1, 0, 0])
-        kept = layout_units.cut_balanced(units, COSTS, budget(9, global_=1))
-        self.assertAllEqual(kept.groups, [False] * 3)
-        # What is alone too long is cropped.
-        kept = layout_units.cut_balanced(flatten([[[50]]]), COSTS, budget(9))
-        self.assertAllEqual(kept.lengths, [9])
-
-    @parameterized.parameters(COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0))
-    def test_fit_against_one_after_the_other(self, *costs):
-        costs = Costs(*costs)
-        rng = random.Random(0)
-
-        @tf.function(input_signature=SPECS)
-        def cut(content, long, global_):
-            units = layout_units.flatten(content)
-            return layout_units.cut_fit(units, costs, Budget(long, global_, 9))
-
-        for _ in range(30):
-            rows, content = random_lengths(rng, 5, 6, 9)
-            longs = [rng.randint(0, 60) for _ in rows]
-            globals_ = [rng.randint(0, 60) for _ in rows]
-            kept = cut(content, longs, globals_)
-            groups, segments = [], []
-            for row, long, global_ in zip(rows, longs, globals_, strict=True):
-                left = 9
-                for group in row:
-                    groups.append(global_ >= costs.group_global)
-                    global_ -= costs.group_global
-                    for n in group:
-                        cost = costs.segment_global + n * costs.token_global
-                        fits = n <= long and cost <= global_ and left > 0
-                        segments.append(fits)
-                        if fits:
-                            long -= n
-                            global_ -= cost
-                            left -= 1
-            self.assertAllEqual(kept.groups, groups)
-            self.assertAllEqual(kept.segments, segments)
-            flat = [n for row in rows for group in row for n in group]
-            self.assertAllEqual(kept.lengths, np.multiply(flat, segments))
+        )
+        self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
+        units = layout_units.flatten(ragged([[[[7], [8, 9], [5]]]]))
+        shared = layout_units.share_last_segment(
+            units, tf.constant([2], tf.int64)
+        )
+        self.assertEqual(to_lists(shared), [[[[0], [1, 2, 3]]]])
+        self.assertAllEqual(shared.segment_origin, [0, 1])
 
     @parameterized.parameters(
-        (20, PLENTY, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (13, PLENTY, None, [3, 4, 2, 4], [3, 4, 2, 0]),
-        (8, PLENTY, None, [3, 4, 1, 0], [3, 4, 0, 0]),
-        (7, PLENTY, None, [3, 4, 0, 0], [3, 4, 0, 0]),
-        # The first alone is too long, and is cropped.
-        (2, PLENTY, None, [2, 0, 0, 0], [2, 0, 0, 0]),
-        (0, PLENTY, None, [0, 0, 0, 0], [0, 0, 0, 0]),
-        # Two groups and four segments: six global tokens.
-        (20, 6, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (20, 5, None, [3, 4, 2, 0], [3, 4, 2, 0]),
-        (20, 3, None, [3, 4, 0, 0], [3, 4, 0, 0]),
-        (20, 1, None, [0, 0, 0, 0], [0, 0, 0, 0]),
-        (20, PLENTY, 2, [3, 4, 0, 0], [3, 4, 0, 0]),
+        # Nothing to show, no room at all, as much as there is room for.
+        (0, 4, 3, [(0, 0)]),
+        (9, 0, 3, [(0, 0)]),
+        (9, -2, 3, [(0, 0)]),
+        (4, 4, 3, [(0, 4)]),
+        (5, 4, 3, [(0, 4), (3, 2)]),
+        # No overlap; a stride beyond the room would leave tokens out.
+        (9, 4, None, [(0, 4), (4, 4), (8, 1)]),
+        (9, 4, 7, [(0, 4), (4, 4), (8, 1)]),
     )
-    def test_keep_and_tail(self, long, global_, segments, *expected):
-        units = flatten([[[3, 4], [2, 5]]])
-        for cut, lengths in zip(
-            (layout_units.cut_keep, layout_units.cut_tail),
+    def test_windows(self, length, room, stride, expected):
+        made = layout_units.make_windows(
+            tf.constant([length], tf.int64),
+            tf.constant([room], tf.int64),
+            stride,
+        )
+        self.assertEqual(
+            [*zip(made.starts.numpy(), made.sizes.numpy(), strict=True)],
             expected,
-            strict=True,
-        ):
-            kept = cut(units, COSTS, budget(long, global_, segments))
-            self.assertAllEqual(kept.lengths, lengths)
-            self.assertAllEqual(kept.segments, [n > 0 for n in lengths])
-            # A group goes when nothing of it is left.
-            self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
+        )
 
-    def test_tokens_with_global_tokens(self):
-        costs = Costs(1, 1, 0, 0)
-        units = flatten([[[3, 4]], [[2]]])
-        kept = layout_units.cut_keep(units, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 2, 2])
-        kept = layout_units.cut_tail(units, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 0, 2])
-        # What is alone too long is cropped to what the others leave.
-        units = flatten([[[9]]])
-        kept = layout_units.cut_tail(units, Costs(1, 1, 1, 1), budget(9, 5))
-        self.assertAllEqual(kept.lengths, [3])
+    def test_cut_windows_against_python(self):
+        rng = random.Random(2)
+        for _ in range(20):
+            rows = random_rows(rng, rng.randint(0, 4))
+            lengths = [len(tf.nest.flatten(row)) for row in rows]
+            windows = [
+                (i, start, rng.randint(0, n - start))
+                for i, n in enumerate(lengths)
+                for start in [rng.randint(0, n)]
+            ] * 2
+            windows.sort()
+            content = ragged(rows)
+            shown = layout_units.cut_windows(
+                layout_units.flatten(content),
+                layout_units.Windows(
+                    *np.reshape(windows, [-1, 3]).T.astype(np.int64)
+                ),
+            )
+            first = np.cumsum([0, *lengths])
+            expected = []
+            for i, start, size in windows:
+                keep = range(first[i] + start, first[i] + start + size)
+                groups = [
+                    [
+                        [token for token in segment if token in keep]
+                        for segment in group
+                    ]
+                    for group in rows[i]
+                ]
+                groups = [[x for x in group if x] for group in groups]
+                expected.append([group for group in groups if group])
+            self.assertEqual(to_lists(shown), expected)
+            self.assertOrigins(shown, content)
 
-    def test_empty_units_cost_only_their_global_tokens(self):
-        units = flatten([[[], [0], [2]]])
-        for cut in (layout_units.cut_keep, layout_units.cut_tail):
-            for size, groups in ((5, [1, 1, 1]), (2, [1, 0, 0])):
-                kept = cut(units, COSTS, budget(2, size))
-                self.assertAllEqual(kept.groups, np.array(groups, bool))
-                self.assertAllEqual(kept.segments, [size == 5] * 2)
+    def test_select_and_repeat_against_python(self):
+        rng = random.Random(3)
+        for _ in range(20):
+            rows = random_rows(rng, rng.randint(1, 4))
+            content = ragged(rows)
+            kept_groups, kept_segments, lengths, expected = [], [], [], []
+            for row in rows:
+                expected.append([])
+                for group in row:
+                    keep = rng.random() < 0.7
+                    kept_groups.append(keep)
+                    left = []
+                    for segment in group:
+                        keep_segment = keep and rng.random() < 0.7
+                        size = rng.randint(0, len(segment)) * keep_segment
+                        kept_segments.append(keep_segment)
+                        lengths.append(size)
+                        if keep_segment:
+                            left.append(segment[:size])
+                    if keep:
+                        expected[-1].append(left)
+            units = layout_units.select(
+                layout_units.flatten(content),
+                layout_units.Kept(
+                    tf.constant(kept_groups, tf.bool),
+                    tf.constant(kept_segments, tf.bool),
+                    tf.constant(lengths, tf.int64),
+                ),
+            )
+            self.assertEqual(to_lists(units), expected)
+            self.assertOrigins(units, content)
+            counts = layout_units.count(layout_units.flatten(content), units)
+            for name, lists in (("", rows), ("kept_", expected)):
+                groups = [len(row) for row in lists]
+                self.assertAllEqual(getattr(counts, f"{name}groups"), groups)
+                tokens = [len(tf.nest.flatten(row)) for row in lists]
+                self.assertAllEqual(getattr(counts, f"{name}tokens"), tokens)
+            owner = [0, 0, *range(1, len(rows)), 0]
+            repeated = layout_units.repeat(units, tf.constant(owner, tf.int64))
+            self.assertEqual(to_lists(repeated), [expected[i] for i in owner])
+            self.assertOrigins(repeated, content)
+            # What is there twice counts once.
+            self.assertAllEqual(
+                layout_units.count(layout_units.flatten(content), repeated),
+                counts,
+            )
+
+    def test_sharing_keeps_groups_and_tokens(self):
+        units = layout_units.flatten(
+            ragged([[[[1], [2]], [[3]], [[4], [5]]], [[[6], [7]]], []])
+        )
+        shared = layout_units.share_last_segment(
+            units, tf.constant([1, 0, 5], tf.int64)
+        )
+        self.assertEqual(
+            to_lists(shared), [[[[0, 1]], [[2]], [[3, 4]]], [[[5, 6]]], []]
+        )
 
 
 if __name__ == "__main__":

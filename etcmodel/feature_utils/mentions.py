@@ -4,6 +4,7 @@ Source: paper, Appendix C (WikiHop): candidate answers are linked to their
 mentions, "where mentions are determined only by string matching".
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +21,14 @@ _POWERS = 2 ** np.arange(62)
 
 
 def link_mentions(
-    keys: tf.RaggedTensor, candidates: tf.RaggedTensor
+    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, most: int = 1
 ) -> tf.RaggedTensor:
-    """Says for every token which candidate it mentions; graph code.
+    """Says for every token which candidates it mentions; graph code.
 
     A candidate is mentioned where its tokens stand in a row within one
-    segment. Where mentions overlap, each token belongs to the candidate of the
-    greatest index. A candidate without tokens is mentioned nowhere.
+    segment. Where mentions overlap, a token belongs to several candidates; of
+    more than there is room for, those of the greatest indices count. A
+    candidate without tokens is mentioned nowhere.
 
     All beginnings of candidates are followed at once: in step k stand those
     positions at which the first k tokens of some candidate begin. So the work
@@ -34,7 +36,8 @@ def link_mentions(
     however many candidates begin alike and however much mentions overlap.
 
     Example: in the segments `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]`
-    and `[9, 8]` give `[1, 1, -1], [0]`.
+    and `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1],
+    [1, 0], [-1, -1]], [[0, -1]]`.
 
     Args:
         keys: what tells tokens apart, not negative: ids or
@@ -42,10 +45,12 @@ def link_mentions(
             with any number of dimensions.
         candidates: keys of the candidates, <int32>[batch, (candidates),
             (tokens)].
+        most: how many candidates a token can have.
 
     Returns:
-        For every token the index of the candidate in its record, or -1:
-        <int32> of the shape of `keys`.
+        For every token the indices of the candidates in its record, falling,
+        and -1 behind them: <int32> of the shape of `keys`, and
+        `[..., most]` if there can be several.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
@@ -69,14 +74,30 @@ def link_mentions(
         candidate_rows=candidates.value_rowids(),
         indices=tf.range(tf.size(lengths, tf.int64))
         - tf.gather(candidates.row_starts(), candidates.value_rowids()),
+        most=most,
     )
-    return keys.with_flat_values(linked)
+    return keys.with_flat_values(linked[:, 0] if most == 1 else linked)
+
+
+def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
+    """The greatest different values of rows, falling, and -1 behind them.
+
+    Example: of `[3, 5, 3, -1]` the three greatest are `[5, 3, -1]`.
+    """
+    # Whole columns at a time: rows are many and short.
+    columns = tf.unstack(values, axis=1)
+    found = []
+    for _ in range(most):
+        if found:
+            columns = [tf.where(x < found[-1], x, -1) for x in columns]
+        found.append(functools.reduce(tf.maximum, columns))
+    return tf.stack(found, axis=1)
 
 
 def _match(
-    text, rows, ends, tokens, starts, lengths, candidate_rows, indices
+    text, rows, ends, tokens, starts, lengths, candidate_rows, indices, most
 ) -> tf.Tensor:
-    """The loop of `link_mentions` on flat vectors, all int64."""
+    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, most]`."""
     size = tf.size(text, tf.int64)
     # What is longer than every segment is mentioned nowhere.
     room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
@@ -114,23 +135,33 @@ def _match(
         position = tf.gather(position, match)
         node = tf.gather(node, match)
 
-        # The greatest candidate that ends at each node, and its mentions.
+        # The greatest candidates that end at each node, and their mentions.
         complete = tf.equal(tf.gather(lengths, candidate), k + 1)
-        best = tf.tensor_scatter_nd_max(
-            tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
-            candidate_node[:, tf.newaxis],
-            tf.where(complete, tf.gather(indices, candidate), -1),
-        )
-        found = tf.gather(best, node)
-        mention = tf.where(found >= 0)[:, 0]
+        number = tf.where(complete, tf.gather(indices, candidate), -1)
+        best = []
+        for _ in range(most):
+            best.append(
+                tf.tensor_scatter_nd_max(
+                    tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
+                    candidate_node[:, tf.newaxis],
+                    number,
+                )
+            )
+            is_less = number < tf.gather(best[-1], candidate_node)
+            number = tf.where(is_less, number, -1)
+        # [positions left, most]
+        found = tf.gather(tf.stack(best, axis=1), node)
+        mention = tf.where(found[:, 0] >= 0)[:, 0]
         first = tf.gather(position, mention) + level * size
         second = first + k + 1 - tf.gather(_POWERS, level)
-        # [2 * mentions, 1]
-        runs = tf.concat([first, second], axis=0)[:, tf.newaxis]
-        value = tf.tile(tf.gather(found, mention), [2])
-        linked = tf.tensor_scatter_nd_max(
-            linked, runs, tf.cast(value, tf.int32)
-        )
+        # [mentions, most]
+        value = tf.cast(tf.gather(found, mention), tf.int32)
+        for run in (first, second):
+            # [mentions, 2 * most]
+            links = tf.concat([tf.gather(linked, run), value], axis=1)
+            linked = tf.tensor_scatter_nd_update(
+                linked, run[:, tf.newaxis], _greatest(links, most)
+            )
         level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
         return k + 1, level, candidate, candidate_node, position, node, linked
 
@@ -150,28 +181,32 @@ def _match(
             candidate_rows,
             tf.range(size),
             rows,
-            # [(top + 1) * tokens]
-            tf.fill([(top + 1) * size], -1),
+            # [(top + 1) * tokens, most]
+            tf.fill(tf.stack([(top + 1) * size, most]), -1),
         ),
-        shape_invariants=(scalar,) * 2 + (vector,) * 5,
+        shape_invariants=(scalar,) * 2
+        + (vector,) * 4
+        + (tf.TensorShape([None, most]),),
     )
 
     # A run is two runs of half the length, down to single tokens.
-    # [top + 1, tokens]
-    linked = tf.reshape(linked, tf.stack([top + 1, size]))
+    # [top + 1, tokens, most]
+    linked = tf.reshape(linked, tf.stack([top + 1, size, most]))
 
     def halve(level, runs):
         half = tf.gather(_POWERS, level - 1)
-        # [tokens]
-        second = tf.concat([tf.fill([half], -1), runs[: size - half]], axis=0)
-        runs = tf.maximum(tf.maximum(runs, second), linked[level - 1])
-        return level - 1, runs
+        # [tokens, most]
+        second = tf.concat(
+            [tf.fill(tf.stack([half, most]), -1), runs[: size - half]], axis=0
+        )
+        links = tf.concat([runs, second, linked[level - 1]], axis=1)
+        return level - 1, _greatest(links, most)
 
     _, linked = tf.while_loop(
         lambda level, runs: level > 0,
         halve,
         (top, linked[top]),
-        shape_invariants=(scalar, vector),
+        shape_invariants=(scalar, tf.TensorShape([None, most])),
     )
     return linked
 
@@ -236,6 +271,7 @@ def link_word_mentions(
     texts: tf.RaggedTensor,
     token_ends: tf.RaggedTensor,
     candidates: tf.RaggedTensor,
+    most: int = 1,
 ) -> tf.RaggedTensor:
     """As `link_mentions`, but compares words, whatever their case.
 
@@ -250,17 +286,19 @@ def link_word_mentions(
         token_ends: where each token ends in its segment, in bytes, exclusive.
             <int32>[batch, ..., (segments), (tokens)].
         candidates: <string>[batch, (candidates)], UTF-8.
+        most: how many candidates a token can have.
 
     Returns:
-        For every token the index of the candidate in its record, or -1:
-        <int32> of the shape of `token_ends`.
+        As `link_mentions`, <int32> of the shape of `token_ends`, or
+        `[..., most]`.
     """
     words = split_words(texts.flat_values)
     linked = link_mentions(
         texts.with_flat_values(words.keys),
         candidates.with_flat_values(split_words(candidates.flat_values).keys),
+        most,
     )
-    # [segments, (words)]
+    # [segments, (words), ...]
     linked = words.keys.with_values(linked.flat_values)
     # [segments, (tokens)]
     ends = token_ends
@@ -281,8 +319,10 @@ def link_word_mentions(
     padded_ends = tf.concat(
         [[-1], place(words.ends.values, words.ends)], axis=0
     )
-    padded_links = tf.concat([[-1], linked.values], axis=0)
     inside = last < tf.gather(padded_ends, word + 1)
+    # The first place is for tokens that are in no word.
+    padding = [[1, 0]] + [[0, 0]] * (most > 1)
+    links = tf.pad(linked.values, padding, constant_values=-1)
     return token_ends.with_flat_values(
-        tf.where(inside, tf.gather(padded_links, word + 1), -1)
+        tf.gather(links, tf.where(inside, word + 1, 0))
     )

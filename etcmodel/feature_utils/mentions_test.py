@@ -19,16 +19,21 @@ def ragged(values, rank=2):
     return tf.ragged.constant(values, ragged_rank=rank, dtype=tf.int32)
 
 
-def find(segments, candidates):
+def find(segments, candidates, most=1):
     """The rule in plain Python, for one record."""
     result = []
     for segment in segments:
-        linked = [-1] * len(segment)
+        linked = [set() for _ in segment]
         for i, sought in enumerate(candidates):
             for start in range(len(segment) - len(sought) + 1):
                 if sought and segment[start : start + len(sought)] == sought:
-                    linked[start : start + len(sought)] = [i] * len(sought)
-        result.append(linked)
+                    for found in linked[start : start + len(sought)]:
+                        found.add(i)
+        rows = [
+            [*sorted(found, reverse=True), *[-1] * most][:most]
+            for found in linked
+        ]
+        result.append([row[0] for row in rows] if most == 1 else rows)
     return result
 
 
@@ -56,10 +61,15 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(linked.dtype, tf.int32)
         self.assertEqual(find(segments, candidates), expected)
 
-    def test_random_against_python(self):
-        rng = random.Random(0)
+    @parameterized.parameters(1, 2, 3)
+    def test_random_against_python(self, number):
+        rng = random.Random(number)
         link = tf.function(
-            mentions.link_mentions, input_signature=[_SPEC, _SPEC]
+            lambda keys, candidates: mentions.link_mentions(
+                keys, candidates, number
+            ),
+            input_signature=[_SPEC, _SPEC],
+            autograph=False,
         )
 
         def tokens(kinds, most):
@@ -79,7 +89,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
             ]
             self.assertEqual(
                 link(ragged(texts), ragged(candidates)).to_list(),
-                [find(*x) for x in zip(texts, candidates, strict=True)],
+                [find(*x, number) for x in zip(texts, candidates, strict=True)],
             )
 
     def test_great_keys(self):

@@ -7,14 +7,14 @@ sentences.
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from etcmodel import attention_specs
 from etcmodel.feature_utils import global_local_side_inputs as common
 from etcmodel.feature_utils import masks
-from etcmodel.feature_utils.global_local_side_inputs import (
-    make_global_local_transformer_side_inputs_from_example_ids,
-)
+from etcmodel.feature_utils.typed_links import TypedLink
 
 
 def make_multihop_side_inputs(
@@ -30,6 +30,7 @@ def make_multihop_side_inputs(
     ignore_hard_l2g_mask: tf.Tensor | None = None,
     flat_sequence: bool = False,
     l2g_linked_ids: tf.Tensor | None = None,
+    links: Sequence[TypedLink] = (),
     as_specs: bool = False,
     name: str | None = None,
 ) -> common.GlobalLocalTransformerSideInputs:
@@ -45,8 +46,9 @@ def make_multihop_side_inputs(
     | l2g, g2l | as the hard masks say | V + 1 if linked, else V |
 
     A global token is linked with the long tokens that name it as their
-    sentence, their paragraph or their free link. Padding, all that follows
-    the last breakpoint, attends to padding only; hard masks cut that, too.
+    sentence, their paragraph or their free link. `links` may have other labels,
+    in all pieces but l2l. Padding, all that follows the last breakpoint,
+    attends to padding only; hard masks cut that, too.
 
     Args:
         long_paragraph_breakpoints: <int>[batch, long]. 1 for the last long
@@ -70,11 +72,13 @@ def make_multihop_side_inputs(
             see all global tokens in spite of the hard l2g mask.
         flat_sequence: bool. Whether to treat the row as one text of sentences,
             as in `make_global_local_transformer_side_inputs`: distances count
-            across contexts, and paragraphs, links and the two ignore masks
-            are not used.
+            across contexts, and paragraphs, `l2g_linked_ids` and the two
+            ignore masks are not used.
         l2g_linked_ids: <int>[batch, long] or None. Index of one more global
-            token each long token is linked with; -1 for none. Links change
+            token each long token is linked with; -1 for none. It changes
             labels only, never masks.
+        links: further links, of long or of global tokens. Where several links
+            hold for a pair, the last one gives the label.
         as_specs: bool. Whether to describe masks and labels, see
             `GlobalLocalTransformerSideInputs`, rather than to spell them out.
         name: string. Name scope of the operations.
@@ -85,8 +89,8 @@ def make_multihop_side_inputs(
 
     Raises:
         ValueError: if an input is not a matrix, lengths that must agree do
-            not, `local_radius` is below 1 or `relative_pos_max_distance` is
-            negative.
+            not, `local_radius` is below 1, `relative_pos_max_distance` is
+            negative, or attributes of a link do not go together.
 
     Example:
         A question of two tokens with a global token each, a paragraph with its
@@ -119,52 +123,46 @@ def make_multihop_side_inputs(
         long_valid = tf.minimum(long_segments, 1)
         global_valid = tf.minimum(global_segments, 1)
 
+        contains = {"long_sentence_ids": long_sentence_ids}
         if flat_sequence:
-            return make_global_local_transformer_side_inputs_from_example_ids(
-                long_example_ids=long_valid,
-                global_example_ids=global_valid,
-                sentence_ids=long_sentence_ids,
-                local_radius=local_radius,
-                relative_pos_max_distance=relative_pos_max_distance,
-                use_hard_g2l_mask=use_hard_g2l_mask,
-                use_hard_l2g_mask=use_hard_l2g_mask,
-                as_specs=as_specs,
-            )
-
-        sentence_ids = tf.convert_to_tensor(long_sentence_ids)
-        paragraph_ids = tf.convert_to_tensor(long_paragraph_ids)
-        common.check_matrices(
-            long_paragraph_breakpoints=long_segments,
-            long_sentence_ids=sentence_ids,
-            long_paragraph_ids=paragraph_ids,
-        )
-        contains = [sentence_ids, paragraph_ids]
-        links = contains
+            l2g_linked_ids = ignore_hard_l2g_mask = ignore_hard_g2l_mask = None
+        else:
+            contains["long_paragraph_ids"] = long_paragraph_ids
+        named = {
+            key: TypedLink(ids, opens_hard_masks=True)
+            for key, ids in contains.items()
+        }
         if l2g_linked_ids is not None:
-            l2g_linked_ids = tf.convert_to_tensor(l2g_linked_ids)
-            common.check_matrices(
-                long_paragraph_breakpoints=long_segments,
-                l2g_linked_ids=l2g_linked_ids,
-            )
-            links = [*contains, l2g_linked_ids]
+            named["l2g_linked_ids"] = TypedLink(l2g_linked_ids)
+        named |= {f"links[{i}]": link for i, link in enumerate(links)}
+        for key, link in named.items():
+            link.check(key)
+            link = link._replace(ids=tf.convert_to_tensor(link.ids))
+            if link.source == "long":
+                breakpoints = {"long_paragraph_breakpoints": long_segments}
+            else:
+                breakpoints = {"global_paragraph_breakpoints": global_segments}
+            common.check_matrices(**breakpoints, **{key: link.ids})
+            named[key] = link
+        opening = [x.ids for x in named.values() if x.opens_hard_masks]
         # What further limits the pairs of valid tokens.
         l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
-            l2g_limits["links"] = contains
+            l2g_limits["links"] = opening
             l2g_limits["exempt_long"] = _check_exempt(
                 "ignore_hard_l2g_mask",
                 ignore_hard_l2g_mask,
                 long_paragraph_breakpoints=long_segments,
             )
         if use_hard_g2l_mask:
-            g2l_limits["links"] = contains
+            g2l_limits["links"] = opening
             g2l_limits["exempt_global"] = _check_exempt(
                 "ignore_hard_g2l_mask",
                 ignore_hard_g2l_mask,
                 global_paragraph_breakpoints=global_segments,
             )
         return common.assemble_side_inputs(
-            long_segment_ids=long_segments,
+            long_segment_ids=long_valid if flat_sequence else long_segments,
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
             l2g_att_mask=attention_specs.LongGlobalMask(
                 long_valid, global_valid, **l2g_limits
@@ -172,10 +170,10 @@ def make_multihop_side_inputs(
             g2l_att_mask=attention_specs.LongGlobalMask(
                 long_valid, global_valid, **g2l_limits
             ),
-            links=links,
+            links=[*named.values()],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
-            global_segment_ids=global_segments,
+            global_segment_ids=None if flat_sequence else global_segments,
             as_specs=as_specs,
         )
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import multihop_side_inputs
+from etcmodel.feature_utils.typed_links import TypedLink
 
 
 def _rows(text):
@@ -39,6 +40,71 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             g2l_relative_att_ids="433333 343333 334443 334333 333443",
         ).items():
             self.assertAllEqual(getattr(side_inputs, name), [_rows(text)], name)
+
+    def test_links(self):
+        """The example of `TypedLink`, and what is opened."""
+        arguments = dict(
+            long_paragraph_breakpoints=_rows("001"),
+            long_paragraph_ids=[[-1, -1, -1]],
+            long_sentence_ids=[[0, 1, 2]],
+            global_paragraph_breakpoints=_rows("001"),
+            local_radius=1,
+            use_hard_g2l_mask=True,
+            use_hard_l2g_mask=True,
+        )
+        link = TypedLink([[-1, 0, -1]], label=0)
+        way = TypedLink([[2, -1, -1]], source="global", label=1, back_label=2)
+        plain = dict(l2g_att_mask="100 010 001", g2l_att_mask="100 010 001")
+        opened = dict(l2g_att_mask="100 110 001", g2l_att_mask="110 010 001")
+        labels = dict(
+            l2g_relative_att_ids="433 643 334",
+            g2l_relative_att_ids="463 343 334",
+            g2g_relative_att_ids="017 201 820",
+        )
+        for links, distance, expected in (
+            ([link, way], 1, plain | labels),
+            ([link._replace(opens_hard_masks=True), way], 1, opened | labels),
+            # The last of two links of a pair has the label.
+            (
+                [link, link._replace(label=2), way._replace(back_label=None)],
+                1,
+                dict(
+                    l2g_relative_att_ids="433 843 334",
+                    g2g_relative_att_ids="017 201 720",
+                ),
+            ),
+            # The way there has it, whatever comes later.
+            (
+                [way, TypedLink([[-1, -1, 0]], source="global")],
+                1,
+                dict(g2g_relative_att_ids="017 201 420"),
+            ),
+            # Masks are opened without labels, too.
+            ([link._replace(opens_hard_masks=True), way], 0, opened),
+        ):
+            side_inputs = multihop_side_inputs.make_multihop_side_inputs(
+                **arguments, links=links, relative_pos_max_distance=distance
+            )
+            for name, text in expected.items():
+                self.assertAllEqual(
+                    getattr(side_inputs, name), [_rows(text)], name
+                )
+
+    @parameterized.parameters(
+        (TypedLink([[1, 1]]), r"`links\[1\]`.*shape"),
+        (TypedLink([[1] * 6], source="global"), r"`links\[1\]`.*shape"),
+        (TypedLink([[1] * 6], source="g"), r"`links\[1\]`.*source.*'g'"),
+        (
+            TypedLink([[1] * 5], source="global", opens_hard_masks=True),
+            "no hard mask",
+        ),
+    )
+    def test_bad_links(self, link, message):
+        links = [TypedLink([[-1] * 6]), link]
+        with self.assertRaisesRegex(ValueError, message):
+            multihop_side_inputs.make_multihop_side_inputs(
+                **EXAMPLE, links=links
+            )
 
     @parameterized.product(
         (

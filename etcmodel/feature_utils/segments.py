@@ -10,9 +10,17 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 
 _NUM_ENTITIES = 2**31 - 3
+_LAYOUT = layout.LayoutSpec(
+    sections=(
+        layout.Section("cls", cut="keep"),
+        layout.Section("text", cut=layout.WINDOWS),
+    ),
+    values=(layout.Value("is_continuation", "text"),),
+)
 
 
 class Mentions(NamedTuple):
@@ -168,34 +176,31 @@ def cut_into_segments(
     Returns:
         The segments; none of a document without tokens.
     """
+    cls = layout.constant_tokens([cls_id], token_ids.nrows())
+    made = layout.LayoutEngine(_LAYOUT, config.block_length, 0)(
+        {
+            "cls": layout.one_segment(cls),
+            "text": layout.one_segment(token_ids),
+        },
+        values={"is_continuation": layout.one_segment(is_continuation)},
+    )
     room = config.block_length - 1
     # [documents]
     lengths = tf.cast(token_ids.row_lengths(), tf.int32)
     numbers = -(-lengths // room)
-    # [documents, (segments of each)]
-    positions = tf.ragged.range(numbers)
-    # [segments]
-    documents = tf.cast(positions.value_rowids(), tf.int32)
-    positions = positions.values
-    sizes = tf.minimum(room, tf.gather(lengths, documents) - positions * room)
+    # A document without tokens has a window, but no segment.
+    is_there = made.windows["sizes"].values > 0
+    documents = tf.boolean_mask(made.owner, is_there)
+    starts = tf.boolean_mask(made.windows["starts"].values, is_there)
 
-    def cut(ragged):
-        """`<int32>[segments, block_length - 1]`."""
-        rows = tf.RaggedTensor.from_row_lengths(
-            ragged.values, sizes, validate=False
-        )
-        return rows.to_tensor(shape=[None, room])
-
-    # [segments, 1]
-    firsts = tf.fill([tf.size(documents), 1], 1)
     # [mentions]
     document = tf.cast(first_tokens.value_rowids(), tf.int32)
     first, last = first_tokens.values, last_tokens.values
-    is_there = tf.logical_and(
+    has_tokens = tf.logical_and(
         last >= first, first < tf.gather(lengths, document)
     )
     document, first, last, label = (
-        tf.boolean_mask(x, is_there)
+        tf.boolean_mask(x, has_tokens)
         for x in (document, first, last, labels.values)
     )
     begin_of_document = tf.gather(tf.cumsum(numbers, exclusive=True), document)
@@ -218,10 +223,12 @@ def cut_into_segments(
         )
 
     return Segments(
-        token_ids=tf.concat([firsts * cls_id, cut(token_ids)], axis=1),
-        is_continuation=tf.concat([firsts * 0, cut(is_continuation)], axis=1),
+        token_ids=tf.boolean_mask(made.features["long_token_ids"], is_there),
+        is_continuation=tf.boolean_mask(
+            made.values["is_continuation"], is_there
+        ),
         documents=documents,
-        block_pos=positions + 1,
+        block_pos=tf.cast(starts // room, tf.int32) + 1,
         annotation_begins=table(begins),
         annotation_ends=table(ends),
         annotation_labels=table(label),

@@ -19,6 +19,15 @@ FIELDS = (
     "l2g_relative_att_ids",
     "g2l_relative_att_ids",
 )
+# What is said of links beside their ids.
+LINKS = (
+    dict(label=1, opens_hard_masks=True),
+    dict(source="global", label=0, back_label=2),
+    dict(),
+    dict(source="global", label=3),
+    dict(label=0, opens_hard_masks=True),
+    dict(source="global"),
+)
 
 
 def random_features(long_len=11, global_len=5):
@@ -38,6 +47,9 @@ def random_features(long_len=11, global_len=5):
         # The second row is padding, the third one has none.
         features[name][1] = 0
         features[name][2, -1] = 1
+    for i, link in enumerate(LINKS):
+        length = global_len if link.get("source") else long_len
+        features[f"link_{i}"] = draw(-2, global_len + 2, length)
     return features
 
 
@@ -75,6 +87,18 @@ def make_flat(features, **kwargs):
     return make_multihop(features, flat_sequence=True, **kwargs)
 
 
+def make_linked(features, **kwargs):
+    links = [
+        side_inputs.TypedLink(features[f"link_{i}"], **link)
+        for i, link in enumerate(LINKS)
+    ]
+    return make_multihop(features, links=links, **kwargs)
+
+
+def make_linked_flat(features, **kwargs):
+    return make_linked(features, flat_sequence=True, **kwargs)
+
+
 def _labels(distances):
     """`[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
     clipped = np.minimum(np.abs(distances), MAX_DISTANCE)
@@ -99,10 +123,10 @@ def expected_row(make, features, hard_l2g, hard_g2l):
         )
     elif make != make_sentences:
         seen_long, seen_global = long_ids > 0, global_ids > 0
-        local = seen_long if make == make_flat else long_ids
+        local = long_ids if make in (make_multihop, make_linked) else seen_long
     linked = contains
     exempt_long, exempt_global = 0 * seen_long, 0 * seen_global
-    if make == make_multihop:
+    if make in (make_multihop, make_linked):
         contains = [*contains, features["paragraphs"]]
         linked = [*contains, features["links"]]
         exempt_long, exempt_global = (
@@ -125,12 +149,32 @@ def expected_row(make, features, hard_l2g, hard_g2l):
     l2g_labels = 2 * MAX_DISTANCE + 1 + is_linked
     # [global, global]
     g2g_labels = _labels(global_index - global_index[:, np.newaxis])
-    if make == make_multihop:
+    if make in (make_multihop, make_linked):
         g2g_labels = np.where(
             global_ids == global_ids[:, np.newaxis],
             g2g_labels,
             2 * MAX_DISTANCE + 3,
         )
+    if make in (make_linked, make_linked_flat):
+        # What comes later overwrites what was before.
+        for is_back in (True, False):
+            for i, link in enumerate(LINKS):
+                label = link.get("label")
+                if is_back:
+                    label = link.get("back_label", label)
+                label = 2 * MAX_DISTANCE + (2 if label is None else 4 + label)
+                for source, target in enumerate(features[f"link_{i}"]):
+                    if not 0 <= target < len(seen_global):
+                        continue
+                    if not link.get("source"):
+                        l2g_labels[source, target] = label
+                    elif is_back:
+                        g2g_labels[target, source] = label
+                    else:
+                        g2g_labels[source, target] = label
+                    if link.get("opens_hard_masks"):
+                        l2g_open[source, target] = True
+                        g2l_open[source, target] = True
     fields = (
         inside & (local[keys] == local[:, np.newaxis]),
         seen_global == seen_global[:, np.newaxis],
@@ -142,6 +186,16 @@ def expected_row(make, features, hard_l2g, hard_g2l):
         l2g_labels.T,
     )
     return dict(zip(FIELDS, fields, strict=True))
+
+
+MAKERS = (
+    make_sentences,
+    make_blocks,
+    make_multihop,
+    make_flat,
+    make_linked,
+    make_linked_flat,
+)
 
 
 class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
@@ -157,10 +211,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(value.dtype, tf.int32, name)
             self.assertAllEqual(value, [row[name] for row in rows], name)
 
-    @parameterized.product(
-        make=[make_sentences, make_blocks, make_multihop, make_flat],
-        hard_l2g=[False, True],
-    )
+    @parameterized.product(make=MAKERS, hard_l2g=[False, True])
     def test_definition(self, make, hard_l2g):
         options = dict(
             relative_pos_max_distance=MAX_DISTANCE,
@@ -209,9 +260,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             **hard,
         )
 
-    @parameterized.parameters(
-        make_sentences, make_blocks, make_multihop, make_flat
-    )
+    @parameterized.parameters(*MAKERS)
     def test_compiled_for_any_length(self, make):
         @tf.function(
             input_signature=[
@@ -235,7 +284,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
                 call(features), make, features, hard_l2g=True, hard_g2l=True
             )
 
-    @parameterized.parameters(make_sentences, make_multihop)
+    @parameterized.parameters(make_sentences, make_multihop, make_linked)
     def test_known_sizes_stay_static(self, make):
         """And as specifications nothing is made of pairs with long tokens."""
         options = dict(
@@ -274,10 +323,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
         empty = {name: x[:0] for name, x in random_features(11, 5).items()}
         self.assertEqual(call(empty).shape, [0, 11, 7])
 
-    @parameterized.product(
-        make=[make_sentences, make_blocks, make_multihop, make_flat],
-        as_specs=[False, True],
-    )
+    @parameterized.product(make=MAKERS, as_specs=[False, True])
     def test_without_labels(self, make, as_specs):
         made = make(
             random_features(), relative_pos_max_distance=0, as_specs=as_specs

@@ -58,9 +58,10 @@ class StreamingGlobalAttentionTest(
         floats |= dict(zip(("emb_table", "bias_table"), tables, strict=True))
         given = dict(arrays)
         if with_specs:
+            labels = [] if with_specs is True else [with_specs]
             # The descriptions are those of the long queries.
             specs, spelled_out = tools.make_specs(
-                rng, batch, long_len, global_len, 1
+                rng, batch, long_len, global_len, 1, *labels
             )
             for name in ("att_mask", "relative_att_ids"):
                 given[f"g2l_{name}"] = specs[f"side_{name}"]

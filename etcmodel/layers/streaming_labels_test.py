@@ -117,6 +117,41 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
         expected = np.sum(d_scores[..., np.newaxis] * has_label, axis=-2)
         self.assertAllClose(gradient, expected, rtol=1e-12)
 
+    @parameterized.product(linked=[2, (2, 5, 2), (5, 3, 1)], of_global=[0, 1])
+    def test_links(self, linked, of_global):
+        rng = np.random.default_rng(2)
+        # [links, batch, long], the last link of a pair counts.
+        links = rng.integers(-1, 5, size=(3, BATCH, 7))
+        ids = np.full((BATCH, 7, 4), 4)
+        for link, label in zip(links, np.broadcast_to(linked, 3), strict=True):
+            ids[link[..., np.newaxis] == np.arange(4)] = label
+        spec = attention_specs.LongGlobalLabels([*links], linked, 4)
+        scorer = streaming_labels.pair_labels(spec, make_labels(rng))
+        if of_global:
+            ids = np.swapaxes(ids, 1, 2)
+        # Scores that each query has with each label.
+        of_label = rng.standard_normal((BATCH, HEADS, len(ids[0]), VOCAB))
+        label, chosen = scorer.lookup(
+            tf.constant(of_label[..., scorer.columns]),
+            scorer.long_tensors(),
+            4,
+            bool(of_global),
+        )
+        self.assertEqual(chosen.dtype, tf.bool if linked == 2 else tf.int32)
+        self.assertAllClose(
+            label_scores(label, chosen, ids.shape[2]),
+            np.take_along_axis(of_label, ids[:, np.newaxis], axis=-1),
+            rtol=1e-12,
+        )
+        d_scores = rng.standard_normal((BATCH, HEADS, *ids.shape[1:]))
+        gradient = scorer.lookup_gradient(
+            tf.constant(d_scores), scorer.long_tensors(), chosen
+        )
+        # [batch, 1, queries, keys, columns]
+        has_label = (ids[..., np.newaxis] == scorer.columns)[:, np.newaxis]
+        expected = np.sum(d_scores[..., np.newaxis] * has_label, axis=-2)
+        self.assertAllClose(gradient, expected, rtol=1e-12)
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -52,8 +52,9 @@ class StreamingLocalAttentionTest(
         floats |= dict(zip(("emb_table", "bias_table"), tables, strict=True))
         given = dict(arrays)
         if with_specs:
+            labels = [] if with_specs is True else [with_specs]
             given, arrays = tools.make_specs(
-                rng, batch, long_len, side_len, radius
+                rng, batch, long_len, side_len, radius, *labels
             )
         else:
             arrays["att_mask"][:, 1::4] = 0

@@ -47,7 +47,14 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     """
 
     def make_case(self, rng, *sizes, with_specs=False) -> Case:
-        """Random inputs. Some queries have nothing to attend to."""
+        """Random inputs. Some queries have nothing to attend to.
+
+        Args:
+            rng: makes random numbers.
+            *sizes: of the inputs.
+            with_specs: whether masks and labels are described; the labels of
+                both links, if they differ.
+        """
         raise NotImplementedError
 
     def attend(self, **arguments):
@@ -148,9 +155,9 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                 case.upstream,
             )
 
-    @parameterized.parameters(False, True)
+    @parameterized.parameters(False, True, ((4, 2),))
     def test_equals_the_reference_at_random_sizes(self, with_specs):
-        rng = np.random.default_rng(int(with_specs))
+        rng = np.random.default_rng(int(bool(with_specs)))
         # From one block, or one key, to all of them in a chunk.
         for elements, block_len in (
             (1, 1),
@@ -189,6 +196,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         # Type, whether masks and labels are described, rate of dropout.
         ("float32", False, 0),
         ("bfloat16", True, 0),
+        ("bfloat16", (4, 2), 0),
         ("float16", False, 0),
         ("bfloat16", False, 0.25),
     )
@@ -265,9 +273,10 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             for results in (attend(*tensors(case)), self.run_case(case)):
                 tools.assert_all_close(self, expected, results, 1e-9, sizes)
 
-    def test_compiled_as_a_whole(self):
+    @parameterized.parameters(True, ((4, 2),))
+    def test_compiled_as_a_whole(self, with_specs):
         rng = np.random.default_rng(8)
-        case = self.make_case(rng, *self.COMPILED, with_specs=True)
+        case = self.make_case(rng, *self.COMPILED, with_specs=with_specs)
 
         @tf.function(jit_compile=True)
         def attend(floats, upstream):
@@ -277,7 +286,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             results = attend(case.floats, case.upstream)
         tools.assert_all_close(self, self.expect(case), results)
 
-    @parameterized.parameters(False, True)
+    @parameterized.parameters(False, True, ((4, 2),))
     def test_compiled_in_pieces(self, with_specs):
         rng = np.random.default_rng(9)
         case = self.make_case(rng, *self.COMPILED, with_specs=with_specs)
@@ -285,7 +294,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             results = self.run_case(case, 1)
         tools.assert_all_close(self, self.expect(case), results)
 
-    @parameterized.parameters(False, True)
+    @parameterized.parameters(False, True, ((4, 2),))
     def test_scores_of_the_whole_length_never_exist(self, with_specs):
         rng = np.random.default_rng(10)
         case = self.make_case(rng, *self.LONG, with_specs=with_specs)

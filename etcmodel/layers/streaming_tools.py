@@ -21,7 +21,8 @@ TYPICAL_SIDE_LEN = 512
 MASKED = -1e30
 # No score that takes part in a softmax is as low.
 LOWEST = -5e29
-# Up to as many columns are chosen from by selection, where that is faster.
+# Up to as many columns are chosen from by selection where it is compiled, and
+# an eighth of them anywhere.
 MOST_SELECTED = 64
 
 
@@ -194,7 +195,10 @@ def choose(columns, chosen) -> tf.Tensor:
     if chosen.dtype == tf.bool:
         first, second = columns[..., :1], columns[..., 1:]
         return first + (second - first) * tf.cast(chosen, columns.dtype)
-    if not (inner_jit.is_tracing_piece() and num_columns <= MOST_SELECTED):
+    most = MOST_SELECTED
+    if not inner_jit.is_tracing_piece():
+        most //= 8
+    if num_columns > most:
         # [batch, queries, keys, heads]
         found = tf.gather(
             tf.transpose(columns, [0, 2, 3, 1]),

@@ -35,8 +35,16 @@ def chunks_of(elements, min_block_len=1):
         yield
 
 
-def make_specs(rng, batch, long_len, side_len, radius):
+def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
     """Random descriptions of the long queries' masks and labels.
+
+    Args:
+        rng: makes random numbers.
+        batch: size of the batch.
+        long_len: number of long tokens.
+        side_len: number of global tokens.
+        radius: of the local attention.
+        linked: the labels of both links.
 
     Returns:
         Arguments of local attention, and the same as int arrays by what the
@@ -61,7 +69,7 @@ def make_specs(rng, batch, long_len, side_len, radius):
             long_ids, global_ids, links, exempt_long, exempt_global
         ),
         side_relative_att_ids=attention_specs.LongGlobalLabels(
-            links, linked=4, not_linked=1
+            links, linked=linked, not_linked=1
         ),
     )
     around = np.pad(segment_ids, [[0, 0], [radius, radius]], constant_values=-1)
@@ -69,16 +77,18 @@ def make_specs(rng, batch, long_len, side_len, radius):
         around[:, k : k + long_len] == segment_ids
         for k in range(2 * radius + 1)
     ]
-    is_linked = (np.stack(links)[..., np.newaxis] == np.arange(side_len)).any(
-        axis=0
-    )
+    # [links, batch, long, side]
+    named = np.stack(links)[..., np.newaxis] == np.arange(side_len)
+    is_linked = named.any(axis=0)
     is_allowed = long_ids[:, :, None] == global_ids[:, None]
     is_exempt = exempt_long[:, :, None] | exempt_global[:, None]
     arrays = dict(
         att_mask=np.stack(columns, axis=-1).astype(np.int32),
         relative_att_ids=np.tile(pattern, [batch, long_len, 1]),
         side_att_mask=(is_allowed & (is_linked | is_exempt)).astype(np.int32),
-        side_relative_att_ids=np.where(is_linked, 4, 1),
+        side_relative_att_ids=np.where(
+            named[1], linked[1], np.where(named[0], linked[0], 1)
+        ),
     )
     return specs, arrays
 

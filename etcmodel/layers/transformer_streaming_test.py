@@ -52,7 +52,7 @@ def describe():
         links,
         exempt_global=[[True] + [False] * (GLOBAL - 1)] * BATCH,
     )
-    labels = attention_specs.LongGlobalLabels(links, 5, 4)
+    labels = attention_specs.LongGlobalLabels([*links, position % 5], [5, 3], 4)
     return dict(
         l2l_att_mask=attention_specs.SegmentMask(
             tf.where(position < LONG - 1, position // 4, -1)

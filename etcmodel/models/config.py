@@ -7,6 +7,7 @@ from etcmodel.models import json_config
 # Relative ids are numbered as follows, with V = 2 * max_distance + 1:
 # 0 to V - 1 distances; V from a long to a global token (or back) that does not
 # own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
+# From V + 3 on there are those of links that have labels of their own.
 NUM_OTHER_RELATIVE_IDS = 3
 
 _UNSHARED = dict(share_qkv_projections=False)
@@ -77,7 +78,8 @@ class EtcConfig(json_config.JsonConfig):
         relative_pos_max_distance: distances beyond have the same label; 0 for
             no labels.
         relative_vocab_size: number of relative labels, at least
-            `2 * relative_pos_max_distance + 4`; None for no labels.
+            `2 * relative_pos_max_distance + 4`, and one more for each label of
+            a layout's links; None for no labels.
         max_absolute_position_embeddings: number of absolute positions of each
             stream; 0 for no absolute positions.
         intermediate_size: inner size of the feed-forward parts.

@@ -10,6 +10,7 @@ from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
 from etcmodel.conformance.cases import floats
 from etcmodel.conformance.cases import ints
+from etcmodel.feature_utils import layout_spec
 from etcmodel.models import coreference_loss
 from etcmodel.models import encoder
 from etcmodel.models import heads
@@ -22,7 +23,8 @@ _TYPES = 7
 _RADIUS = 2
 _BAND = 2 * _RADIUS + 1
 _DISTANCE = 1
-_LABELS = 2 * _DISTANCE + 4
+# Two are links' own.
+_LABELS = 2 * _DISTANCE + 4 + 2
 _KEY_BIAS = (
     "it adds the same to the scores of all keys of a query, which a softmax "
     "does not see"
@@ -64,6 +66,25 @@ _PARAGRAPHS = dict(
     global_token_ids=ints(_TOKENS, "batch", "seq"),
     global_token_type_ids=ints(_TYPES, "batch", "seq"),
     global_paragraph_breakpoints=ints(2, "batch", "seq"),
+)
+_LAYOUT = layout_spec.EncoderInputs(
+    links=(
+        layout_spec.LinkFeature("mention", "long", "mention", None, True),
+        layout_spec.DEFAULT_LINK,
+        layout_spec.LinkFeature("parent", "global", None, "child"),
+    ),
+    values=(
+        layout_spec.ValueFeature("visual", "global", 3, "float32"),
+        layout_spec.ValueFeature("size", "long", 2, "float32"),
+        layout_spec.ValueFeature("place", "long", 3, "int32"),
+    ),
+)
+_LAYOUT_FEATURES = dict(
+    mention=ints(5, "batch", "long", least=-1),
+    parent=ints(5, "batch", "seq", least=-1),
+    visual=floats("batch", "seq", 3),
+    size=floats("batch", "long", 2),
+    place=ints(4, "batch", "long", 3),
 )
 _STREAM_OUTPUTS = (("batch", "long", _HIDDEN), ("batch", "seq", _HIDDEN))
 _READ = ("batch", "seq", _HIDDEN)
@@ -225,6 +246,11 @@ CASES = {
                 use_links=False,
                 as_specs=True,
             ),
+            dict(
+                local_radius=2,
+                relative_pos_max_distance=1,
+                structure=_LAYOUT,
+            ),
         ),
     ),
     "etc_document_bert_structured": Case(
@@ -235,10 +261,10 @@ CASES = {
                 share_att_output_projection=True,
                 use_pre_activation_order=True,
             ),
-            structure="paragraphs",
+            structure=_LAYOUT,
             ignore_hard_g2l_types=(1, 2),
         ),
-        _PARAGRAPHS,
+        _PARAGRAPHS | _LAYOUT_FEATURES,
         _STREAM_OUTPUTS,
         packed=True,
         never_empty=("batch", "seq", "long"),

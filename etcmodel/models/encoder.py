@@ -1,9 +1,12 @@
 """The encoder as a Keras model that takes the compact features."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils import layout_spec
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
 
@@ -24,12 +27,15 @@ class SideInputs(tf.keras.layers.Layer):
             no labels.
         structure: "sentences" (as in `feature_utils.
             make_global_local_transformer_side_inputs`) or "paragraphs"
-            (`feature_utils.make_multihop_side_inputs`).
+            (`feature_utils.make_multihop_side_inputs`). A `LayoutSpec`, its
+            `EncoderInputs`, or the same as lists, for "paragraphs" with the
+            links that it has.
         use_hard_g2l_mask: whether a global token sees its own tokens only.
         use_hard_l2g_mask: whether a long token sees its own global tokens
             only.
         flat_sequence: see `make_multihop_side_inputs`.
-        use_links: whether `l2g_linked_ids` are used.
+        use_links: whether links are used. In a flat sequence those without a
+            label of their own are not, unless they open hard masks.
         ignore_hard_g2l_types: types of global tokens that see all long tokens
             in spite of the hard mask.
         ignore_hard_l2g_types: types of long tokens that see all global tokens
@@ -52,7 +58,7 @@ class SideInputs(tf.keras.layers.Layer):
         self,
         local_radius: int,
         relative_pos_max_distance: int,
-        structure: str = "sentences",
+        structure: Any = "sentences",
         use_hard_g2l_mask: bool = False,
         use_hard_l2g_mask: bool = False,
         flat_sequence: bool = False,
@@ -64,10 +70,18 @@ class SideInputs(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if structure not in STRUCTURES:
+        if isinstance(structure, layout_spec.LayoutSpec):
+            structure = structure.encoder_inputs
+        if not isinstance(structure, str):
+            links, values = structure
+            structure = layout_spec.EncoderInputs(
+                tuple(layout_spec.LinkFeature(*x) for x in links),
+                tuple(layout_spec.ValueFeature(*x) for x in values),
+            )
+        elif structure not in STRUCTURES:
             raise ValueError(
                 f"there is no structure '{structure}'; expected one of "
-                f"{', '.join(STRUCTURES)}"
+                f"{', '.join(STRUCTURES)}, or a LayoutSpec"
             )
         self.local_radius = local_radius
         self.relative_pos_max_distance = relative_pos_max_distance
@@ -91,6 +105,15 @@ class SideInputs(tf.keras.layers.Layer):
                         "but structure is 'sentences'"
                     )
 
+    @property
+    def encoder_inputs(self) -> layout_spec.EncoderInputs:
+        """Links and embedded values that there are."""
+        if self.structure == "sentences":
+            return layout_spec.EncoderInputs(links=())
+        if self.structure == "paragraphs":
+            return layout_spec.EncoderInputs()
+        return self.structure
+
     def build(self, input_shape):
         """Makes nothing: there are no weights."""
         super().build(input_shape)
@@ -102,7 +125,8 @@ class SideInputs(tf.keras.layers.Layer):
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
                 tensors. "sentences": long_breakpoints, global_breakpoints,
                 sentence_ids. "paragraphs": the features of
-                `feature_utils.etc_features`. May hold others.
+                `feature_utils.etc_features`. A layout: these and its links.
+                May hold others.
 
         Returns:
             dict of `<int32>` masks and, unless `relative_pos_max_distance` is
@@ -143,12 +167,30 @@ class SideInputs(tf.keras.layers.Layer):
                     features["long_token_type_ids"], self.ignore_hard_l2g_types
                 ),
                 flat_sequence=self.flat_sequence,
-                l2g_linked_ids=(
-                    features["l2g_linked_ids"] if self.use_links else None
-                ),
+                links=self._links(features),
                 **common,
             )
         return side_inputs.to_dict(exclude_none_values=True)
+
+    def _links(self, features):
+        """The links that are used, as `TypedLink`s."""
+        own = self.encoder_inputs.labels
+        number = {None: None} | {label: i for i, label in enumerate(own)}
+        return [
+            feature_utils.TypedLink(
+                features[link.name],
+                link.source,
+                number[link.label],
+                number[link.back_label],
+                link.opens_hard_masks,
+            )
+            for link in self.encoder_inputs.links
+            if self.use_links
+            and not (
+                self.flat_sequence
+                and link == layout_spec.LinkFeature(link.name)
+            )
+        ]
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -179,11 +221,15 @@ class StructuredEtcModel(etc_model.EtcModel):
     the long input times its window, or times the global input, has to be kept
     for all layers.
 
+    Each value that a layout embeds has a projection, such as
+    `visual_projection` for the value "visual", whose output is added to the
+    embeddings of its tokens. There is no bias, so that zeros add nothing.
+
     Args:
         config: sizes, sharing, and whether there are hard masks; copied.
-        structure: "sentences" or "paragraphs"; see `SideInputs`.
+        structure: "sentences", "paragraphs" or a layout; see `SideInputs`.
         flat_sequence: for "paragraphs", treat all as one flat text.
-        use_links: for "paragraphs", use `l2g_linked_ids`.
+        use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
             see all long tokens in spite of a hard g2l mask.
         ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
@@ -191,14 +237,15 @@ class StructuredEtcModel(etc_model.EtcModel):
         **kwargs: passed to `EtcModel`.
 
     Raises:
-        ValueError: `config.validate` objects, there is no such structure, or
-            an option does not belong to it.
+        ValueError: `config.validate` objects, there is no such structure, an
+            option does not belong to it, or `config.relative_vocab_size` is
+            too small for the labels of a layout's links.
     """
 
     def __init__(
         self,
         config: config_lib.EtcConfig,
-        structure: str = "sentences",
+        structure: Any = "sentences",
         flat_sequence: bool = False,
         use_links: bool = True,
         ignore_hard_g2l_types=(),
@@ -219,6 +266,38 @@ class StructuredEtcModel(etc_model.EtcModel):
             as_specs=True,
             name="side_inputs",
         )
+        inputs = self.side_inputs.encoder_inputs
+        max_distance = config.relative_pos_max_distance
+        needed = (
+            2 * max_distance
+            + 1
+            + config_lib.NUM_OTHER_RELATIVE_IDS
+            + len(inputs.labels)
+        )
+        if max_distance and config.relative_vocab_size < needed:
+            raise ValueError(
+                f"links have the labels {inputs.labels} of their own, for "
+                f"which relative_vocab_size ({config.relative_vocab_size}) is "
+                f"too small; set it to at least {needed}"
+            )
+        for value in inputs.values:
+            projection = tf.keras.layers.Dense(
+                config.hidden_size,
+                use_bias=False,
+                kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                dtype=self.dtype_policy,
+                name=f"{value.name}_projection",
+            )
+            setattr(self, projection.name, projection)
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are known."""
+        for value in self.side_inputs.encoder_inputs.values:
+            projection = getattr(self, f"{value.name}_projection")
+            projection.build((None, None, value.size))
+        super().build(input_shape)
 
     def call(self, features, training=None):
         """Encodes a batch.
@@ -226,7 +305,8 @@ class StructuredEtcModel(etc_model.EtcModel):
         Args:
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
                 tensors: `long_token_ids`, `global_token_ids` and those of
-                `SideInputs.call`. May hold others.
+                `SideInputs.call`; and of what a layout embeds, `<any>[batch,
+                long, size]` and `<any>[batch, global, size]`. May hold others.
             training: whether dropout is applied.
 
         Returns:
@@ -236,16 +316,24 @@ class StructuredEtcModel(etc_model.EtcModel):
             ValueError: both `training` and `is_training` of the constructor
                 are given.
         """
-        segment_ids = {}
-        if self.side_inputs.structure == "paragraphs":
-            segment_ids = {
+        further = {}
+        if self.side_inputs.structure != "sentences":
+            further = {
                 "segment_ids": features["long_token_type_ids"],
                 "global_segment_ids": features["global_token_type_ids"],
             }
+        for value in self.side_inputs.encoder_inputs.values:
+            projection = getattr(self, f"{value.name}_projection")
+            # [batch, length, hidden_size]
+            projected = projection(
+                tf.cast(features[value.name], self.compute_dtype)
+            )
+            adder = f"{value.source}_embedding_adder"
+            further[adder] = further.get(adder, 0) + projected
         return super().call(
             features["long_token_ids"],
             features["global_token_ids"],
-            **segment_ids,
+            **further,
             **self.side_inputs(features),
             training=training,
         )
@@ -267,7 +355,7 @@ class StructuredEtcModel(etc_model.EtcModel):
 
 def build_encoder(
     config: config_lib.EtcConfig,
-    structure: str = "sentences",
+    structure: Any = "sentences",
     long_length: int | None = None,
     global_length: int | None = None,
     flat_sequence: bool = False,
@@ -290,12 +378,14 @@ def build_encoder(
         structure: "sentences" for a text (or several packed into one row) of
             sentences with a global token each. "paragraphs" for a question
             and unordered paragraphs of sentences; token types are then given,
-            too.
+            too. A `feature_utils.layout_spec.LayoutSpec`, or its
+            `encoder_inputs`, for what it lays out: "paragraphs" with links of
+            any kind and values that are embedded.
         long_length: static length of the long inputs; None for any. Static
             lengths let TPUs and XLA compile.
         global_length: static length of the global inputs; None for any.
         flat_sequence: for "paragraphs", treat all as one flat text.
-        use_links: for "paragraphs", use `l2g_linked_ids`.
+        use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
             see all long tokens in spite of a hard g2l mask.
         ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
@@ -312,13 +402,15 @@ def build_encoder(
         long_token_ids, long_breakpoints, sentence_ids, global_token_ids,
         global_breakpoints (see `feature_utils.
         make_global_local_transformer_side_inputs`); "paragraphs": the features
-        of `feature_utils.etc_features`. Its output is a dict of `long_output`
-        `<float>[batch, long_length, hidden_size]` and `global_output`
-        `<float>[batch, global_length, hidden_size]`.
+        of `feature_utils.etc_features`; a layout: these, its links, and
+        `<any>[batch, long_length or global_length, size]` for what it embeds.
+        Its output is a dict of `long_output` `<float>[batch, long_length,
+        hidden_size]` and `global_output` `<float>[batch, global_length,
+        hidden_size]`.
 
     Raises:
         ValueError: the configuration is not valid, there is no such structure,
-            or an option does not belong to it.
+            an option does not belong to it, or there are too few labels.
     """
     model_options = {} if dtype is None else {"dtype": dtype}
     model = StructuredEtcModel(
@@ -334,22 +426,21 @@ def build_encoder(
         **model_options,
     )
     if structure == "sentences":
-        long_names, global_names = (
-            SENTENCES_LONG_FEATURES,
-            SENTENCES_GLOBAL_FEATURES,
-        )
+        names = [SENTENCES_LONG_FEATURES, SENTENCES_GLOBAL_FEATURES]
     else:
-        long_names, global_names = (
-            etc_features.LONG_FEATURES,
-            etc_features.GLOBAL_FEATURES,
-        )
+        names = [etc_features.LONG_FEATURES, etc_features.GLOBAL_FEATURES]
+    links, values = model.side_inputs.encoder_inputs
+    lengths = {"long": long_length, "global": global_length}
+    # Shape and dtype of each input.
+    kinds = {
+        **{x: ([long_length], "int32") for x in names[0]},
+        **{x: ([global_length], "int32") for x in names[1]},
+        **{x.name: ([lengths[x.source]], "int32") for x in links},
+        **{x.name: ([lengths[x.source], x.size], x.dtype) for x in values},
+    }
     inputs = {
-        input_name: tf.keras.Input([length], dtype="int32", name=input_name)
-        for names, length in (
-            (long_names, long_length),
-            (global_names, global_length),
-        )
-        for input_name in names
+        input_name: tf.keras.Input(shape, dtype=dtype, name=input_name)
+        for input_name, (shape, dtype) in kinds.items()
     }
     long_output, global_output = model(inputs)
     return tf.keras.Model(

@@ -19,7 +19,7 @@ class LabelScheme:
 
     With `m = max_distance`: 0 is the token itself, 1..m are keys on the
     right, m+1..2m keys on the left, 2m+1 is "not linked", 2m+2 "linked" and
-    2m+3 "other context".
+    2m+3 "other context". From 2m+4 on they are links' own.
 
     Attributes:
         max_distance: int. The distance at which labels are clipped; 0 if the
@@ -58,7 +58,7 @@ class LabelScheme:
         Example:
             `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
             2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
-            linked", 6 -> "linked", 7 -> "other context".
+            linked", 6 -> "linked", 7 -> "other context", 8 -> "link 1".
         """
         names = {
             MASKED: "masked",
@@ -78,6 +78,8 @@ class LabelScheme:
             more = " or more" if distance == self.max_distance else ""
             side = "left" if on_left else "right"
             return f"{distance}{more} to the {side}"
+        if self.max_distance and label > self.other_context:
+            return f"link {label - self.other_context}"
         raise ValueError(
             f"No label {label} with a maximum distance of {self.max_distance}."
         )
@@ -89,7 +91,8 @@ def find_label_scheme(
     """Finds out which maximum distance labels were made with.
 
     The labels between long and global tokens are `2 m + 1` and `2 m + 2`, one
-    odd and one even, so that any of them tells `m`.
+    odd and one even, so that any of them tells `m`. Some pairs must have them:
+    labels that are links' own are greater.
 
     Args:
         side_inputs: labels and masks.
@@ -214,9 +217,9 @@ def choose_global_tokens(
     """
     linked = np.zeros([num_global], bool)
     if side_inputs.l2g_relative_att_ids is not None:
-        label = find_label_scheme(side_inputs).linked
+        label = find_label_scheme(side_inputs).not_linked
         ids = np.asarray(side_inputs.l2g_relative_att_ids[example])
-        linked = np.any(ids[np.asarray(long_tokens)] == label, axis=0)
+        linked = np.any(ids[np.asarray(long_tokens)] != label, axis=0)
         linked = linked[:num_global]
     by_interest = sorted(range(num_global), key=lambda j: (not linked[j], j))
     return sorted(by_interest[:max_global_tokens])

@@ -32,7 +32,7 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
     def test_words(self):
         scheme = attention_labels.LabelScheme(max_distance=2)
         self.assertEqual(
-            [scheme.describe(label) for label in range(-1, 8)],
+            [scheme.describe(label) for label in range(-1, 10)],
             [
                 "masked",
                 "the token itself",
@@ -43,6 +43,8 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
                 "not linked",
                 "linked",
                 "other context",
+                "link 1",
+                "link 2",
             ],
         )
         names = (scheme.not_linked, scheme.linked, scheme.other_context)
@@ -50,7 +52,7 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
         unlabelled = attention_labels.LabelScheme(max_distance=0)
         self.assertEqual(unlabelled.describe(0), "may attend")
         self.assertEqual(unlabelled.describe(-1), "masked")
-        for a_scheme, label in ((scheme, 8), (unlabelled, 1), (unlabelled, 2)):
+        for a_scheme, label in ((scheme, -2), (unlabelled, 1), (unlabelled, 4)):
             with self.assertRaisesRegex(ValueError, f"No label {label}"):
                 a_scheme.describe(label)
 
@@ -192,9 +194,18 @@ class ChooseGlobalTokensTest(tf.test.TestCase, parameterized.TestCase):
         ([5], 2, [0, 1]),
         # Nothing is linked without labels.
         ([3, 4], 2, [0, 1], 0),
+        # A link with a label of its own.
+        ([3, 4], 3, [1, 2, 4], 1, [[-1, -1, -1, 1, -1, -1]]),
     )
-    def test_linked_ones_first(self, long_tokens, count, expected, distance=1):
-        side_inputs = _two_contexts(relative_pos_max_distance=distance)
+    def test_linked_ones_first(
+        self, long_tokens, count, expected, distance=1, link=None
+    ):
+        links = []
+        if link:
+            links = [side_inputs_lib.TypedLink(link, label=1)]
+        side_inputs = _two_contexts(
+            relative_pos_max_distance=distance, links=links
+        )
         self.assertEqual(
             attention_labels.choose_global_tokens(
                 side_inputs, 5, long_tokens, count

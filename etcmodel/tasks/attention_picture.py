@@ -33,6 +33,8 @@ _COLORS = {
     "not linked": "#e4e4e6",
     "linked": "#149a6c",
     "other context": "#e3d5ee",
+    # Own labels of links, in turn.
+    "links": ("#c2185b", "#f2b705", "#00a5b5", "#7b3fa0", "#8fbf26", "#8a5a44"),
 }
 _INK = "#16213e"
 _NOTE = "#666666"
@@ -45,6 +47,7 @@ _MAX_CELL = 0.3
 _MIN_LABELLED_CELL = 0.085
 _LEGEND_WIDTH = 3.2
 _LEGEND_HEIGHT = 5.6
+_LEGEND_ROW = 0.3
 _TITLE_HEIGHT = 0.75
 _SIDE_NOTE = 0.35
 
@@ -204,6 +207,8 @@ def _draw(labels, names, num_global, scheme, title, note):
     """
     figure_class = _import_figure()
     shown = len(names)
+    links = [x for x in np.unique(labels) if _is_link(scheme, x)]
+    legend_height = _LEGEND_HEIGHT + _LEGEND_ROW * len(links)
     cell = min(max(_MIN_SIDE / shown, _MAX_CELL), _MAX_SIDE / shown)
     side = cell * shown
     # All tokens are named if that is readable, else every n-th.
@@ -214,7 +219,7 @@ def _draw(labels, names, num_global, scheme, title, note):
     # Room for the names, rotated on top and upright on the left.
     margin = 0.25 + max(map(len, names)) * font_size * 0.66 / 72
     width = margin + side + _SIDE_NOTE + _LEGEND_WIDTH
-    body = max(margin + side + _SIDE_NOTE, _LEGEND_HEIGHT)
+    body = max(margin + side + _SIDE_NOTE, legend_height)
     height = _TITLE_HEIGHT + body
     figure = figure_class(figsize=(width, height), facecolor="white")
 
@@ -229,12 +234,12 @@ def _draw(labels, names, num_global, scheme, title, note):
     legend = figure.add_axes(
         (
             (width - _LEGEND_WIDTH) / width,
-            (height - _TITLE_HEIGHT - _LEGEND_HEIGHT) / height,
+            (height - _TITLE_HEIGHT - legend_height) / height,
             _LEGEND_WIDTH / width,
-            _LEGEND_HEIGHT / height,
+            legend_height / height,
         )
     )
-    _draw_legend(legend, labels, scheme)
+    _draw_legend(legend, labels, scheme, links, legend_height)
     left = 0.25 / width
     figure.text(
         left,
@@ -252,6 +257,11 @@ def _draw(labels, names, num_global, scheme, title, note):
     return figure
 
 
+def _is_link(scheme, label):
+    """Whether a label is a link's own."""
+    return scheme.max_distance > 0 and label > scheme.other_context
+
+
 def _color(scheme, label):
     """Returns the colour of a label, as matplotlib takes it."""
     if label == MASKED:
@@ -260,6 +270,9 @@ def _color(scheme, label):
         return _COLORS["visible"]
     if label == 0:
         return _COLORS["self"]
+    if _is_link(scheme, label):
+        colors = _COLORS["links"]
+        return colors[(label - scheme.other_context - 1) % len(colors)]
     if label > 2 * scheme.max_distance:
         return _COLORS[scheme.describe(label)]
     on_left = label > scheme.max_distance
@@ -352,12 +365,12 @@ def _name_pieces(axes, shown, num_global, cell):
         )
 
 
-def _draw_legend(axes, labels, scheme):
+def _draw_legend(axes, labels, scheme, links, height):
     """Names the colours; coordinates are inches from the top left."""
     from matplotlib.patches import Rectangle
 
     axes.set_xlim(0, _LEGEND_WIDTH)
-    axes.set_ylim(_LEGEND_HEIGHT, 0)
+    axes.set_ylim(height, 0)
     axes.axis("off")
 
     def box(x, y, width, height, color, edge="#b9b9c0"):
@@ -389,6 +402,7 @@ def _draw_legend(axes, labels, scheme):
             scheme.linked: "linked: part of it, or a free link",
             scheme.not_linked: "not linked",
             scheme.other_context: "global token of another context",
+            **{label: scheme.describe(label) for label in links},
         }
     else:
         entries = {0: "may attend"}
@@ -397,7 +411,7 @@ def _draw_legend(axes, labels, scheme):
         if label in labels:
             box(left, y - 0.09, 0.26, 0.18, _color(scheme, label))
             text(left + 0.38, y, words)
-            y += 0.3
+            y += _LEGEND_ROW
 
     if not scheme.max_distance:
         return

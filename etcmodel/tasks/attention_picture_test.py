@@ -78,6 +78,35 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(_share_of_color(image, colors["visible"]), 0)
         self.assertGreater(_share_of_color(image, colors["masked"]), 0.3)
 
+    def test_links_with_labels_of_their_own(self):
+        side_inputs = side_inputs_lib.make_multihop_side_inputs(
+            [[0, 0, 0, 0, 0, 1]],
+            [[-1] * 6],
+            [[0, 0, 0, 1, 1, 1]],
+            [[0, 1]],
+            local_radius=1,
+            relative_pos_max_distance=2,
+            links=[
+                side_inputs_lib.TypedLink([[1, 1, -1, -1, -1, -1]], label=1),
+                side_inputs_lib.TypedLink([[1, -1]], "global", 0, 9),
+            ],
+        )
+        path = self._draw("links.svg", side_inputs=side_inputs)
+        with open(path) as stream:
+            text = stream.read()
+        for name in ("link 1", "link 2", "link 10"):
+            self.assertIn(f"<!-- {name} -->", text)
+        self.assertNotIn("<!-- link 3 -->", text)
+        image = _read_png(self._draw(side_inputs=side_inputs))
+        colors = attention_picture._COLORS["links"]
+        # Two pairs, both ways; a single pair; and that back, in turn.
+        self.assertGreater(
+            _share_of_color(image, colors[1]),
+            2 * _share_of_color(image, colors[0]),
+        )
+        for color in (colors[0], colors[3]):
+            self.assertGreater(_share_of_color(image, color), 0.002)
+
     def test_without_labels(self):
         image = _read_png(self._draw(side_inputs=_side_inputs(max_distance=0)))
         colors = attention_picture._COLORS

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
-from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.frame import exported
+from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 
 _NUM_RECORDS = 8
 
@@ -86,7 +86,7 @@ class WikiHopTest(WikiHop, task_testing.EndToEndTestCase):
                 name: rng.integers(
                     0, 2, [rows, long if name.startswith("l") else short]
                 )
-                for name in etc_features.FEATURES
+                for name in WikiHopFeatureBuilder.SCHEMA.input_specs()
             }
             requests.append(("features", ids))
             texts = rng.choice(["paris", "jan is here.", "rome", ""], [rows, 9])

@@ -168,7 +168,9 @@ class FeatureEncoder(RecordEncoder):
             known = self._model.reference(record)
             values[schema.REFERENCE] = to_json((gold, known))
         context = [
-            x for x in fields.names(schema.CONTEXT) if x in view.features
+            x
+            for x in fields.names(schema.INPUT, schema.CONTEXT)
+            if x in view.features
         ]
         examples = [
             fields.serialize(

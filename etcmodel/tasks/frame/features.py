@@ -23,7 +23,6 @@ class Encoded(NamedTuple):
 
     Attributes:
         layout: the `Layout` of all rows.
-        owner: the record of each row, `<int32>[rows]`.
         context: what the schema has as context, `[rows, ...]`.
         text: what it has as text, `[batch, ...]`.
         host: what labels and counts need, `[batch, ...]`.
@@ -32,11 +31,15 @@ class Encoded(NamedTuple):
     """
 
     layout: layout.Layout
-    owner: tf.Tensor
     context: Mapping[str, tf.Tensor]
     text: Mapping[str, Any]
     host: Mapping[str, Any] = {}  # noqa: RUF012
     request: Mapping[str, tf.Tensor] = {}  # noqa: RUF012
+
+    @property
+    def owner(self) -> tf.Tensor:
+        """The record of each row, `<int32>[rows]`."""
+        return self.layout.owner
 
 
 class RecordView:
@@ -44,10 +47,12 @@ class RecordView:
 
     Attributes:
         number: how many rows it has.
-        features: name -> EtcFeatures and context, `[rows, ...]`.
+        features: name -> features of the layout and context, `[rows, ...]`.
         long_sources: see `Layout`, `<int>[rows, long, 4]`.
         global_sources: see `Layout`, `<int>[rows, global, 4]`.
-        counts: section -> `Counts` of numbers, summed over the rows.
+        counts: section -> `Counts` of numbers.
+        windows: `starts` and `sizes` of its windows, `<int>[rows]`, if there
+            are windows.
         text: name -> value of the text.
         host: name -> value of what is for the host.
     """
@@ -64,17 +69,21 @@ class RecordView:
         self.number = len(rows)
         self.features = {
             name: value[rows]
-            for name, value in {**made.features, **batch.context}.items()
+            for name, value in {
+                **made.features,
+                **made.values,
+                **batch.context,
+            }.items()
         }
         self.long_sources = made.long_sources[rows]
         self.global_sources = made.global_sources[rows]
         self.counts = {
-            name: layout.Counts(*(int(x[rows].sum()) for x in counts))
+            name: layout.Counts(*(int(x[index]) for x in counts))
             for name, counts in made.counts.items()
         }
-        self.text, self.host = (
+        self.text, self.host, self.windows = (
             {name: x[index] for name, x in values.items()}
-            for values in (batch.text, batch.host)
+            for values in (batch.text, batch.host, made.windows)
         )
 
 
@@ -129,17 +138,19 @@ class FeatureBuilder(tf.Module, abc.ABC):
             "", flags with False, other numbers with -1, at the end.
         REQUEST: a small request of one record, to try a model and to warm it
             up.
+        LAYOUT: how the parts of a record are laid out; global tokens are named
+            as in the tokenizer's `special_ids`.
         SCHEMA: the fields of stored examples.
         ROWS_AT_ONCE: how many rows of a request go through the model at once;
             None for all of them.
         config: the sizes.
         tokenizer: the tokenizer.
         engine: the layout engine.
-        section_names: names of its sections, in order.
     """
 
     INPUTS: ClassVar[Mapping[str, tf.TensorSpec]]
     REQUEST: ClassVar[Mapping[str, Any]]
+    LAYOUT: ClassVar[layout.LayoutSpec]
     SCHEMA: ClassVar[Schema]
     ROWS_AT_ONCE: ClassVar[int | None] = None
 
@@ -158,13 +169,19 @@ class FeatureBuilder(tf.Module, abc.ABC):
         self.config = config
         self.tokenizer = tokenizer
         self.engine = layout.LayoutEngine(
-            self.sections(), config.long_length, config.global_length
+            self.layout_spec(),
+            config.long_length,
+            config.global_length,
+            tokenizer.special_ids,
         )
-        self.section_names = [x.name for x in self.engine.sections]
 
-    @abc.abstractmethod
-    def sections(self) -> tuple[layout.Section, ...]:
-        """The specification for the layout engine."""
+    def layout_spec(self) -> layout.LayoutSpec:
+        """The layout for these sizes: `LAYOUT`, by default.
+
+        Raises:
+            ValueError: the vocabulary lacks what the sizes need.
+        """
+        return self.LAYOUT
 
     @abc.abstractmethod
     def build(self, **inputs: tf.Tensor) -> Encoded:

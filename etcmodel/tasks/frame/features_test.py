@@ -70,15 +70,21 @@ class RecordViewTest(tf.test.TestCase):
             [[b"a", b"bb", b"ccc"], [], [b"dddd"]],
             [view.text["text_words"] for view in views],
         )
-        self.assertEqual([3, 0, 1], [x.host["num_words"] for x in views])
-        # Of both windows.
-        self.assertEqual(3, views[0].counts["words"].tokens)
+        self.assertEqual(
+            [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
+        )
+        # Of both windows, which show the one segment.
+        counts = views[0].counts["words"]
+        self.assertEqual((3, 3, 1), (*counts[:2], counts.segments))
+        self.assertAllClose(
+            [[[0.2, 1], [0.4, 1]], [[0.6, 1], [0, 0]]],
+            views[0].features["looks"],
+        )
 
     def test_ragged_numbers(self):
-        made = layout.Layout({}, np.zeros([2, 0, 4]), np.zeros([2, 0, 4]), {})
+        sources = tf.zeros([2, 0, 4])
         batch = features.Encoded(
-            tf.nest.map_structure(tf.constant, made),
-            tf.constant([0, 1]),
+            layout.Layout({}, {}, sources, sources, {}, tf.range(2), {}),
             {},
             {"spans": tf.ragged.constant([[4, 5], []], dtype=tf.int32)},
         )

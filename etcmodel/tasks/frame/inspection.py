@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.encoder import SideInputs
@@ -63,9 +62,11 @@ def inspect(
         relative_pos_max_distance=model_config.relative_pos_max_distance,
         use_hard_g2l_mask=model_config.use_hard_g2l_mask,
         use_hard_l2g_mask=model_config.use_hard_l2g_mask,
-        structure="paragraphs",
-        **encoder.spec.make_model().encoder_options(),
-    )({name: made.layout.features[name][:1] for name in FEATURES})
+        **{
+            "structure": "paragraphs",
+            **encoder.spec.make_model().encoder_options(),
+        },
+    )({name: x[:1] for name, x in made.layout.features.items()})
     sources = view.long_sources[0]
     used = np.flatnonzero(sources[:, 0] >= 0)
     ids = view.features["long_token_ids"][0, : used[-1] + 1 if used.size else 0]
@@ -115,6 +116,10 @@ def _global_labels(builder, record, view, texts) -> list[str]:
             view.long_sources[0].tolist(), texts, strict=False
         )
     }
+    spec = builder.engine.spec
+    if spec.blocks is not None:
+        used = np.count_nonzero(view.features["global_token_ids"][0])
+        return [f"block {i}" for i in range(used)]
     labels = []
     for source in view.global_sources[0].tolist():
         section, group, segment, token = source
@@ -124,7 +129,7 @@ def _global_labels(builder, record, view, texts) -> list[str]:
             place.get(tuple(source), "")
             if token >= 0
             else builder.name_global(
-                record, builder.section_names[section], group, segment
+                record, spec.sections[section].name, group, segment
             )
         )
     return labels

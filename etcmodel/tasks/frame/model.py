@@ -41,7 +41,12 @@ class TaskModel(abc.ABC):
 
     @abc.abstractmethod
     def encoder_options(self) -> dict[str, Any]:
-        """How the encoder makes masks and labels: arguments of `SideInputs`."""
+        """How the encoder makes masks and labels.
+
+        Returns:
+            Arguments of `build_encoder`, such as the `structure` of a task
+            with links of its own.
+        """
 
     @abc.abstractmethod
     def head(
@@ -67,15 +72,19 @@ class TaskModel(abc.ABC):
                 `long_length` and `global_length`.
 
         Returns:
-            A `tf.keras.Model` from a dict of the nine EtcFeatures,
-            `<int32>[batch, long]` and `<int32>[batch, global]`, to a dict of
-            what `head` gives.
+            A `tf.keras.Model` from a dict of what the encoder reads,
+            `<dtype>[batch, long, ...]` and `<dtype>[batch, global, ...]`, to
+            a dict of what `head` gives.
         """
         encoder = build_encoder(
-            config, structure="paragraphs", **self.encoder_options(), **options
+            config,
+            **{"structure": "paragraphs", **self.encoder_options()},
+            **options,
         )
         inputs = {
-            key: tf.keras.Input(shape=value.shape[1:], dtype="int32", name=key)
+            key: tf.keras.Input(
+                shape=value.shape[1:], dtype=value.dtype, name=key
+            )
             for key, value in encoder.input.items()
         }
         outputs = self.head(config)(encoder(inputs), inputs)

@@ -18,7 +18,7 @@ class TaskModelTest(tf.test.TestCase):
         plain = toy.TASK.make_model().build(config)
         plain.set_weights(model.get_weights())
         ids = {
-            name: tf.ones([1, x.shape[1]], tf.int32)
+            name: tf.ones([1, *x.shape[1:]], x.dtype)
             for name, x in model.input.items()
         }
         logits = model(ids)["logits"]

@@ -1,8 +1,10 @@
 """What a stored example holds: from one description its writer and its parser.
 
-Every task has the nine EtcFeatures (see `etc_features`), the id of the record,
-which of the record's rows an example is, and, where the answer is known, the
-`reference` that predictions are compared with. A task adds fields of its own:
+Every task has the nine EtcFeatures (see `etc_features`), whatever else the
+encoder reads of its layout (see `layout_spec.EncoderInputs`), the id of the
+record, which of the record's rows an example is, and, where the answer is
+known, the `reference` that predictions are compared with. A task adds fields
+of its own:
 
     SCHEMA = Schema(
         words=Field("long", CONTEXT),        # a number of each long token
@@ -20,9 +22,13 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils.layout_spec import DEFAULT_LINK
+from etcmodel.feature_utils.layout_spec import EncoderInputs
 
 # Labels: stored only where the answer is known.
 LABEL = "label"
+# What the encoder reads beside the EtcFeatures.
+INPUT = "input"
 # Numbers that choosing an answer needs beside the EtcFeatures.
 CONTEXT = "context"
 # What makes a text of the choice; of the record, not of its rows.
@@ -37,16 +43,18 @@ class Field(NamedTuple):
     Attributes:
         axis: what it has values for: `"long"` or `"global"`, each token of an
             input; `"one"`, the example; `"list"`, anything else.
-        role: what it is for: `LABEL`, `CONTEXT` or `TEXT`.
+        role: what it is for: `INPUT`, `LABEL`, `CONTEXT` or `TEXT`.
         dtype: as stored: `tf.int64`, `tf.float32` or `tf.string`.
         pad: what a token without a value has, and the value of an example
             that lacks one; None if every example must have it.
+        size: how many numbers a token has; None for one.
     """
 
     axis: str
     role: str
     dtype: tf.DType = tf.int64
     pad: Any = None
+    size: int | None = None
 
 
 # Of every task.
@@ -66,10 +74,12 @@ class Schema:
         fields: name -> field, without EtcFeatures and `reference`.
     """
 
-    def __init__(self, **fields: Field):
+    def __init__(self, inputs: EncoderInputs | None = None, **fields: Field):
         """Adds fields of a task to those of all tasks.
 
         Args:
+            inputs: what the encoder reads of the layout; nothing beside the
+                EtcFeatures by default.
             **fields: the task's own, by name.
 
         Raises:
@@ -84,7 +94,59 @@ class Schema:
                     f"The field {name!r} has the axis {field.axis!r}, expected "
                     f"one of {_AXES}."
                 )
-        self.fields = {**_COMMON, **fields}
+        inputs = inputs or EncoderInputs()
+        self.fields = {
+            **_COMMON,
+            **{
+                link.name: Field(link.source, INPUT, pad=-1)
+                for link in inputs.links
+                if link.name != DEFAULT_LINK.name
+            },
+            **{
+                value.name: Field(
+                    value.source,
+                    INPUT,
+                    tf.float32
+                    if tf.dtypes.as_dtype(value.dtype).is_floating
+                    else tf.int64,
+                    pad=0,
+                    size=value.size,
+                )
+                for value in inputs.values
+            },
+            **fields,
+        }
+
+    def axis(self, name: str) -> str:
+        """The axis of a field or of an EtcFeature.
+
+        Args:
+            name: its name.
+
+        Returns:
+            See `Field`.
+        """
+        if name in etc_features.FEATURES:
+            return "long" if name in etc_features.LONG_FEATURES else "global"
+        return self.fields[name].axis
+
+    def input_specs(self) -> dict[str, tf.TensorSpec]:
+        """What the encoder reads: `<dtype>[batch, length]`, or with a size.
+
+        Returns:
+            Name -> specification, the nine EtcFeatures first.
+        """
+        specs = dict.fromkeys(
+            etc_features.FEATURES, tf.TensorSpec([None, None], tf.int32)
+        )
+        for name in self.names(INPUT):
+            field = self.fields[name]
+            size = [] if field.size is None else [field.size]
+            specs[name] = tf.TensorSpec(
+                [None, None, *size],
+                tf.int32 if field.dtype == tf.int64 else field.dtype,
+            )
+        return specs
 
     def names(self, *roles: str) -> list[str]:
         """Names of the fields with one of some roles.
@@ -111,7 +173,9 @@ class Schema:
             A serialized `tf.train.Example`.
         """
         values = {
-            name: etc_features.trim_padding(np.asarray(value), field.pad)
+            name: etc_features.trim_padding(
+                np.asarray(value).reshape(-1), field.pad
+            )
             if field is not None and field.axis in ("long", "global")
             else value
             for name, value, field in (
@@ -137,16 +201,17 @@ class Schema:
             roles: which fields to read.
 
         Returns:
-            A pair of the EtcFeatures and of name -> field: `<dtype>[batch,
-            long]`, `<dtype>[batch, global]`, `<dtype>[batch]`, or ragged for
-            lists, `<dtype>[batch, (values)]`. Integers are int32.
+            A pair of what the encoder reads and of name -> field:
+            `<dtype>[batch, long]`, `<dtype>[batch, global]`, `<dtype>[batch]`,
+            or ragged for lists, `<dtype>[batch, (values)]`. Integers are
+            int32.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if an example lacks a
                 field that all must have, or does not fit the lengths.
         """
         lengths = {"long": long_length, "global": global_length}
-        names = self.names(*roles)
+        names = self.names(INPUT, *roles)
         parsed = etc_features.parse(
             serialized,
             long_length,
@@ -163,13 +228,21 @@ class Schema:
         for name, value in values.items():
             field = self.fields[name]
             if field.axis in lengths:
-                # [batch, length]
+                length = lengths[field.axis]
+                if length is None:
+                    length = tf.shape(parsed[f"{field.axis}_token_ids"])[1]
+                size = [] if field.size is None else [field.size]
+                # [batch, length * size]
                 value = value.to_tensor(
-                    default_value=field.pad, shape=[None, lengths[field.axis]]
+                    default_value=field.pad,
+                    shape=[None, length * (field.size or 1)],
                 )
+                # [batch, length] or [batch, length, size]
+                value = tf.reshape(value, [-1, length, *size])
             elif field.axis == "list":
                 value = value.with_row_splits_dtype(tf.int64)
             if field.dtype == tf.int64:
                 value = tf.cast(value, tf.int32)
             values[name] = value
-        return parsed, values
+        inputs = {name: values.pop(name) for name in self.names(INPUT)}
+        return {**parsed, **inputs}, values

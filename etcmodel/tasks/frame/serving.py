@@ -77,13 +77,11 @@ def _in_parts(
     return {name: array.concat() for name, array in arrays.items()}
 
 
-def _tokens_cut(made: Encoded, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _tokens_cut(made: Encoded) -> tf.Tensor:
     """How many tokens of each record did not fit, `<int32>[batch]`."""
-    cut = tf.add_n(
+    return tf.add_n(
         [x.tokens - x.kept_tokens for x in made.layout.counts.values()]
     )
-    batch = tf.shape(next(iter(inputs.values())))[0]
-    return tf.math.unsorted_segment_sum(cut, made.owner, batch)
 
 
 def _without_padding(
@@ -98,7 +96,8 @@ def _without_padding(
 
     Args:
         fields: tells what the context is of.
-        features: EtcFeatures, `[rows, long]` or `[rows, global]`.
+        features: what the encoder reads, `[rows, long, ...]` or
+            `[rows, global, ...]`.
         context: the schema's context, `[rows, ...]`.
 
     Returns:
@@ -118,14 +117,11 @@ def _without_padding(
         axis: needed(features[f"{axis}_paragraph_breakpoints"])
         for axis in ("long", "global")
     }
-    axes = {
-        **dict.fromkeys(etc_features.LONG_FEATURES, "long"),
-        **dict.fromkeys(etc_features.GLOBAL_FEATURES, "global"),
-        **{name: field.axis for name, field in fields.fields.items()},
-    }
     return tuple(
         {
-            name: x[:, : sizes[axes[name]]] if axes[name] in sizes else x
+            name: x[:, : sizes[axis]]
+            if (axis := fields.axis(name)) in sizes
+            else x
             for name, x in values.items()
         }
         for values in (features, context)
@@ -145,8 +141,8 @@ def make_serving_module(
     *   `serialized_examples`: `examples` `<string>[batch]`, as `preprocess`
         writes them, in; answers and the model's outputs out. Every example has
         an answer of its own.
-    *   `features`: the nine EtcFeatures, `<int64>[batch, long]` and
-        `<int64>[batch, global]`, of any lengths, in; the model's outputs out.
+    *   `features`: what the encoder reads (see `Schema.input_specs`), integers
+        as int64, of any lengths, in; the model's outputs out.
 
     Args:
         model: from `TaskModel.build`.
@@ -157,14 +153,15 @@ def make_serving_module(
         Pair of the module and, by signature, the inputs of one small request.
     """
     config, fields = builder.config, builder.SCHEMA
+    specs = fields.input_specs()
 
     # Traced once for all signatures; any lengths are as fast as static ones.
     compute = tf.function(
         lambda inputs: model(inputs, training=False),
         input_signature=[
             {
-                name: tf.TensorSpec([None, None], tf.int32, name=name)
-                for name in etc_features.FEATURES
+                name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+                for name, spec in specs.items()
             }
         ],
         autograph=False,
@@ -173,8 +170,8 @@ def make_serving_module(
     def outputs_of(features):
         return compute(
             {
-                name: tf.cast(features[name], tf.int32)
-                for name in etc_features.FEATURES
+                name: tf.cast(features[name], spec.dtype)
+                for name, spec in specs.items()
             }
         )
 
@@ -186,9 +183,8 @@ def make_serving_module(
                 for name, x in inputs.items()
             }
         )
-        features = {
-            name: made.layout.features[name] for name in etc_features.FEATURES
-        }
+        given = {**made.layout.features, **made.layout.values}
+        features = {name: given[name] for name in specs}
         features, context = _without_padding(fields, features, made.context)
         if builder.ROWS_AT_ONCE is None:
             outputs = outputs_of(features)
@@ -203,7 +199,7 @@ def make_serving_module(
         answers = task_model.answer(
             chosen, made.owner, {**made.text, **made.request}
         )
-        return {**answers, "tokens_cut": _tokens_cut(made, inputs)}
+        return {**answers, "tokens_cut": _tokens_cut(made)}
 
     def serialized_examples(examples):
         features, values = fields.parse(
@@ -229,12 +225,11 @@ def make_serving_module(
                 serialized_examples,
                 {"examples": tf.TensorSpec([None], tf.string)},
             ),
-            # One type only: int64 is what most clients send.
             FEATURES: (
                 features,
                 {
-                    name: tf.TensorSpec([None, None], tf.int64)
-                    for name in etc_features.FEATURES
+                    name: tf.TensorSpec(spec.shape, _served(spec.dtype))
+                    for name, spec in specs.items()
                 },
             ),
         },
@@ -249,14 +244,21 @@ def _requests(builder: FeatureBuilder) -> dict[str, dict[str, Any]]:
     )
     view = RecordView(on_host(made), 0)
     row = {name: x[0] for name, x in view.features.items()}
-    features = {name: row.pop(name) for name in etc_features.FEATURES}
+    features = {
+        name: row[name][np.newaxis].astype(_served(spec.dtype).as_numpy_dtype)
+        for name, spec in builder.SCHEMA.input_specs().items()
+    }
     example = builder.SCHEMA.serialize(
-        features, {"example_id": "warm-up", **view.text, **row}
+        {name: row.pop(name) for name in etc_features.FEATURES},
+        {"example_id": "warm-up", **view.text, **row},
     )
     return {
         SERVING_DEFAULT: dict(builder.REQUEST),
         SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
-        FEATURES: {
-            name: x[np.newaxis].astype(np.int64) for name, x in features.items()
-        },
+        FEATURES: features,
     }
+
+
+def _served(dtype: tf.DType) -> tf.DType:
+    """The type of the `features` signature: most clients send int64."""
+    return tf.int64 if dtype == tf.int32 else dtype

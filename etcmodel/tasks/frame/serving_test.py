@@ -148,7 +148,9 @@ class ServingModuleTest(tf.test.TestCase):
         outputs = self._serve(["bb", text, ""])
         # The words one by one, each of its own window's logits.
         made = self.builder.build(tf.constant([text]))
-        logits = self.model(made.layout.features)["logits"].numpy()
+        given = {**made.layout.features, **made.layout.values}
+        inputs = {name: given[name] for name in self.model.input}
+        logits = self.model(inputs)["logits"].numpy()
         words = text.split()
         flat = [logits[i // 4, i % 4] for i in range(len(words))]
         self.assertEqual(
@@ -158,7 +160,7 @@ class ServingModuleTest(tf.test.TestCase):
         self.assertAllClose(max(flat), outputs["logit"][1], 1e-5, 1e-5)
 
     def test_tells_what_was_cut(self):
-        """In all sections and windows of a record."""
+        """In all sections of a record."""
         self.assertAllEqual([0, 0], self._serve(["a", ""])["tokens_cut"])
 
         def counts(tokens, kept):
@@ -166,22 +168,20 @@ class ServingModuleTest(tf.test.TestCase):
             pair = tf.constant(tokens), tf.constant(kept)
             return layout.Counts(*pair, *[nothing] * 4)
 
+        sources = tf.zeros([3, 0, 4])
         made = features.Encoded(
             layout.Layout(
-                {},
-                tf.zeros([3, 0, 4]),
-                tf.zeros([3, 0, 4]),
+                *({}, {}, sources, sources),
                 {
                     "a": counts([5, 6, 7], [5, 4, 6]),
                     "b": counts([9, 1, 1], [1, 1, 1]),
                 },
+                *(tf.range(3), {}),
             ),
-            owner=tf.constant([0, 0, 2]),
             context={},
             text={},
         )
-        inputs = {"text": tf.constant(["x", "y", "z"])}
-        self.assertAllEqual([10, 0, 1], serving._tokens_cut(made, inputs))
+        self.assertAllEqual([8, 2, 1], serving._tokens_cut(made))
 
     def test_wrong_rank_is_told_by_name(self):
         with self.assertRaisesRegex(Exception, "text"):

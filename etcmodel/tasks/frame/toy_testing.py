@@ -97,7 +97,26 @@ class Builder(features.FeatureBuilder):
 
     INPUTS = {"text": tf.TensorSpec([None], tf.string)}
     REQUEST = {"text": np.array([b"a bb a a ccc"], dtype=object)}
+    LAYOUT = layout.LayoutSpec(
+        [
+            layout.Section(
+                "words",
+                1,
+                segment_global=layout.GlobalToken(1, 1),
+                cut="windows",
+            )
+        ],
+        links=[layout.Link("ties", "words", "words", label="own")],
+        values=[
+            layout.Value("words", "words", pad=-1),
+            # A share of the greatest length, and that there is a word.
+            layout.Value(
+                *("looks", "words"), dtype=tf.float32, shape=(2,), embed=True
+            ),
+        ],
+    )
     SCHEMA = schema.Schema(
+        LAYOUT.encoder_inputs,
         # Which word of the text each token is.
         words=schema.Field("long", schema.CONTEXT, pad=-1),
         text_words=schema.Field("list", schema.TEXT, tf.string),
@@ -106,49 +125,27 @@ class Builder(features.FeatureBuilder):
     )
     ROWS_AT_ONCE = 2
 
-    def sections(self):
-        """One."""
-        return (
-            layout.Section(
-                "words", 1, segment_global=layout.GlobalToken(1, 1), cut="keep"
-            ),
-        )
-
     def build(self, text):
         """Windows of words, each of which is one token."""
         words = tf.strings.split(text)
         words = words.with_row_splits_dtype(tf.int64)
-        size = self.config.long_length
-        number = tf.maximum((words.row_lengths() + size - 1) // size, 1)
-        windows = tf.ragged.range(number)
-        owner = windows.value_rowids()
-        first = windows.values * size
-        last = tf.minimum(first + size, tf.gather(words.row_lengths(), owner))
-        # [windows, (words)]
-        index = tf.ragged.range(first, last)
-        place = tf.gather(words.row_starts(), owner)[:, tf.newaxis] + index
+        ids = self.tokenizer.tokenize(words.values)[:, :1]
+        ids = words.with_values(ids.to_tensor(shape=[None, 1])[:, 0])
+        numbers = tf.ragged.range(words.row_lengths(), row_splits_dtype="int64")
+        lengths = tf.cast(tf.strings.length(words.values), tf.float32) / 5
+        looks = tf.stack([lengths, tf.ones_like(lengths)], axis=1)
         made = self.engine(
+            {"words": layout.one_segment(ids)},
+            {"ties": layout.one_segment(numbers * 0)},
             {
-                "words": layout.one_segment(
-                    tf.gather(
-                        self.tokenizer.tokenize(words.values)[:, :1].to_tensor(
-                            shape=[None, 1]
-                        )[:, 0],
-                        place,
-                    )
-                )
-            }
+                "words": layout.one_segment(numbers),
+                "looks": layout.one_segment(words.with_values(looks)),
+            },
         )
         return features.Encoded(
             layout=made,
-            owner=tf.cast(owner, tf.int32),
-            context={
-                "words": tf.cast(
-                    index.to_tensor(-1, shape=[None, size]), tf.int32
-                )
-            },
+            context={"words": made.values["words"]},
             text={"text_words": words},
-            host={"num_words": words.row_lengths()},
         )
 
     @staticmethod
@@ -184,7 +181,7 @@ class Model(model.TaskModel):
 
     def encoder_options(self):
         """Flat."""
-        return {"flat_sequence": True}
+        return {"structure": Builder.LAYOUT, "flat_sequence": True}
 
     def head(self, config):
         """`logits` `<float32>[batch, long]`."""

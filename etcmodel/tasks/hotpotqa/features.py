@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
-from etcmodel.feature_utils import layout_sources
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
@@ -19,28 +18,14 @@ from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.hotpotqa import labels
 
-
-def hotpotqa_sections(
-    special_ids: dict[str, int],
-) -> tuple[layout.Section, ...]:
-    """The specification for the layout engine.
-
-    A title or sentence for which there is no room is left out whole; shorter
-    ones after it may still find some.
-
-    Args:
-        special_ids: ids of the global tokens (see `tokenizers`).
-
-    Returns:
-        The sections "cls", "question" and "context".
-    """
-    return (
+# A title or sentence for which there is no room is left out whole; shorter ones
+# after it may still find some.
+LAYOUT = layout.LayoutSpec(
+    sections=(
         layout.Section(
             "cls",
             token_type_id=token_types.SENTENCE,
-            segment_global=layout.GlobalToken(
-                special_ids["cls"], token_types.CLS_GLOBAL
-            ),
+            segment_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
             link_sentences=False,
             cut="keep",
         ),
@@ -48,7 +33,7 @@ def hotpotqa_sections(
             "question",
             token_type_id=token_types.QUESTION,
             token_global=layout.GlobalToken(
-                special_ids["question"], token_types.QUESTION_GLOBAL
+                "question", token_types.QUESTION_GLOBAL
             ),
             cut="keep",
         ),
@@ -57,14 +42,20 @@ def hotpotqa_sections(
             token_type_id=token_types.SENTENCE,
             first_segment_token_type_id=token_types.TITLE,
             group_global=layout.GlobalToken(
-                special_ids["paragraph"], token_types.PARAGRAPH_GLOBAL
+                "paragraph", token_types.PARAGRAPH_GLOBAL
             ),
-            segment_global=layout.GlobalToken(
-                special_ids["sentence"], token_types.GLOBAL
-            ),
+            segment_global=layout.GlobalToken("sentence", token_types.GLOBAL),
             cut="fit",
         ),
-    )
+    ),
+    values=(
+        layout.Value("long_starts", "context", pad=-1),
+        layout.Value("long_ends", "context", pad=-1),
+        layout.Value(
+            "global_segments", "context", "segment", source="global", pad=-1
+        ),
+    ),
+)
 
 
 class HotpotQAFeatureBuilder(features.FeatureBuilder):
@@ -92,6 +83,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             dtype=object,
         ),
     }
+    LAYOUT = LAYOUT
     SCHEMA = schema.Schema(
         # The segment of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
@@ -111,10 +103,6 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
         answer_begins=schema.Field("list", schema.LABEL),
         answer_ends=schema.Field("list", schema.LABEL),
     )
-
-    def sections(self):
-        """See `hotpotqa_sections`."""
-        return hotpotqa_sections(self.tokenizer.special_ids)
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
@@ -157,23 +145,16 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
                 "cls": layout.one_segment(cls),
                 "question": layout.one_segment(question_ids),
                 "context": token_ids,
-            }
+            },
+            values={
+                "long_starts": starts,
+                "long_ends": ends,
+                "global_segments": layout.unit_indices(context, "segment"),
+            },
         )
-        index = self.section_names.index("context")
         return features.Encoded(
             layout=made,
-            owner=tf.range(batch),
-            context={
-                "global_segments": layout_sources.segment_indices(
-                    made.global_sources, index, context
-                ),
-                "long_starts": layout_sources.token_values(
-                    made.long_sources, index, starts
-                ),
-                "long_ends": layout_sources.token_values(
-                    made.long_sources, index, ends
-                ),
-            },
+            context=made.values,
             text={
                 "segments": context.merge_dims(1, 2),
                 "paragraph_sizes": context.with_values(
@@ -208,7 +189,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             return features.Labelled([{}], values, counts)
         made = labels.make_labels(
             record,
-            self.section_names.index("context"),
+            LAYOUT.index("context"),
             view.long_sources[0],
             view.global_sources[0],
             view.features["long_starts"][0],

@@ -219,10 +219,12 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(value.dtype, tf.int32, name)
         self.assertEqual(made.context["words"].dtype, tf.int32)
         self.assertAllEqual(made.owner, [0])
-        host = {"starts": [0], "sizes": [6], "piece_words": [0, 1, 2, 4, 5, 6]}
-        for name, value in host.items():
-            self.assertEqual(made.host[name].to_list(), [value], name)
-        self.assertAllEqual(made.host["question_tokens"], [2])
+        self.assertEqual(
+            made.host["piece_words"].to_list(), [[0, 1, 2, 4, 5, 6]]
+        )
+        for name, value in {"starts": [0], "sizes": [6]}.items():
+            self.assertEqual(made.layout.windows[name].to_list(), [value])
+        self.assertAllEqual(made.layout.counts["question"].kept_tokens, [2])
         # All candidates can be answers, even those that show nothing.
         text = {x: y.to_list() for x, y in made.text.items()}
         self.assertEqual(
@@ -286,10 +288,17 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(made.owner, record)
         for got, want in zip(plain(made), expected, strict=True):
             self.assertEqual(got, want)
-        self.assertAllEqual(made.host["question_tokens"], question_tokens)
+        counts = made.layout.counts
+        self.assertAllEqual(counts["question"].kept_tokens, question_tokens)
+        # No token of a page is lost.
+        self.assertAllEqual(
+            counts["page"].kept_tokens, [len(x) for x in piece_words]
+        )
         self.assertEqual(made.host["piece_words"].to_list(), piece_words)
         # What each window shows of its page.
-        starts, sizes = (made.host[x].values for x in ("starts", "sizes"))
+        starts, sizes = (
+            made.layout.windows[x].values for x in ("starts", "sizes")
+        )
         for i, words in enumerate(made.context["words"].numpy()):
             self.assertAllEqual(
                 words[words >= 0],

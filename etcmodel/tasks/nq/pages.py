@@ -11,15 +11,13 @@ class PageTokens(NamedTuple):
     """The tokens of pages, of those words that lie in a candidate.
 
     Attributes:
-        token_ids: `<int32>[batch, (tokens)]`.
+        token_ids: `<int32>[batch, (candidates), (tokens)]`.
         words: the word that each token is a part of, never less than before,
-            `<int32>[batch, (tokens)]`.
-        candidates: which candidate it lies in, likewise.
+            likewise.
     """
 
     token_ids: tf.RaggedTensor
     words: tf.RaggedTensor
-    candidates: tf.RaggedTensor
 
 
 def outer_spans(
@@ -109,17 +107,18 @@ def tokenize_pages(
     # The last candidate that starts at or before each word. One more word and
     # one more candidate, for when there are none.
     # [batch, words + 1]
-    width = 1 + tf.cast(
+    most = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
     batch = tf.shape(candidate_starts)[0]
+    width = tf.shape(candidate_starts, tf.int64)[1]
     found = tf.searchsorted(
         tf.pad(
             candidate_starts,
             [[0, 0], [0, 1]],
             constant_values=candidate_starts.dtype.max,
         ),
-        tf.tile(tf.range(width)[tf.newaxis], [batch, 1]),
+        tf.tile(tf.range(most)[tf.newaxis], [batch, 1]),
         side="right",
     )
     # [all words]
@@ -162,17 +161,20 @@ def tokenize_pages(
     ids = tf.gather(ids, index)
     # [tokens]
     owner = ids.value_rowids()
-    row_lengths = tf.math.unsorted_segment_sum(
-        tf.ones_like(owner), tf.gather(row, owner), words.nrows()
+    candidate = tf.cast(candidate, tf.int64) + width * row
+    # [all candidates]
+    sizes = tf.math.unsorted_segment_sum(
+        tf.ones_like(owner), tf.gather(candidate, owner), width * words.nrows()
     )
 
-    def by_page(values):
-        return tf.RaggedTensor.from_row_lengths(
-            values, row_lengths, validate=False
+    def by_candidate(values):
+        return tf.RaggedTensor.from_row_splits(
+            tf.RaggedTensor.from_row_lengths(values, sizes, validate=False),
+            width * tf.range(words.nrows() + 1),
+            validate=False,
         )
 
     return PageTokens(
-        token_ids=by_page(ids.values),
-        words=by_page(tf.gather(position, owner)),
-        candidates=by_page(tf.gather(candidate, owner)),
+        token_ids=by_candidate(ids.values),
+        words=by_candidate(tf.gather(position, owner)),
     )

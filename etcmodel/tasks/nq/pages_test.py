@@ -112,15 +112,14 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
                 (special["html_open"], special["html_close"]) if html else None
             ),
         )
-        self.assertEqual(
-            [x.dtype for x in made], [tf.int32, tf.int32, tf.int32]
-        )
+        self.assertEqual([x.dtype for x in made], [tf.int32, tf.int32])
         lists = [x.to_list() for x in made]
         self.assertEqual({len(x) for x in lists}, {len(rows)})
         return [
             [
-                (self.vocab[token], word, candidate)
-                for token, word, candidate in zip(*row, strict=True)
+                (self.vocab[token], word, i)
+                for i, candidate in enumerate(zip(*row, strict=True))
+                for token, word in zip(*candidate, strict=True)
             ]
             for row in zip(*lists, strict=True)
         ]
@@ -236,7 +235,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             tf.zeros([0, 0], tf.int32),
             html_ids=(7, 8),
         )
-        self.assertEqual([x.to_list() for x in made], [[], [], []])
+        self.assertEqual([x.to_list() for x in made], [[], []])
 
     def test_invalid_utf8(self):
         """What cannot be read is no text; the words beside it stay."""
@@ -251,9 +250,9 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             made.token_ids.to_list(),
-            [[self.vocab.index("brno"), 8, 7, self.vocab.index("city")]],
+            [[[self.vocab.index("brno"), 8, 7, self.vocab.index("city")]]],
         )
-        self.assertEqual(made.words.to_list(), [[1, 2, 3, 4]])
+        self.assertEqual(made.words.to_list(), [[[1, 2, 3, 4]]])
 
 
 if __name__ == "__main__":

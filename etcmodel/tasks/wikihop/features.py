@@ -20,28 +20,19 @@ from etcmodel.feature_utils.texts import without_padding
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 
+# Names that lie inside each other are linked, so many at most: "york" and "new
+# york" are mentioned in "new york city".
+MAX_MENTIONS = 3
 
-def wikihop_sections(
-    special_ids: dict[str, int], max_num_sentences: int | None
-) -> tuple[layout.Section, ...]:
-    """The specification for the layout engine.
-
-    The query takes its place first, then the candidates; the documents share
-    what is left, those with the most sentences losing the last of them.
-
-    Args:
-        special_ids: ids of the global tokens (see `tokenizers`).
-        max_num_sentences: the most sentences of a record, or None.
-
-    Returns:
-        The sections "candidates", "query" and "documents".
-    """
-    return (
+# The query takes its place first, then the candidates; the documents share what
+# is left, those with the most sentences losing the last of them.
+LAYOUT = layout.LayoutSpec(
+    sections=(
         layout.Section(
             "candidates",
             token_type_id=token_types.CANDIDATE,
             segment_global=layout.GlobalToken(
-                special_ids["candidate"], token_types.CANDIDATE_GLOBAL
+                "candidate", token_types.CANDIDATE_GLOBAL
             ),
             cut="keep",
             priority=1,
@@ -50,7 +41,7 @@ def wikihop_sections(
             "query",
             token_type_id=token_types.QUESTION,
             token_global=layout.GlobalToken(
-                special_ids["question"], token_types.QUESTION_GLOBAL
+                "question", token_types.QUESTION_GLOBAL
             ),
             cut="keep",
         ),
@@ -58,16 +49,31 @@ def wikihop_sections(
             "documents",
             token_type_id=token_types.SENTENCE,
             group_global=layout.GlobalToken(
-                special_ids["paragraph"], token_types.PARAGRAPH_GLOBAL
+                "paragraph", token_types.PARAGRAPH_GLOBAL
             ),
-            segment_global=layout.GlobalToken(
-                special_ids["sentence"], token_types.GLOBAL
-            ),
+            segment_global=layout.GlobalToken("sentence", token_types.GLOBAL),
             cut="balanced",
             priority=2,
-            max_segments=max_num_sentences,
         ),
-    )
+    ),
+    links=(
+        # A candidate's own tokens are its first mention.
+        layout.Link(
+            "own",
+            "candidates",
+            "candidates",
+            level="segment",
+            feature="l2g_linked_ids",
+        ),
+        layout.Link(
+            "mentions",
+            "documents",
+            "candidates",
+            feature="l2g_linked_ids",
+            number=MAX_MENTIONS,
+        ),
+    ),
+)
 
 
 class WikiHopFeatureBuilder(features.FeatureBuilder):
@@ -86,16 +92,18 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             dtype=object,
         ),
     }
+    LAYOUT = LAYOUT
     SCHEMA = schema.Schema(
+        LAYOUT.encoder_inputs,
         candidates=schema.Field("list", schema.TEXT, tf.string),
         # A float, as in the files of the original code.
         label_id=schema.Field("one", schema.LABEL, tf.float32),
     )
 
-    def sections(self):
-        """See `wikihop_sections`."""
-        return wikihop_sections(
-            self.tokenizer.special_ids, self.config.max_num_sentences
+    def layout_spec(self):
+        """With the most sentences that a record can have."""
+        return LAYOUT.with_section(
+            "documents", max_segments=self.config.max_num_sentences
         )
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
@@ -147,7 +155,6 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             )
         return features.Encoded(
             layout=made,
-            owner=tf.range(tf.size(query)),
             context={},
             text={"candidates": without_padding(candidates)},
             request={
@@ -189,6 +196,7 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
                 tf.ragged.boolean_mask(
                     candidate_keys, candidate_keys.with_flat_values(is_kept)
                 ),
+                MAX_MENTIONS,
             )
         else:
             document_ids, _, ends = tokenize.tokenize_with_offsets(documents)
@@ -198,6 +206,7 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
                 candidates.with_values(
                     tf.where(is_first, candidates.values, "")
                 ),
+                MAX_MENTIONS,
             )
 
         contents = {
@@ -205,20 +214,12 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             "query": layout.one_segment(tokenize.tokenize(query)),
             "documents": document_ids,
         }
-        # A candidate's own tokens are its first mention.
-        row = candidate_ids.value_rowids()
-        index = tf.range(tf.size(row, tf.int64)) - tf.gather(
-            candidate_ids.row_starts(), row
-        )
-        own = contents["candidates"].with_flat_values(
-            tf.repeat(index, candidate_ids.values.row_lengths())
-        )
         return self.engine(
             contents,
-            links=[
-                layout.Link("candidates", own, "candidates"),
-                layout.Link("documents", linked, "candidates"),
-            ],
+            {
+                "own": layout.unit_indices(contents["candidates"], "segment"),
+                "mentions": linked,
+            },
         )
 
     @staticmethod
@@ -255,10 +256,13 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
                 ),
                 advice="Raise --long_length or --global_length",
             )
-        is_document = view.long_sources[..., 0] == self.section_names.index(
-            "documents"
+        is_document = view.long_sources[..., 0] == LAYOUT.index("documents")
+        linked = np.concatenate(
+            [
+                view.features[feature.name][is_document]
+                for feature in LAYOUT.encoder_inputs.links
+            ]
         )
-        linked = view.features["l2g_linked_ids"][is_document]
         mentioned = set(linked[linked >= 0].tolist())
         labels, answer_counts = {}, {}
         if split != "predict":

@@ -11,7 +11,6 @@ from benchmarks import wikihop_python_reference
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.errors import RecordError
-from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
@@ -69,6 +68,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             "l2g_linked_ids": (
                 [0, 1, 1, -1, -1, -1, -1, -1, 0, -1, -1, -1, 1, 1] + [-1] * 6
             ),
+            "l2g_linked_ids_2": [-1] * 20,
+            "l2g_linked_ids_3": [-1] * 20,
             "global_token_ids": (
                 ids("[unused3] [unused3]")
                 + ids("[unused2]") * 4
@@ -268,6 +269,32 @@ class RecordsTest(tf.test.TestCase):
                 counts["records_without_text_left"],
             )
 
+    def test_candidates_that_lie_inside_each_other(self):
+        """Each is linked where it is mentioned; three at a time."""
+        record = WikiHopRecord(
+            "c",
+            "country",
+            ("new york city is a city .",),
+            ("york", "new york city", "new york", "york city"),
+            "york",
+        )
+        stored, counts = self._encode(record)
+        links = [
+            [*stored[f"l2g_linked_ids{x}"].int64_list.value]
+            for x in ("", "_2", "_3")
+        ]
+        own = [0, 1, 1, 1, 2, 2, 3, 3, -1]
+        self.assertEqual(
+            links,
+            [
+                [*own, 2, 3, 3],
+                [*[-1] * 9, 1, 2, 1],
+                # Of the four candidates that "york" is in, three.
+                [*[-1] * 10, 1],
+            ],
+        )
+        self.assertEqual(1, counts["candidates_without_mention"])
+
     def test_query_or_candidates_that_do_not_fit(self):
         source = Source("d.json", 3)
         many = WikiHopRecord(
@@ -369,7 +396,9 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         """Nor on padding."""
         builder = self._builder(vocab)
         together = builder.build(*self._inputs(self.records)).layout.features
-        self.assertCountEqual(together, etc_features.FEATURES)
+        self.assertCountEqual(
+            together, features.WikiHopFeatureBuilder.SCHEMA.input_specs()
+        )
         for i in (0, 4, 21):
             query, candidates, supports = self._inputs([self.records[i]])
             padded = builder.build(

@@ -7,6 +7,7 @@ from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.losses import is_correct
 from etcmodel.tasks.frame import model as frame
+from etcmodel.tasks.wikihop.features import LAYOUT
 
 
 def example_losses(
@@ -109,6 +110,7 @@ class WikiHop(frame.TaskModel):
         if options.query_ignore_hard_g2l:
             exempt.append(token_types.QUESTION_GLOBAL)
         return {
+            "structure": LAYOUT,
             "ignore_hard_g2l_types": tuple(exempt),
             "use_links": options.use_links,
             "flat_sequence": options.flat_sequence,

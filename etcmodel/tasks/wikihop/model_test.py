@@ -17,6 +17,8 @@ def example_features(batch=2):
         "long_paragraph_ids": [-1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, -1],
         "long_paragraph_breakpoints": [1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0],
         "l2g_linked_ids": [0, 1, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1],
+        "l2g_linked_ids_2": [-1] * 12,
+        "l2g_linked_ids_3": [-1] * 12,
         "global_token_ids": [4, 4, 3, 5, 1, 1, 0, 0],
         "global_token_type_ids": [6, 6, 5, 7, 0, 0, 0, 0],
         "global_paragraph_breakpoints": [1, 1, 1, 0, 0, 1, 0, 0],
@@ -47,11 +49,13 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllInRange(logits[:, :2], -100.0, 100.0)
         self.assertAllEqual(tf.fill([2, 6], -10000.0), logits[:, 2:])
 
-    def test_links_change_the_logits(self):
+    @parameterized.parameters("l2g_linked_ids", "l2g_linked_ids_3")
+    def test_links_change_the_logits(self, name):
         features = example_features()
-        unlinked = dict(
-            features, l2g_linked_ids=tf.fill([2, 12], tf.constant(-1))
-        )
+        features[name] = features["l2g_linked_ids"]
+        unlinked = dict(features)
+        for name in ("l2g_linked_ids", "l2g_linked_ids_3"):
+            unlinked[name] = tf.fill([2, 12], -1)
         model = self._model()
         self.assertNotAllClose(
             model(features)["logits"][:, :2],

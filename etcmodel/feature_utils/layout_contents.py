@@ -1,0 +1,95 @@
+"""Content of sections: lifted to four levels, and numbered; graph code."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of one segment: a question.
+
+    Example: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
+
+    Args:
+        tokens: <int>[batch, (tokens)].
+
+    Returns:
+        <int>[batch, (1), (1), (tokens)].
+    """
+    return one_group(_nest(tokens))
+
+
+def one_group(segments: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of segments: the sentences of a text.
+
+    Example: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
+
+    Args:
+        segments: <int>[batch, (segments), (tokens)].
+
+    Returns:
+        <int>[batch, (1), (segments), (tokens)].
+    """
+    return _nest(segments)
+
+
+def groups_of_one(segments: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Groups of one segment each: candidate answers.
+
+    Example: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
+
+    Args:
+        segments: <int>[batch, (groups), (tokens)].
+
+    Returns:
+        <int>[batch, (groups), (1), (tokens)].
+    """
+    segments = segments.with_row_splits_dtype(tf.int64)
+    return segments.with_values(_nest(segments.values))
+
+
+def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
+    """The same tokens for every record: a [CLS].
+
+    Args:
+        token_ids: the ids.
+        batch: <int>[], number of records.
+
+    Returns:
+        <int32>[batch, (tokens)]: lift it with `one_segment`.
+    """
+    ids = tf.constant(token_ids, tf.int32)
+    # [batch, tokens]
+    tokens = tf.tile(ids[tf.newaxis], [batch, 1])
+    return tf.RaggedTensor.from_tensor(tokens, row_splits_dtype=tf.int64)
+
+
+def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
+    """Index of every group or segment of content within its record.
+
+    Example: the segments of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
+
+    Args:
+        content: `<dtype>[batch, (groups), (segments), ...]`.
+        level: "group" or "segment".
+
+    Returns:
+        `<int32>[batch, (groups)]` or `<int32>[batch, (groups), (segments)]`.
+    """
+    depth = ("group", "segment").index(level) + 1
+    splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
+    first = splits[0]
+    for inner in splits[1:]:
+        first = tf.gather(inner, first)
+    row = tf.repeat(tf.range(tf.size(first) - 1), first[1:] - first[:-1])
+    index = tf.range(first[-1]) - tf.gather(first, row)
+    return tf.RaggedTensor.from_nested_row_splits(
+        tf.cast(index, tf.int32), splits, validate=False
+    )
+
+
+def _nest(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Makes a row of its own of everything in the first dimension."""
+    ragged = ragged.with_row_splits_dtype(tf.int64)
+    splits = tf.range(ragged.nrows() + 1)
+    return tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)

@@ -1,0 +1,111 @@
+"""Tests of `layout_lookup`."""
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils.layout import GlobalToken
+from etcmodel.feature_utils.layout import LayoutEngine
+from etcmodel.feature_utils.layout import LayoutSpec
+from etcmodel.feature_utils.layout import Link
+from etcmodel.feature_utils.layout import Section
+from etcmodel.feature_utils.layout import Value
+
+
+def ragged(values, rank):
+    return tf.ragged.constant(values, ragged_rank=rank, dtype=tf.int32)
+
+
+class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
+    def test_links_to_tokens_and_to_what_was_cut(self):
+        feature = "l2g_linked_ids"
+        spec = LayoutSpec(
+            [
+                Section("words", token_global=GlobalToken(3), cut="keep"),
+                Section("text"),
+            ],
+            # Of two links of a token the last one counts.
+            [
+                Link("first", "text", "words", "token", feature=feature),
+                Link("second", "text", "words", "token", feature=feature),
+            ],
+        )
+        engine = LayoutEngine(spec, 5, 2)
+        made = engine(
+            {
+                "words": layout.one_segment(ragged([[31, 32, 33], [34]], 1)),
+                "text": layout.one_segment(ragged([[1, 2, 3], [4, 5, 6]], 1)),
+            },
+            targets={
+                "first": layout.one_segment(ragged([[2, 1, 0], [-1, 0, 0]], 1)),
+                "second": layout.one_segment(
+                    ragged([[-1, -1, 1], [0, -1, -1]], 1)
+                ),
+            },
+        )
+        # The third word is cut, for there are two global positions.
+        self.assertAllEqual(
+            made.features["long_token_ids"],
+            [[31, 32, 1, 2, 3], [34, 4, 5, 6, 0]],
+        )
+        self.assertAllEqual(
+            made.features["l2g_linked_ids"],
+            [[-1, -1, -1, 1, 1], [-1, 0, 0, 0, -1]],
+        )
+        self.assertAllEqual(made.counts["words"].kept_tokens, [2, 1])
+
+    @parameterized.parameters(
+        (tf.float32, [0.5, 1.5, 2.5], [0.5, 1.5], 0.0),
+        (tf.string, ["a", "b", "c"], [b"a", b"b"], b""),
+        (tf.bool, [True, True, False], [True, True], False),
+        (tf.int64, [7, 8, 9], [7, 8], 0),
+    )
+    def test_values(self, dtype, given, kept, pad):
+        """Of any type, of whole units, what was cut left out."""
+        spec = LayoutSpec(
+            [
+                Section("a", segment_global=GlobalToken(1), cut="keep"),
+                Section("b", group_global=GlobalToken(5)),
+            ],
+            values=[
+                # Two sections have values of one feature.
+                Value("a", "a", "segment", "global", "x", dtype),
+                Value("b", "b", "group", "global", "x", dtype),
+                Value("all", "a", "segment", dtype=dtype),
+                Value("place", "b", dtype=tf.float32, shape=(2,), pad=-1.0),
+            ],
+        )
+        made = LayoutEngine(spec, 4, 4)(
+            {
+                "a": layout.one_group(ragged([[[11, 12], [13], []]], 2)),
+                "b": ragged([[[[14]], [[15, 16]]]], 3),
+            },
+            values={
+                "a": tf.RaggedTensor.from_nested_row_lengths(
+                    tf.constant(given, dtype), [[1], [3]]
+                ),
+                "all": tf.RaggedTensor.from_nested_row_lengths(
+                    tf.constant(given, dtype), [[1], [3]]
+                ),
+                "b": tf.RaggedTensor.from_row_lengths(
+                    tf.constant(given[:2], dtype), [2]
+                ),
+                "place": tf.RaggedTensor.from_nested_row_lengths(
+                    tf.constant([[1.0, 2], [3, 4], [5, 6]]),
+                    [[2], [1, 1], [1, 2]],
+                ),
+            },
+        )
+        x = made.values["x"]
+        self.assertEqual(x.dtype, dtype)
+        third = tf.constant(given, dtype).numpy()[2]
+        self.assertAllEqual(x, [[*kept, third, kept[0]]])
+        self.assertAllEqual(
+            made.values["all"], [[kept[0], kept[0], kept[1], pad]]
+        )
+        # The second group of b did not fit.
+        self.assertAllEqual(made.values["place"], [[[-1, -1]] * 3 + [[1, 2]]])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,80 @@
+"""Links between tokens that have relative labels of their own."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class TypedLink(NamedTuple):
+    """Ties every token of one input to at most one global token.
+
+    With `V = 2 * relative_pos_max_distance + 1`, the label of a tied pair is
+    V + 1, that of a token and its sentence, or V + 3 + n for the own label n.
+    It replaces distances, too. Where several links hold for a pair, the last
+    one wins; between global tokens those of the way there win over those of
+    the way back.
+
+    Attributes:
+        ids: <int>[batch, long] or <int>[batch, global]. Index of the global
+            token that each token is tied to; anything out of range, such as
+            -1, for none.
+        source: string. "long" if tokens of the long input are tied, "global"
+            if global tokens are.
+        label: int. Number of the own label, from 0 on; None for V + 1. If long
+            tokens are tied, the way back has it, too.
+        back_label: int. Likewise that from a target to the global token that
+            is tied to it; None for the same as `label`.
+        opens_hard_masks: bool. Whether tied long and global tokens see each
+            other in spite of hard masks.
+
+    Example:
+        Three long tokens, each a sentence, maximum distance 1 (so 3 is "not
+        linked", 4 "linked", 6 to 8 are own labels), and the links
+
+        ```
+        TypedLink([[-1, 0, -1]], label=0)
+        TypedLink([[2, -1, -1]], source="global", label=1, back_label=2)
+
+        l2g labels  g2l labels  g2g labels
+        433         463         017
+        643         343         201
+        334         334         820
+        ```
+    """
+
+    ids: tf.Tensor
+    source: str = "long"
+    label: int | None = None
+    back_label: int | None = None
+    opens_hard_masks: bool = False
+
+    def check(self, name: str) -> None:
+        """Checks what does not depend on other tensors.
+
+        Args:
+            name: string. What the link is called in an error.
+
+        Raises:
+            ValueError: if there is no such source, an attribute is not one of
+                it, or a label is negative.
+        """
+        if self.source not in ("long", "global"):
+            raise ValueError(
+                f"`{name}` must have the source 'long' or 'global', got "
+                f"{self.source!r}."
+            )
+        if self.source == "global" and self.opens_hard_masks:
+            raise ValueError(
+                f"`{name}` ties global tokens, between which there is no hard "
+                "mask to be opened."
+            )
+        if self.source == "long" and self.back_label is not None:
+            raise ValueError(
+                f"`{name}` ties long tokens, whose way back has no label of "
+                f"its own, but `back_label` is {self.back_label}."
+            )
+        if min(self.label or 0, self.back_label or 0) < 0:
+            raise ValueError(
+                f"`{name}` must have labels from 0 on, got {self.label} and "
+                f"{self.back_label}."
+            )
