@@ -13,16 +13,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 @pytest.mark.both_kerases
 class ReadmeTest(unittest.TestCase):
     def test_the_examples_run_and_print_what_they_say(self):
-        text = (ROOT / "README.md").read_text("utf-8")
-        examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        self.assertEqual(2, len(examples))
-        for example in examples:
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(compile(example, "README.md", "exec"), {})
-            expected = re.findall(r"print\(.*\)  # (.*)", example)
-            self.assertTrue(expected)
-            self.assertEqual(printed.getvalue().splitlines(), expected)
+        for name, number in (("README.md", 2), ("docs/layouts.md", 1)):
+            text = (ROOT / name).read_text("utf-8")
+            examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+            self.assertEqual(number, len(examples))
+            for example in examples:
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(example, name, "exec"), {})
+                expected = re.findall(r"print\(.*\)  # (.*)", example)
+                self.assertTrue(expected)
+                self.assertEqual(printed.getvalue().splitlines(), expected)
 
     def test_what_the_table_names_is_there(self):
         text = (ROOT / "README.md").read_text("utf-8")

@@ -260,7 +260,7 @@ class Value:
             unit the same; "global" if the unit's own global token has it.
         feature: the feature that holds them, the name by default. Several
             sections can have values of one feature.
-        dtype: any type.
+        dtype: any type, or its name.
         shape: of a value.
         pad: what all other tokens have; 0, False or "" by default.
         embed: whether the encoder adds a projection of them to the embeddings
@@ -275,13 +275,14 @@ class Value:
     level: str = "token"
     source: str = "long"
     feature: str | None = None
-    dtype: tf.DType = tf.int32
+    dtype: tf.DType | str = tf.int32
     shape: tuple[int, ...] = ()
     pad: Any = None
     embed: bool = False
 
     def __post_init__(self):
         _check_place(self, "Value", self.source)
+        object.__setattr__(self, "dtype", tf.dtypes.as_dtype(self.dtype))
         if self.embed and (len(self.shape) != 1 or self.dtype == tf.string):
             raise ValueError(
                 f"Value {self.name!r}: only vectors of numbers can be "
