@@ -99,7 +99,7 @@ def changed_tests(files: Sequence[str], all_dependents: bool) -> list[str]:
     )
     if files:
         tests = [*tests, *_ALWAYS]
-    if "README.md" in files:
+    if any(file.endswith(".md") for file in files):
         tests.append("etcmodel/readme_test")
     return [f"{test}.py" for test in dict.fromkeys(tests)]
 

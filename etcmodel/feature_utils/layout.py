@@ -87,7 +87,6 @@ __all__ = [
     "Link",
     "Section",
     "Value",
-    "constant_tokens",
     "groups_of_one",
     "one_group",
     "one_segment",
@@ -170,8 +169,10 @@ class LayoutEngine:
         tokens = [x for s in spec.sections for x in s.global_tokens.values()]
         tokens += [spec.blocks.global_token] if spec.blocks else []
         self._ids = {}
-        for token in tokens:
-            name = token.token_id
+        for name in (
+            *(token.token_id for token in tokens),
+            *(token for section in spec.sections for token in section.tokens),
+        ):
             if isinstance(name, str) and name not in (special_ids or {}):
                 raise ValueError(
                     f"There is no special token {name!r}, expected one of "
@@ -197,9 +198,10 @@ class LayoutEngine:
         """Lays out a batch.
 
         Args:
-            contents: token ids of each section, <int>[batch, (groups),
-                (segments), (tokens)]. See `one_segment`, `one_group` and
-                `groups_of_one` for content of a lower rank.
+            contents: token ids of each section that has none of its own,
+                <int>[batch, (groups), (segments), (tokens)]. See
+                `one_segment`, `one_group` and `groups_of_one` for content of a
+                lower rank.
             targets: those of each link; see `Link`.
             values: those of each value; see `Value`.
 
@@ -214,6 +216,15 @@ class LayoutEngine:
         """
         targets, values = dict(targets or {}), dict(values or {})
         self._check(contents, targets, values)
+        batch = next(iter(contents.values())).nrows(tf.int64)
+        contents = {
+            section.name: one_segment(
+                constant_tokens([self._ids[x] for x in section.tokens], batch)
+            )
+            if section.tokens
+            else contents[section.name]
+            for section in self.spec.sections
+        }
         sections = {
             spec.name: PlacedSection(
                 spec,
@@ -224,7 +235,6 @@ class LayoutEngine:
             )
             for index, spec in enumerate(self.spec.sections)
         }
-        batch = contents[self.spec.sections[0].name].nrows(tf.int64)
         self._check_sizes(sections, batch, targets, values)
         sections, windows = self._cut(sections, batch)
         rows = tf.size(windows.owner, tf.int64)
@@ -300,7 +310,11 @@ class LayoutEngine:
     def _check(self, contents, targets, values):
         """Compares what is given with the specification."""
         for what, given, parts in (
-            ("contents", contents, self.spec.sections),
+            (
+                "contents",
+                contents,
+                [x for x in self.spec.sections if not x.tokens],
+            ),
             ("targets", targets, self.spec.links),
             ("values", values, self.spec.values),
         ):
@@ -351,7 +365,7 @@ class LayoutEngine:
                 tf.size(section.content.group_splits, tf.int64) - 1,
                 batch,
                 f"Records of the content of {name!r}, expected as many as of "
-                f"{self.spec.sections[0].name!r}.",
+                "the others.",
             )
         for part, given in (
             *((x, targets[x.name]) for x in self.spec.links),

@@ -81,6 +81,8 @@ class Section:
             windows come last.
         max_segments: the most segments of a record.
         max_tokens: the most tokens of a record.
+        tokens: the same tokens for every record, such as a CLS: ids, or names
+            as of global tokens. No content is given for such a section.
 
     Raises:
         ValueError: attributes do not go together.
@@ -103,6 +105,7 @@ class Section:
     priority: int | None = None
     max_segments: int | None = None
     max_tokens: int | None = None
+    tokens: Sequence[int | str] = ()
 
     def __post_init__(self):
         if (self.cut, self.whole) not in CUTS:
@@ -405,8 +408,8 @@ class LayoutSpec:
             if len(set(names)) < len(names):
                 raise ValueError(f"{what} must have different names: {names}.")
         by_name = {section.name: section for section in self.sections}
-        if not by_name:
-            raise ValueError("A layout needs at least one section.")
+        if all(section.tokens for section in self.sections):
+            raise ValueError("A layout needs at least one section of content.")
         if [x.cut for x in self.sections].count(WINDOWS) > 1:
             raise ValueError("Only one section can have windows.")
         if self.blocks is not None:

@@ -98,7 +98,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             kind("x", *sections, **attributes)
 
     @parameterized.parameters(
-        (dict(sections=()), "at least one section"),
+        (dict(sections=()), "at least one section of content"),
         (
             dict(sections=[SECTIONS[0]] * 2),
             "Sections must have different names: .'title', 'title'",

@@ -319,7 +319,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     cut="windows",
                     stride=2,
                 ),
-                Section("end", cut="keep"),
+                # The same of all records.
+                Section("end", cut="keep", tokens=("separator",)),
             ],
             [Link("to", "question", "page", "segment", number=2)],
             [
@@ -328,11 +329,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             ],
         )
         page = ragged([[[[11, 12, 13], [14]], [[15, 16, 17]]], []], 3)
-        made = LayoutEngine(spec, 6, 6)(
+        made = LayoutEngine(spec, 6, 6, {"separator": 2})(
             {
                 "question": layout.one_segment(ragged([[8, 9], [7, 6]], 1)),
                 "page": page,
-                "end": layout.one_segment(ragged([[2], [2]], 1)),
             },
             {
                 "to": layout.one_segment(

@@ -16,7 +16,7 @@ from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 _NUM_ENTITIES = 2**31 - 3
 _LAYOUT = layout.LayoutSpec(
     sections=(
-        layout.Section("cls", cut="keep"),
+        layout.Section("cls", cut="keep", tokens=("cls",)),
         layout.Section("text", cut=layout.WINDOWS),
     ),
     values=(layout.Value("is_continuation", "text"),),
@@ -176,12 +176,11 @@ def cut_into_segments(
     Returns:
         The segments; none of a document without tokens.
     """
-    cls = layout.constant_tokens([cls_id], token_ids.nrows())
-    made = layout.LayoutEngine(_LAYOUT, config.block_length, 0)(
-        {
-            "cls": layout.one_segment(cls),
-            "text": layout.one_segment(token_ids),
-        },
+    engine = layout.LayoutEngine(
+        _LAYOUT, config.block_length, 0, {"cls": cls_id}
+    )
+    made = engine(
+        {"text": layout.one_segment(token_ids)},
         values={"is_continuation": layout.one_segment(is_continuation)},
     )
     room = config.block_length - 1

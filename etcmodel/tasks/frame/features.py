@@ -1,6 +1,8 @@
 """Raw text to features: what a task says, and what follows from it."""
 
 import abc
+import functools
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -127,6 +129,44 @@ class Labelled(NamedTuple):
     counts: Mapping[str, int]
 
 
+def builds_features(build: Callable) -> Callable:
+    """Checks that all inputs of a `FeatureBuilder.build` have as many records.
+
+    Nothing in it is for AutoGraph, which would make tracing slow.
+
+    Args:
+        build: the method.
+
+    Returns:
+        The method with the check.
+    """
+
+    @functools.wraps(build)
+    @tf.autograph.experimental.do_not_convert
+    def checked(self, *args, **inputs):
+        inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
+        first, *names = inputs
+        sizes = {
+            name: x.nrows(tf.int64)
+            if isinstance(x, tf.RaggedTensor)
+            else tf.shape(x, tf.int64)[0]
+            for name, x in inputs.items()
+        }
+        checks = [
+            tf.debugging.assert_equal(
+                sizes[name],
+                sizes[first],
+                f"Records of {name}, expected as many as of {first}.",
+            )
+            for name in names
+        ]
+        # Checked eagerly, there are no operations to wait for.
+        with tf.control_dependencies([x for x in checks if x is not None]):
+            return build(self, **inputs)
+
+    return checked
+
+
 class FeatureBuilder(tf.Module, abc.ABC):
     """Turns batches of raw text into features; graph code.
 
@@ -192,6 +232,10 @@ class FeatureBuilder(tf.Module, abc.ABC):
 
         Returns:
             The features and what belongs to them.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when run, if the inputs differ in
+                the number of records; see `builds_features`.
         """
 
     @staticmethod

@@ -28,6 +28,7 @@ LAYOUT = layout.LayoutSpec(
             segment_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
             link_sentences=False,
             cut="keep",
+            tokens=("cls",),
         ),
         layout.Section(
             "question",
@@ -104,8 +105,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
         answer_ends=schema.Field("list", schema.LABEL),
     )
 
-    # There is nothing in it for AutoGraph, which would make tracing slow.
-    @tf.autograph.experimental.do_not_convert
+    @features.builds_features
     def build(
         self,
         question: tf.Tensor,
@@ -137,12 +137,9 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             )
         )
         token_ids, starts, ends = self.tokenizer.tokenize_with_offsets(context)
-        batch = tf.size(question)
-        cls = layout.constant_tokens([self.tokenizer.special_ids["cls"]], batch)
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
         made = self.engine(
             {
-                "cls": layout.one_segment(cls),
                 "question": layout.one_segment(question_ids),
                 "context": token_ids,
             },

@@ -43,6 +43,7 @@ LAYOUT = layout.LayoutSpec(
             "cls",
             token_types.SENTENCE,
             token_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
+            tokens=("cls",),
         ),
         _section(
             "question",
@@ -50,7 +51,7 @@ LAYOUT = layout.LayoutSpec(
                 "question", token_types.QUESTION_GLOBAL
             ),
         ),
-        _section("separator", link_sentences=False),
+        _section("separator", link_sentences=False, tokens=("separator",)),
         _section(
             "page",
             token_types.SENTENCE,
@@ -58,7 +59,7 @@ LAYOUT = layout.LayoutSpec(
             cut="windows",
             share_last_global=True,
         ),
-        _section("end", link_sentences=False),
+        _section("end", link_sentences=False, tokens=("separator",)),
     ),
     values=(layout.Value("words", "page", pad=-1),),
 )
@@ -119,8 +120,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
             spec = spec.with_blocks(self.config.fixed_block_size, _SENTENCE)
         return spec
 
-    # There is nothing in it for AutoGraph, which would make tracing slow.
-    @tf.autograph.experimental.do_not_convert
+    @features.builds_features
     def build(
         self,
         question: tf.Tensor,
@@ -150,35 +150,16 @@ class NQFeatureBuilder(features.FeatureBuilder):
             `<int32>[windows, global_length]`, those of a page in order, and
             where their tokens come from. For labels: `piece_words`, the word
             of every token of the page, whatever window it is in.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs differ in
-                the number of records.
         """
-        for name, value in (
-            ("tokens", tokens),
-            ("is_html", is_html),
-            ("candidate_starts", candidate_starts),
-            ("candidate_ends", candidate_ends),
-        ):
-            tf.debugging.assert_equal(
-                tf.shape(value)[0],
-                tf.size(question),
-                f"Records of {name}, expected as many as of question.",
-            )
         # [batch, (tokens)]
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
         page = self._tokenize_page(
             tokens, is_html, candidate_starts, candidate_ends
         )
-        separator = layout.one_segment(self._constant("separator", question))
         made = self.engine(
             {
-                "cls": layout.one_segment(self._constant("cls", question)),
                 "question": layout.one_segment(question_ids),
-                "separator": separator,
                 "page": layout.one_group(page.token_ids),
-                "end": separator,
             },
             values={"words": layout.one_group(page.words)},
         )
@@ -212,12 +193,6 @@ class NQFeatureBuilder(features.FeatureBuilder):
                 if self.config.include_html_tokens
                 else None
             ),
-        )
-
-    def _constant(self, name, question):
-        """One special token for each question, [batch, (1)]."""
-        return layout.constant_tokens(
-            [self.tokenizer.special_ids[name]], tf.size(question)
         )
 
     @staticmethod

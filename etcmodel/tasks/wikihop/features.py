@@ -106,8 +106,7 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             "documents", max_segments=self.config.max_num_sentences
         )
 
-    # There is nothing in it for AutoGraph, which would make tracing slow.
-    @tf.autograph.experimental.do_not_convert
+    @features.builds_features
     def build(
         self,
         query: tf.Tensor,
@@ -125,34 +124,14 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
         Returns:
             EtcFeatures, <int32>[batch, long_length] and
             <int32>[batch, global_length], and the candidates as given.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs differ in
-                the number of records.
         """
-        records = tf.size(query, tf.int64)
-        checks = [
-            tf.debugging.assert_equal(
-                texts.nrows(tf.int64)
-                if isinstance(texts, tf.RaggedTensor)
-                else tf.shape(texts, tf.int64)[0],
-                records,
-                f"Records of {name}, expected as many as of query.",
-            )
-            for name, texts in (
-                ("candidates", candidates),
-                ("supports", supports),
-            )
-        ]
-        # Checked eagerly, there are no operations to wait for.
-        with tf.control_dependencies([x for x in checks if x is not None]):
-            made = self.build_from_sentences(
-                tokenizers.sanitize(query),
-                normalize_candidates(candidates),
-                sentences.split_sentences(
-                    tokenizers.sanitize(without_padding(supports))
-                ),
-            )
+        made = self.build_from_sentences(
+            tokenizers.sanitize(query),
+            normalize_candidates(candidates),
+            sentences.split_sentences(
+                tokenizers.sanitize(without_padding(supports))
+            ),
+        )
         return features.Encoded(
             layout=made,
             context={},
