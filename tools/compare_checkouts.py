@@ -6,12 +6,17 @@ Runs `preprocess` of every task in both, on real records of every official
 file (see `etcmodel.testing.real_data_path`), and compares what is stored:
 every value of every example, and the counts. Prints what differs; the exit code
 is 1 if anything does.
+
+With `--predict`, a small model of random weights is exported by both, the
+second gets the weights of the first, and what `predict` writes is compared.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +48,26 @@ DATA = (
     Data("read_twice_pretrain", "wikitext/wiki.valid.raw"),
 )
 VOCABULARY = "vocab/bert_uncased_vocab.txt"
+# What is predicted: the experiment, records to train on and to answer.
+PREDICTIONS = {
+    "wikihop": ("wikihop/train_22.json", "wikihop/train_22.json", ()),
+    "hotpotqa": (
+        "hotpotqa/train_200.json",
+        "hotpotqa/dev_95.json",
+        ("task.supporting_fact_threshold=0.5",),
+    ),
+    "nq": ("nq/nq-train-00.jsonl.gz", "nq/nq-train-01.jsonl.gz", ()),
+}
+# Random, but far enough from nothing that answers differ.
+OVERRIDES = (
+    "task.model.encoder.preset=tiny",
+    "task.model.encoder.initializer_range=0.3",
+    "task.train_data.global_batch_size=2",
+    "trainer.train_steps=1",
+    "trainer.steps_per_loop=1",
+    "trainer.summary_interval=1",
+    "trainer.checkpoint_interval=1",
+)
 
 
 def run(checkout: pathlib.Path, *arguments: str) -> None:
@@ -113,6 +138,74 @@ def differences(
     return found
 
 
+def export(checkout: pathlib.Path, task: str, folder: pathlib.Path) -> None:
+    """Trains a step of a small model and exports it to a folder."""
+    train, _, overrides = PREDICTIONS[task]
+    vocabulary = testing.real_data_path(VOCABULARY)
+    run(
+        checkout,
+        *("preprocess", f"--task={task}", f"--vocab_file={vocabulary}"),
+        f"--input={testing.real_data_path(train)}",
+        *(f"--output_dir={folder / 'data'}", "--num_shards=1"),
+    )
+    overrides = [f"task.train_data.input_path={folder / 'data'}", *overrides]
+    run(
+        checkout,
+        *("train", f"--experiment=etc/{task}", "--mode=train"),
+        f"--model_dir={folder / 'run'}",
+        f"--params_override={','.join([*OVERRIDES, *overrides])}",
+    )
+    run(
+        checkout,
+        *("export", f"--model_dir={folder / 'run'}"),
+        f"--output_dir={folder / 'model'}",
+    )
+
+
+def compare_predictions(
+    checkouts: Sequence[pathlib.Path], task: str, work: pathlib.Path
+) -> list[str]:
+    """What differs in the predictions of two checkouts with the same weights.
+
+    Args:
+        checkouts: two of them.
+        task: the task.
+        work: an empty folder.
+
+    Returns:
+        A line for each difference.
+    """
+    folders = [work / str(i) for i in range(2)]
+    for checkout, folder in zip(checkouts, folders, strict=True):
+        export(checkout, task, folder)
+    weights = [folder / "model" / "variables" for folder in folders]
+    variables = [
+        tf.train.list_variables(str(path / "variables")) for path in weights
+    ]
+    if variables[0] != variables[1]:
+        return [f"variables: {variables[0]} -> {variables[1]}"]
+    shutil.rmtree(weights[1])
+    shutil.copytree(*weights)
+    for checkout, folder in zip(checkouts, folders, strict=True):
+        run(
+            checkout,
+            *("predict", f"--saved_model={folder / 'model'}"),
+            f"--input={testing.real_data_path(PREDICTIONS[task][1])}",
+            f"--output={folder / 'predictions'}",
+        )
+    first, second = (
+        (folder / "predictions").read_text("utf-8").splitlines()
+        for folder in folders
+    )
+    return [
+        f"line {i}: {x} -> {y}"
+        for i, (x, y) in enumerate(
+            itertools.zip_longest(first, second, fillvalue="nothing"), 1
+        )
+        if x != y
+    ]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Compares two checkouts; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -125,9 +218,28 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--ignore", default="", help="keys of JSON files, stored values"
     )
+    parser.add_argument(
+        "--predict", action="store_true", help="compare predictions"
+    )
     options = parser.parse_args(arguments)
     checkouts = options.first, options.second
     count = 0
+
+    def report(title, found):
+        nonlocal count
+        count += len(found)
+        print(f"{title}: {len(found)} differences", flush=True)
+        for line in found[:20]:
+            print(f"  {line}")
+
+    if options.predict:
+        for task in PREDICTIONS:
+            with tempfile.TemporaryDirectory() as work:
+                report(
+                    f"predictions of {task}",
+                    compare_predictions(checkouts, task, pathlib.Path(work)),
+                )
+        return 1 if count else 0
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         for data in DATA:
@@ -143,11 +255,7 @@ def main(arguments: Sequence[str]) -> int:
             found = differences(
                 work / "0", work / "1", options.ignore.split(",")
             )
-            count += len(found)
-            title = " ".join([data.task, data.file, *data.options])
-            print(f"{title}: {len(found)} differences", flush=True)
-            for line in found[:20]:
-                print(f"  {line}")
+            report(" ".join([data.task, data.file, *data.options]), found)
     return 1 if count else 0
 
 

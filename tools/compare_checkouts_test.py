@@ -2,9 +2,11 @@ import json
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel import testing
 from tools import compare_checkouts
 
 
@@ -51,6 +53,42 @@ class CompareCheckoutsTest(unittest.TestCase):
             ["examples: 2 -> 1", "example 0: more differs"],
             compare(first, fewer),
         )
+
+    def test_predictions_of_the_same_weights(self):
+        """The weights of the first one; each checkout answers itself."""
+
+        def run(checkout, command, *arguments):
+            options = dict(
+                x.removeprefix("--").split("=", 1) for x in arguments
+            )
+            if command == "export":
+                # A weight, or two of them, of this checkout.
+                module = tf.Module()
+                module.x = tf.Variable([float(x) for x in checkout.name])
+                tf.saved_model.save(module, options["output_dir"])
+            if command == "predict":
+                model = tf.saved_model.load(options["saved_model"])
+                answer = ["answer", str(model.x.numpy().tolist())]
+                if checkout.name == "3":
+                    answer.append("one more")
+                pathlib.Path(options["output"]).write_text("\n".join(answer))
+
+        def compare(*names):
+            with tempfile.TemporaryDirectory() as work:
+                return compare_checkouts.compare_predictions(
+                    [pathlib.Path(name) for name in names],
+                    "wikihop",
+                    pathlib.Path(work),
+                )
+
+        with (
+            mock.patch.object(compare_checkouts, "run", run),
+            mock.patch.object(testing, "real_data_path", lambda path: path),
+        ):
+            self.assertEqual([], compare("1", "2"))
+            self.assertEqual(["line 3: nothing -> one more"], compare("1", "3"))
+            (found,) = compare("1", "12")
+            self.assertRegex(found, r"variables: .*\[1\].* -> .*\[2\]")
 
 
 if __name__ == "__main__":
