@@ -4,7 +4,6 @@ Source: https://qangaroo.cs.ucl.ac.uk; Welbl et al., "Constructing Datasets for
 Multi-hop Reading Comprehension Across Documents", 2018.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import IO
@@ -122,67 +121,27 @@ def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
     stream.write("\n")
 
 
-@dataclasses.dataclass(frozen=True)
-class WikiHopScore:
-    """How many questions were answered right.
-
-    Attributes:
-        correct: number of right answers.
-        total: number of questions that have an answer.
-        missing: number of questions among them that were not answered; they
-            count as wrong.
-    """
-
-    correct: int
-    total: int
-    missing: int
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right answers, from 0 to 1; 0 if there are no questions."""
-        return self.correct / self.total if self.total else 0.0
-
-
-def score_predictions(
-    predictions: Mapping[str, str], answers: Mapping[str, str]
-) -> WikiHopScore:
-    """Compares predictions with the right answers, as the official script does.
-
-    An answer is right if it equals the true one in lower case, without
-    surrounding space:
-
-        score_predictions({"a": "Oslo ", "b": "Rome"},
-                          {"a": "oslo", "b": "paris", "c": "bonn"})
-        -> WikiHopScore(correct=1, total=3, missing=1)
-
-    Args:
-        predictions: record id -> answer, as in a submission.
-        answers: record id -> the true answer.
-
-    Returns:
-        The counts.
-    """
-    correct = missing = 0
-    for record_id, answer in answers.items():
-        if record_id not in predictions:
-            missing += 1
-        elif normalize_answer(predictions[record_id]) == normalize_answer(
-            answer
-        ):
-            correct += 1
-    return WikiHopScore(correct=correct, total=len(answers), missing=missing)
-
-
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, str]
 ) -> dict[str, float]:
-    """The official metric.
+    """The official metric: the share of right answers.
+
+    An answer is right if it equals the true one in lower case, without
+    surrounding space. One that is missing is wrong. Example:
+
+        score({"a": "Oslo ", "b": "Rome"}, {"a": "oslo", "b": "paris"})
+        -> {"accuracy": 0.5}
 
     Args:
-        predictions: record id -> answer.
+        predictions: record id -> answer, as in a submission.
         gold: record id -> the true answer.
 
     Returns:
-        `accuracy`, from 0 to 1.
+        `accuracy`, from 0 to 1; 0 if there are no questions.
     """
-    return {"accuracy": score_predictions(predictions, gold).accuracy}
+    correct = sum(
+        normalize_answer(predictions[name]) == normalize_answer(answer)
+        for name, answer in gold.items()
+        if name in predictions
+    )
+    return {"accuracy": correct / max(len(gold), 1)}

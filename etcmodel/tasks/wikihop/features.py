@@ -125,15 +125,30 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             EtcFeatures, <int32>[batch, long_length] and
             <int32>[batch, global_length], and the candidates as given.
         """
-        made = self.build_from_sentences(
-            tokenizers.sanitize(query),
-            normalize_candidates(candidates),
+        names = normalize_candidates(candidates)
+        ids = layout.groups_of_one(self.tokenizer.tokenize(names))
+        document_ids, mentioned = self._tokenize_documents(
             sentences.split_sentences(
                 tokenizers.sanitize(without_padding(supports))
             ),
+            # Of equals the first is the answer, and what is mentioned.
+            names.with_values(
+                tf.where(is_first_of_equals(names), names.values, "")
+            ),
         )
+        query_ids = self.tokenizer.tokenize(tokenizers.sanitize(query))
         return features.Encoded(
-            layout=made,
+            layout=self.engine(
+                {
+                    "candidates": ids,
+                    "query": layout.one_segment(query_ids),
+                    "documents": document_ids,
+                },
+                {
+                    "own": layout.unit_indices(ids, "segment"),
+                    "mentions": mentioned,
+                },
+            ),
             context={},
             text={"candidates": without_padding(candidates)},
             request={
@@ -145,60 +160,15 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             },
         )
 
-    @tf.autograph.experimental.do_not_convert
-    def build_from_sentences(
-        self,
-        query: tf.Tensor,
-        candidates: tf.RaggedTensor,
-        documents: tf.RaggedTensor,
-    ) -> layout.Layout:
-        """As `build`, for text that is clean and split into sentences.
-
-        Args:
-            query: <string>[batch].
-            candidates: normalized, <string>[batch, (candidates)].
-            documents: <string>[batch, (documents), (sentences)].
-
-        Returns:
-            The layout.
-        """
-        tokenize = self.tokenizer
-        candidate_ids, candidate_keys = tokenize.tokenize_with_keys(candidates)
-        # Of equal candidates the first is the answer, and what is mentioned.
-        # [all candidates]
-        is_first = is_first_of_equals(candidates)
-        if tokenize.lower_case:
-            document_ids, keys = tokenize.tokenize_with_keys(documents)
-            is_kept = tf.repeat(is_first, candidate_keys.values.row_lengths())
-            linked = mentions.link_mentions(
-                keys,
-                tf.ragged.boolean_mask(
-                    candidate_keys, candidate_keys.with_flat_values(is_kept)
-                ),
-                MAX_MENTIONS,
-            )
-        else:
-            document_ids, _, ends = tokenize.tokenize_with_offsets(documents)
-            linked = mentions.link_word_mentions(
-                documents,
-                ends,
-                candidates.with_values(
-                    tf.where(is_first, candidates.values, "")
-                ),
-                MAX_MENTIONS,
-            )
-
-        contents = {
-            "candidates": layout.groups_of_one(candidate_ids),
-            "query": layout.one_segment(tokenize.tokenize(query)),
-            "documents": document_ids,
-        }
-        return self.engine(
-            contents,
-            {
-                "own": layout.unit_indices(contents["candidates"], "segment"),
-                "mentions": linked,
-            },
+    def _tokenize_documents(self, documents, candidates):
+        """Tokens of sentences, and the candidates that each one mentions."""
+        if self.tokenizer.lower_case:
+            ids, keys = self.tokenizer.tokenize_with_keys(documents)
+            _, sought = self.tokenizer.tokenize_with_keys(candidates)
+            return ids, mentions.link_mentions(keys, sought, MAX_MENTIONS)
+        ids, _, ends = self.tokenizer.tokenize_with_offsets(documents)
+        return ids, mentions.link_word_mentions(
+            documents, ends, candidates, MAX_MENTIONS
         )
 
     @staticmethod
@@ -213,28 +183,22 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
     def label(self, record, view, split):
         """The right candidate; see `FeatureBuilder.label`."""
         query, candidates = (view.counts[x] for x in ("query", "candidates"))
-        kept, total = candidates.kept_segments, len(record.candidates)
-        if query.kept_tokens < query.tokens:
-            raise record.error(
-                "query is too long",
-                field="query",
-                problem=(
-                    f"it has {query.tokens} tokens, but only "
-                    f"{query.kept_tokens} fit"
-                ),
-                advice="Raise --long_length or --global_length",
-            )
-        if kept < total:
-            raise record.error(
-                "too many candidates",
-                field="candidates",
-                problem=(
-                    f"there are {total}, but only {kept} fit into the "
-                    f"lengths of {self.config.long_length} (long) and "
-                    f"{self.config.global_length} (global)"
-                ),
-                advice="Raise --long_length or --global_length",
-            )
+        total = len(record.candidates)
+        for what, number, kept, unit in (
+            ("query", query.tokens, query.kept_tokens, "tokens"),
+            ("candidates", total, candidates.kept_segments, "texts"),
+        ):
+            if kept < number:
+                raise record.error(
+                    f"{what} too long",
+                    field=what,
+                    problem=(
+                        f"of {number} {unit} only {kept} fit into the lengths "
+                        f"of {self.config.long_length} (long) and "
+                        f"{self.config.global_length} (global)"
+                    ),
+                    advice="Raise --long_length or --global_length",
+                )
         is_document = view.long_sources[..., 0] == LAYOUT.index("documents")
         linked = np.concatenate(
             [
