@@ -210,7 +210,7 @@ class LongGlobalLabels(AttentionSpec):
         not_linked: the label of all other pairs.
 
     Attributes:
-        columns: `not_linked` and the labels of links, each once.
+        columns: `not_linked`, then the labels of links, each of them once.
 
     Raises:
         ValueError: there are no links, or more or fewer labels than links.

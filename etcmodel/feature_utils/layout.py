@@ -39,6 +39,7 @@ record has as many rows as it takes to show all of it.
 Source: paper, sections 3.3, 3.4 and Appendices C and D.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -242,28 +243,27 @@ class LayoutEngine:
         long_used = global_used = tf.zeros([rows], tf.int64)
         for name, section in sections.items():
             sections[name] = place(section, long_used, global_used)
-            long, global_ = layout_units.used(section.units, section.spec.costs)
+            long, global_ = sections[name].used()
             long_used += long
             global_used += global_
         blocks = self.spec.blocks
         if blocks is not None:
             global_used = -(-long_used // blocks.size)
+        tables = {
+            "long": Table(LONG_FEATURES),
+            "global": Table(GLOBAL_FEATURES),
+        }
+        for section in sections.values():
+            add_long(tables["long"], section)
+            add_global(tables["global"], section, self._ids)
+        if blocks is not None:
+            add_blocks(tables["global"], blocks, self._ids, global_used)
         features, marks = {}, {}
-        for source, pads, add, length, used in (
-            ("long", LONG_FEATURES, add_long, self.long_length, long_used),
-            (
-                "global",
-                GLOBAL_FEATURES,
-                add_global,
-                self.global_length,
-                global_used,
-            ),
+        for source, length, used in (
+            ("long", self.long_length, long_used),
+            ("global", self.global_length, global_used),
         ):
-            table = Table(pads)
-            for section in sections.values():
-                add(table, section, self._ids)
-            if source == "global" and blocks is not None:
-                add_blocks(table, blocks, self._ids, global_used)
+            table = tables[source]
             made, marks[source] = table.dense(rows, _length(length, used))
             name = f"{source}_paragraph_breakpoints"
             # The last token always ends a paragraph.
@@ -371,9 +371,22 @@ class LayoutEngine:
             *((x, targets[x.name]) for x in self.spec.links),
             *((x, values[x.name]) for x in self.spec.values),
         ):
+            content = sections[part.section].content
+            splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
+            # Which units a record has, there and here.
+            pair = (
+                functools.reduce(lambda x, y: tf.gather(y, x), splits),
+                content.splits(part.level),
+            )
+            size = tf.reduce_min([tf.size(x) for x in pair])
             tf.debugging.assert_equal(
-                tf.shape(given.flat_values, tf.int64)[0],
-                sections[part.section].content.splits(part.level)[-1],
+                [tf.size(pair[0]), 0],
+                [
+                    tf.size(pair[1]),
+                    tf.math.count_nonzero(
+                        pair[0][:size] - pair[1][:size], dtype=tf.int32
+                    ),
+                ],
                 f"{type(part).__name__} {part.name!r}, expected one for each "
                 f"{part.level} of {part.section!r}.",
             )
@@ -406,7 +419,7 @@ class LayoutEngine:
             if spec.cut == WINDOWS:
                 # The last in rank: all others are cut.
                 windows = layout_units.make_windows(
-                    units.row_lengths, long_budget, spec.stride
+                    units.row_sizes("token"), long_budget, spec.stride
                 )
                 sections = {
                     other: x._replace(
@@ -418,16 +431,28 @@ class LayoutEngine:
                     tf.gather(x, windows.owner)
                     for x in (long_budget, global_left)
                 )
-                units = layout_units.cut_windows(units, windows)
                 if spec.share_last_global:
-                    units = layout_units.share_last_segment(units, global_left)
+                    # Without any there is nothing to share.
+                    windows = windows._replace(
+                        sizes=tf.where(global_left > 0, windows.sizes, 0)
+                    )
+                units = layout_units.cut_windows(units, windows)
             # Windows are never longer than they may be.
-            if spec.cut != WINDOWS or spec.global_tokens:
+            if spec.cut != WINDOWS or (
+                spec.global_tokens and not spec.share_last_global
+            ):
                 budget = Budget(long_budget, global_left, spec.max_segments)
                 kept = CUTS[spec.cut, spec.whole](units, spec.costs, budget)
                 units = layout_units.select(units, kept)
-            sections[name] = section._replace(units=units)
-            if spec.cut != WINDOWS:
+            section = section._replace(
+                units=units,
+                most_shared=global_left if spec.share_last_global else None,
+            )
+            sections[name] = section
+            if spec.cut == WINDOWS:
+                # What the global input has no room for is not shown.
+                windows = windows._replace(sizes=units.row_sizes("token"))
+            else:
                 long, global_ = layout_units.used(units, spec.costs)
                 long_left -= long
                 global_left -= global_

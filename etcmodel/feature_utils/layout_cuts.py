@@ -74,6 +74,9 @@ def _keep_prefix(
     if not crop:
         fits = tf.logical_and(fits, tf.equal(lengths, room))
     fits = tf.logical_and(fits, _has_tokens_left(units, room))
+    # Behind one that does not fit nothing does, not even what is empty.
+    misfits = cumulative(~fits)
+    fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
 
     # A group stays if its global token fits, and its first segment, if any.
@@ -92,9 +95,10 @@ def _keep_prefix(
         <= tf.gather(budget.long, units.group_row),
         globals_before <= tf.gather(budget.global_, units.group_row),
     )
-    first_fits = tf.gather(tf.pad(fits, [[0, 1]]), first)
+    # Up to the first segment of each group.
+    seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
     groups = tf.logical_and(
-        group_fits, tf.logical_or(tf.equal(count, 0), first_fits)
+        group_fits, tf.equal(seen, tf.gather(misfits, base))
     )
     return Kept(groups=groups, segments=fits, lengths=kept_lengths)
 

@@ -254,6 +254,39 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
         kept = layout_cuts.cut_tail(units, Costs(1, 1, 1, 1), budget(9, 5))
         self.assertAllEqual(kept.lengths, [3])
 
+    @parameterized.product(
+        cut=[layout_cuts.cut_keep, layout_cuts.cut_tail],
+        costs=[COSTS, Costs(1, 0, 0, 0), Costs(1, 1, 0, 1), Costs(1, 0, 1, 0)],
+    )
+    def test_behind_what_does_not_fit_nothing_is_kept(self, cut, costs):
+        """Not even what is empty, when all is used up."""
+        rng = random.Random(4)
+
+        @tf.function(input_signature=SPECS)
+        def run(content, long, global_):
+            units = layout_units.flatten(content)
+            return cut(units, costs, Budget(long, global_, 5))
+
+        for _ in range(20):
+            rows, content = random_lengths(rng, 4, 3, 2)
+            kept = run(
+                content,
+                [rng.randint(0, 6) for _ in rows],
+                [rng.randint(0, 6) for _ in rows],
+            )
+            groups, segments = (
+                iter(x.numpy()) for x in (kept.groups, kept.segments)
+            )
+            for row in rows:
+                order = []
+                for group in row:
+                    keep = next(groups)
+                    order.append(keep)
+                    for _ in group:
+                        order.append(next(segments))
+                        self.assertLessEqual(order[-1], keep)
+                self.assertEqual(order, sorted(order, reverse=True))
+
     def test_empty_units_cost_only_their_global_tokens(self):
         units = flatten([[[], [0], [2]]])
         for cut in (layout_cuts.cut_keep, layout_cuts.cut_tail):

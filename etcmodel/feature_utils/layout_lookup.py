@@ -100,17 +100,15 @@ def resolve(
         row = units.row(level)
         starts = section.content.splits(level)
         most = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
+        # [units]
         index = units.origin(level) - tf.gather(starts, tf.gather(owner, row))
         # Positions of all units of a record in each of its rows; the first
-        # place is for tokens that are tied to nothing.
-        # [rows, 1 + units]
+        # and the last place are for what does not exist.
+        # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
-            tf.fill(
-                tf.stack([tf.size(owner, tf.int64), most + 1]),
-                tf.constant(-1, tf.int64),
-            ),
+            tf.fill(tf.stack([tf.size(owner, tf.int64), most + 2]), -1),
             tf.stack([row, index + 1], axis=1),
-            section.global_positions[level],
+            tf.cast(section.global_positions[level], tf.int32),
         )
         place = _places_of(spec, link, marks)
         # [units, number]
@@ -123,12 +121,8 @@ def resolve(
             link.features, tf.unstack(of_units, axis=1), strict=True
         ):
             # [rows, length]
-            found = tf.cast(
-                tf.gather(
-                    positions, tf.gather(target, place + 1) + 1, batch_dims=1
-                ),
-                tf.int32,
-            )
+            target = tf.clip_by_value(tf.gather(target, place + 1), -1, most)
+            found = tf.gather(positions, target + 1, batch_dims=1)
             before = result.get(feature.name, nothing[link.source])
             result[feature.name] = tf.where(found < 0, before, found)
     return result

@@ -37,7 +37,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
                 "text": layout.one_segment(ragged([[1, 2, 3], [4, 5, 6]], 1)),
             },
             targets={
-                "first": layout.one_segment(ragged([[2, 1, 0], [-1, 0, 0]], 1)),
+                "first": layout.one_segment(ragged([[2, 1, 9], [-7, 2, 0]], 1)),
                 "second": layout.one_segment(
                     ragged([[-1, -1, 1], [0, -1, -1]], 1)
                 ),
@@ -50,7 +50,8 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(
             made.features["l2g_linked_ids"],
-            [[-1, -1, -1, 1, 1], [-1, 0, 0, 0, -1]],
+            # There is no third word in the second record, nor a tenth at all.
+            [[-1, -1, -1, 1, 1], [-1, 0, -1, 0, -1]],
         )
         self.assertAllEqual(made.counts["words"].kept_tokens, [2, 1])
 

@@ -4,6 +4,7 @@ See `layout.py` for what is made of them.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -67,12 +68,14 @@ class Section:
             "tail" and "balanced", a segment longer than the whole budget of
             the section is cropped to it beforehand. With "windows" nothing:
             what the other sections leave is a window over the tokens, and the
-            record has as many rows as it takes to show all of them. One
+            record has as many rows as it takes to show all of them. (Only what
+            the global input of a row has no room for is cropped, as with
+            "keep"; if the others leave no room at all, there is one row.) One
             section can have them.
         whole: the units that "tail" and "fit" keep whole or not at all:
             "segment" or "group".
-        stride: tokens from the start of a window to that of the next; None
-            for windows that do not overlap.
+        stride: tokens from the start of a window to that of the next, at most
+            as many as it shows; None for windows that do not overlap.
         share_last_global: whether, in a window, segments for which the global
             input has no room share the global token of the last that has.
             Otherwise they are cropped, as with "keep".
@@ -80,7 +83,7 @@ class Section:
             equals the earlier one. By default 0 for "keep", otherwise 1;
             windows come last.
         max_segments: the most segments of a record.
-        max_tokens: the most tokens of a record.
+        max_tokens: the most tokens of a record, or of a window.
         tokens: the same tokens for every record, such as a CLS: ids, or names
             as of global tokens. No content is given for such a section.
 
@@ -120,7 +123,11 @@ class Section:
                 "input, in which the section is not."
             )
         if self.cut == WINDOWS:
-            if not self.in_long or self.max_segments or self.priority:
+            if (
+                not self.in_long
+                or self.max_segments is not None
+                or self.priority is not None
+            ):
                 raise ValueError(
                     f"Section {self.name!r}: windows are of the long input, "
                     "have no priority and no max_segments."
@@ -129,6 +136,11 @@ class Section:
                 raise ValueError(
                     f"Section {self.name!r}: stride={self.stride}, expected "
                     "at least 1."
+                )
+            if self.share_last_global and [*self.global_tokens] != ["segment"]:
+                raise ValueError(
+                    f"Section {self.name!r}: share_last_global is of segments "
+                    "with a global token, groups and tokens without."
                 )
         elif self.stride is not None or self.share_last_global:
             raise ValueError(
@@ -169,7 +181,8 @@ class Link:
     What is tied is told record by record, as `targets` of the engine: for
     every unit of the section's level, before any cutting, the index of a unit
     of the target section within the record (segments are counted through all
-    groups), or -1. `<int>[batch, (groups), (segments), (tokens)]`, down to the
+    groups); anything else, such as -1, is no tie.
+    `<int>[batch, (groups), (segments), (tokens)]`, down to the
     level; with a `number` above 1 so many for each unit, `[..., number]`.
 
     Attributes:
@@ -210,7 +223,7 @@ class Link:
     opens_hard_masks: bool = False
 
     def __post_init__(self):
-        _check_place(self, "Link", self.source)
+        _check_place(self)
         if self.target_level not in LEVELS:
             raise ValueError(
                 f"Link {self.name!r}: target_level={self.target_level!r}, "
@@ -284,12 +297,17 @@ class Value:
     embed: bool = False
 
     def __post_init__(self):
-        _check_place(self, "Value", self.source)
+        _check_place(self)
         object.__setattr__(self, "dtype", tf.dtypes.as_dtype(self.dtype))
         if self.embed and (len(self.shape) != 1 or self.dtype == tf.string):
             raise ValueError(
                 f"Value {self.name!r}: only vectors of numbers can be "
                 f"embedded, not <{self.dtype.name}>{list(self.shape)}."
+            )
+        if self.embed and self.pad is not None:
+            raise ValueError(
+                f"Value {self.name!r}: what is embedded is padded with 0, so "
+                "that it adds nothing."
             )
 
     @property
@@ -370,6 +388,8 @@ class EncoderInputs(NamedTuple):
 class Blocks:
     """Global tokens of runs of the long input, whatever is in them.
 
+    All tokens are tied to that of their block by `long_sentence_ids`.
+
     Attributes:
         size: long tokens of a block.
         global_token: that of every block.
@@ -399,6 +419,8 @@ class LayoutSpec:
     blocks: Blocks | None = None
 
     def __post_init__(self):
+        for name in ("sections", "links", "values"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for parts, what in (
             (self.sections, "Sections"),
             (self.links, "Links"),
@@ -420,11 +442,8 @@ class LayoutSpec:
                     f"tokens beside theirs, got {self.blocks.size} and "
                     f"{owners}."
                 )
-        for part, places in (
-            *((x, _places(x)) for x in self.links),
-            *((x, _places(x)) for x in self.values),
-        ):
-            for section, level in places:
+        for part in (*self.links, *self.values):
+            for section, level in _places(part):
                 if section not in by_name:
                     raise ValueError(
                         f"{type(part).__name__} {part.name!r}: there is no "
@@ -436,30 +455,45 @@ class LayoutSpec:
                         f"{type(part).__name__} {part.name!r}: a {level} of "
                         f"{section!r} has no global token."
                     )
+            if part.source == "long" and not by_name[part.section].in_long:
+                raise ValueError(
+                    f"{type(part).__name__} {part.name!r}: {part.section!r} "
+                    "is not in the long input; choose source='global'."
+                )
         # What each feature is like; the nine are taken.
         features = {x: None for x in FEATURES if x != DEFAULT_LINK.name}
         for part, name, kind in (
             *((x, y.name, y) for x in self.links for y in x.features),
             *((x, x.feature or x.name, x.kind) for x in self.values),
         ):
+            if not re.fullmatch(r"\w+", name):
+                raise ValueError(
+                    f"{type(part).__name__} {part.name!r}: the feature "
+                    f"{name!r} must be named by letters, digits and _."
+                )
             if features.setdefault(name, kind) != kind:
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: the feature "
                     f"{name!r} is there already, with other attributes."
                 )
-            if name == DEFAULT_LINK.name and part.source == "global":
+            if name == DEFAULT_LINK.name and (
+                part.source == "global" or isinstance(part, Value)
+            ):
                 raise ValueError(
-                    f"{type(part).__name__} {part.name!r}: {name} are of the "
-                    "long input."
+                    f"{type(part).__name__} {part.name!r}: {name} is a link of "
+                    "the long input."
                 )
 
-    def section(self, name: str) -> Section:
-        """The section of a name."""
-        return self.sections[self.index(name)]
-
     def index(self, name: str) -> int:
-        """Which of the sections has a name."""
-        return [section.name for section in self.sections].index(name)
+        """Which of the sections has a name.
+
+        Raises:
+            ValueError: none has.
+        """
+        names = [section.name for section in self.sections]
+        if name not in names:
+            raise ValueError(f"There is no section {name!r}, only {names}.")
+        return names.index(name)
 
     def with_section(self, name: str, **changes: Any) -> "LayoutSpec":
         """The same with other attributes of a section.
@@ -470,14 +504,14 @@ class LayoutSpec:
 
         Returns:
             Another specification.
+
+        Raises:
+            ValueError: there is no such section.
         """
-        return dataclasses.replace(
-            self,
-            sections=tuple(
-                dataclasses.replace(x, **changes) if x.name == name else x
-                for x in self.sections
-            ),
-        )
+        sections = list(self.sections)
+        index = self.index(name)
+        sections[index] = dataclasses.replace(sections[index], **changes)
+        return dataclasses.replace(self, sections=sections)
 
     def with_blocks(self, size: int, token: GlobalToken) -> "LayoutSpec":
         """The same sections, with global tokens of blocks instead of theirs.
@@ -525,14 +559,14 @@ def _places(part: Link | Value) -> list[tuple[str, str | None]]:
     return [own, (part.target_section, part.target_level)]
 
 
-def _check_place(part: Link | Value, kind: str, source: str) -> None:
+def _check_place(part: Link | Value) -> None:
     """Refuses levels and inputs that do not exist."""
     for name, value, allowed in (
         ("level", part.level, LEVELS),
-        ("source", source, INPUTS),
+        ("source", part.source, INPUTS),
     ):
         if value not in allowed:
             raise ValueError(
-                f"{kind} {part.name!r}: {name}={value!r}, expected one of "
-                f"{allowed}."
+                f"{type(part).__name__} {part.name!r}: {name}={value!r}, "
+                f"expected one of {allowed}."
             )

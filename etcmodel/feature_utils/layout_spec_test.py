@@ -52,6 +52,16 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
         (dict(cut="windows", stride=0), "stride=0, expected at least 1"),
         (dict(stride=3), "stride and share_last_global are of cut='windows'"),
         (dict(share_last_global=True), "but cut='tail'"),
+        (dict(cut="windows", max_segments=0), "no max_segments"),
+        (
+            dict(
+                cut="windows",
+                share_last_global=True,
+                segment_global=GlobalToken(1),
+                group_global=GlobalToken(1),
+            ),
+            "share_last_global is of segments",
+        ),
     )
     def test_mistakes(self, attributes, message):
         with self.assertRaisesRegex(ValueError, f"Section 'x': .*{message}"):
@@ -89,6 +99,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             dict(embed=True, dtype=tf.string, shape=(2,)),
             r"not <string>\[2\]",
         ),
+        (Value, dict(embed=True, shape=(2,), pad=1), "is padded with 0"),
     )
     def test_mistakes_of_parts(self, kind, attributes, message):
         sections = ["text"] if kind is Value else ["text", "title"]
@@ -129,6 +140,21 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             "Link 'y': the feature 'f' is there already, with other attr",
         ),
         (
+            dict(
+                sections=[Section("title"), Section("x", in_long=False)],
+                values=[Value("y", "x")],
+            ),
+            "Value 'y': 'x' is not in the long input",
+        ),
+        (
+            dict(values=[Value("visual features", "text")]),
+            "'visual features' must be named by letters",
+        ),
+        (
+            dict(values=[Value("l2g_linked_ids", "text")]),
+            "Value 'l2g_linked_ids': l2g_linked_ids is a link",
+        ),
+        (
             dict(values=[Value("long_token_ids", "text")]),
             "Value 'long_token_ids': the feature 'long_token_ids' is there",
         ),
@@ -158,7 +184,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                     )
                 ]
             ),
-            "Link 'x': l2g_linked_ids are of the long input",
+            "Link 'x': l2g_linked_ids is a link of the long input",
         ),
         (
             dict(blocks=Blocks(4, GlobalToken(1))),
@@ -220,8 +246,14 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
     def test_changes(self):
         spec = LayoutSpec(SECTIONS, values=[Value("starts", "text")])
         changed = spec.with_section("text", max_tokens=9)
-        self.assertEqual(9, changed.section("text").max_tokens)
-        self.assertEqual(SECTIONS[0], changed.section("title"))
+        self.assertEqual(
+            (None, 9), tuple(x.max_tokens for x in changed.sections)
+        )
+        self.assertEqual(SECTIONS[0], changed.sections[0])
+        with self.assertRaisesRegex(
+            ValueError, "no section 'page', only .'title'"
+        ):
+            spec.with_section("page", max_tokens=9)
         self.assertEqual(spec.values, changed.values)
         self.assertEqual(1, spec.index("text"))
         blocks = spec.with_blocks(5, GlobalToken(1))

@@ -29,6 +29,8 @@ class PlacedSection(NamedTuple):
         tokens: <int32>[tokens], of the content.
         content: its units, before any cutting.
         units: those that are left, in all rows.
+        most_shared: if segments share the last global token, how many global
+            tokens each row has room for, <int64>[rows].
         long_positions: <int64>[tokens that are left], in the rows' inputs.
         global_positions: level -> <int64>[units that are left], of the levels
             that have global tokens.
@@ -40,9 +42,25 @@ class PlacedSection(NamedTuple):
     tokens: tf.Tensor
     content: layout_units.Units
     units: layout_units.Units
+    most_shared: tf.Tensor | None = None
     long_positions: tf.Tensor | None = None
     global_positions: Mapping[str, tf.Tensor] | None = None
     group_ends: tf.Tensor | None = None
+
+    def used(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """What it takes of both inputs, two <int64>[rows]."""
+        long, global_ = layout_units.used(self.units, self.spec.costs)
+        if self.most_shared is not None:
+            global_ = tf.minimum(global_, self.most_shared)
+        return long, global_
+
+    def with_global(self, level: str) -> tf.Tensor | None:
+        """Which units of a level have a global token; None for all of them."""
+        if self.most_shared is None:
+            return None
+        index = self.units.segment_index_in_row()
+        most = tf.gather(self.most_shared, self.units.row(level))
+        return tf.where(index < most)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
         """Columns that tell where the units of a level come from."""
@@ -118,12 +136,17 @@ def place(
             + units.token_index()
         ),
     }
+    group_ends = group_sums[1:] + group_segments[1:] + group_shift - 1
+    if section.most_shared is not None:
+        last = global_start + section.most_shared - 1
+        segments = tf.minimum(segments, tf.gather(last, units.segment_row))
+        group_ends = tf.minimum(group_ends, tf.gather(last, units.group_row))
     return section._replace(
         long_positions=tokens + tf.gather(long_shift, token_row),
         global_positions={
             level: positions[level]() for level in section.spec.global_tokens
         },
-        group_ends=group_sums[1:] + group_segments[1:] + group_shift - 1,
+        group_ends=group_ends,
     )
 
 
@@ -190,17 +213,13 @@ class Table:
         return columns, marks
 
 
-def add_long(
-    table: Table, section: PlacedSection, token_ids: Mapping[int | str, int]
-) -> None:
+def add_long(table: Table, section: PlacedSection) -> None:
     """Adds a section's tokens to the long input.
 
     Args:
         table: of the long input.
         section: with positions.
-        token_ids: of no use here.
     """
-    del token_ids
     spec, units = section.spec, section.units
     if not spec.in_long:
         return
@@ -262,13 +281,20 @@ def add_global(
             if level == "token":
                 group_end = tf.gather(group_end, units.token_segment)
             ends = tf.equal(positions, group_end)
-        table.add(
-            units.row(level),
-            positions,
+        columns = {
             **section.sources(level),
+            "row": units.row(level),
+            "position": positions,
+            "global_paragraph_breakpoints": ends,
+        }
+        chosen = section.with_global(level)
+        table.add(
+            **{
+                name: _take(x, chosen) if tf.is_tensor(x) else x
+                for name, x in columns.items()
+            },
             global_token_ids=token_ids[token.token_id],
             global_token_type_ids=token.token_type_id,
-            global_paragraph_breakpoints=ends,
         )
 
 

@@ -396,7 +396,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(made.owner, [0, 0, 0, 1])
         self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
-        self.assertEqual(made.windows["sizes"].to_list(), [[3, 3, 3], [0]])
+        # What the global input has no room for is not shown.
+        self.assertEqual(made.windows["sizes"].to_list(), [[3, 2, 3], [0]])
         # Of the record, not of its windows; what one shows is not lost.
         self.assertAllEqual(made.counts["page"].tokens, [7, 0])
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
@@ -405,6 +406,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
 
     def test_windows_that_share_the_last_global_token(self):
+        """Tokens and links find it; where they come from stays."""
         spec = LayoutSpec(
             [
                 Section(
@@ -413,19 +415,32 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     cut="windows",
                     share_last_global=True,
                 )
-            ]
+            ],
+            [Link("to", "page", "page", level="segment")],
+            [Value("number", "page", "segment", pad=-1)],
         )
-        page = layout.one_group(ragged([[[11], [12], [13, 14], [15]]], 2))
-        made = LayoutEngine(spec, 9, 2)({"page": page})
+        page = ragged([[[[11], [12]], [[13, 14], [15]]]], 3)
+        given = (
+            {"page": page},
+            {"to": ragged([[[3, -1], [1, 0]]], 2)},
+            {"number": layout.unit_indices(page, "segment")},
+        )
+        made = LayoutEngine(spec, 9, 2)(*given)
         self.assertFeatures(
-            made.features,
+            {**made.features, **made.values},
             long_token_ids="11 12 13 14 15 0 0 0 0",
             long_sentence_ids="0 1 1 1 1 -1 -1 -1 -1",
             global_token_ids="1 1",
+            global_paragraph_breakpoints="0 1",
+            to="1 -1 1 1 0 -1 -1 -1 -1",
+            number="0 1 2 2 3 -1 -1 -1 -1",
         )
+        self.assertAllEqual(made.long_sources[0, 3], [0, 1, 0, 1])
+        self.assertAllEqual(made.global_sources[0, 1], [0, 0, 1, -1])
         # With no room in the global input there is nothing to share.
-        made = LayoutEngine(spec, 9, 0)({"page": page})
+        made = LayoutEngine(spec, 9, 0)(*given)
         self.assertAllEqual(made.counts["page"].kept_tokens, [0])
+        self.assertEqual(made.windows["sizes"].to_list(), [[0]])
 
     def test_whole_groups(self):
         spec = LayoutSpec(
@@ -507,10 +522,15 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             tf.errors.InvalidArgumentError, "Records of the content of .*b"
         ):
             call(two, one, two)
-        with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "Link .*x.*for each token of .*a"
-        ):
-            call(one, one, two)
+        many = ragged([[[[1], [2]]], [[[3]]]], 3)
+        for targets in (two, ragged([[[[1]]], [[[1, 1]]]], 3)):
+            # As many as there are units, but of other records.
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError,
+                "Link .*x.*for each token of .*a",
+            ):
+                contents = one if targets is two else many
+                call(contents, contents, targets)
 
 
 if __name__ == "__main__":

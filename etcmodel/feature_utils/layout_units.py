@@ -5,6 +5,7 @@ the splits of every level. Everything here works on whole batches at once with
 cumulative sums; nothing loops over records, sentences or tokens.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -85,10 +86,9 @@ class Units(NamedTuple):
         """How many tokens segments have, <int64>[segments]."""
         return self.token_splits[1:] - self.token_splits[:-1]
 
-    @property
-    def row_lengths(self) -> tf.Tensor:
-        """How many tokens rows have, <int64>[rows]."""
-        splits = self.row_token_splits
+    def row_sizes(self, level: str) -> tf.Tensor:
+        """How many units of a level rows have, <int64>[rows]."""
+        splits = self.splits(level)
         return splits[1:] - splits[:-1]
 
     @property
@@ -141,8 +141,16 @@ class Units(NamedTuple):
         return _index_in(self.token_segment, self.token_splits)
 
 
-def _make(splits, origins) -> Units:
-    """Units from splits and origins of groups, segments and tokens."""
+def _make(splits: Sequence[tf.Tensor], origins: Sequence[tf.Tensor]) -> Units:
+    """Units from splits and origins of groups, segments and tokens.
+
+    Args:
+        splits: those of rows, groups and segments.
+        origins: those of groups, segments and tokens.
+
+    Returns:
+        The units.
+    """
     group_row, segment_group = _owners(splits[0]), _owners(splits[1])
     return Units(
         *splits,
@@ -203,9 +211,8 @@ class Counts(NamedTuple):
 
 def used(units: Units, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
     """What a section takes of both inputs, two <int64>[rows]."""
-    groups, segments, tokens = (
-        splits[1:] - splits[:-1]
-        for splits in map(units.splits, ("group", "segment", "token"))
+    groups, segments, tokens = map(
+        units.row_sizes, ("group", "segment", "token")
     )
     return (
         tokens * costs.token_long,
@@ -332,7 +339,9 @@ def make_windows(
     # [batch, (windows)]
     index = tf.ragged.range(number)
     owner = index.value_rowids()
+    # [windows]
     starts = index.values * tf.gather(step, owner)
+    # [windows]
     sizes = tf.minimum(
         tf.gather(tf.maximum(room, 0), owner),
         tf.gather(lengths, owner) - starts,
@@ -387,45 +396,5 @@ def cut_windows(units: Units, windows: Windows) -> Units:
             tf.gather(units.group_origin, group),
             tf.gather(units.segment_origin, segment),
             tf.gather(units.token_origin, index.values),
-        ],
-    )
-
-
-def share_last_segment(units: Units, most: tf.Tensor) -> Units:
-    """Joins the segments for which there is no room with the last one that has.
-
-    Segments of a row's different groups are not joined.
-
-    Example: of the segments `[7]`, `[8, 9]` and `[5]` with room for two, `[7]`
-    and `[8, 9, 5]` are left.
-
-    Args:
-        units: the units.
-        most: the most segments of a row, <int64>[rows].
-
-    Returns:
-        The units of the same tokens. Those that are joined have the origin of
-        the first.
-    """
-    index = units.segment_index_in_row()
-    is_first = index < tf.maximum(tf.gather(most, units.segment_row), 1)
-    is_first |= tf.equal(units.segment_index(), 0)
-    segments = tf.where(is_first)[:, 0]
-    return _make(
-        [
-            units.group_splits,
-            cumulative(sum_rows(is_first, units.segment_splits)),
-            tf.concat(
-                [
-                    tf.gather(units.token_splits, segments),
-                    units.token_splits[-1:],
-                ],
-                axis=0,
-            ),
-        ],
-        [
-            units.group_origin,
-            tf.gather(units.segment_origin, segments),
-            units.token_origin,
         ],
     )

@@ -78,12 +78,6 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
         self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
-        units = layout_units.flatten(ragged([[[[7], [8, 9], [5]]]]))
-        shared = layout_units.share_last_segment(
-            units, tf.constant([2], tf.int64)
-        )
-        self.assertEqual(to_lists(shared), [[[[0], [1, 2, 3]]]])
-        self.assertAllEqual(shared.segment_origin, [0, 1])
 
     @parameterized.parameters(
         # Nothing to show, no room at all, as much as there is room for.
@@ -187,17 +181,6 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
                 layout_units.count(layout_units.flatten(content), repeated),
                 counts,
             )
-
-    def test_sharing_keeps_groups_and_tokens(self):
-        units = layout_units.flatten(
-            ragged([[[[1], [2]], [[3]], [[4], [5]]], [[[6], [7]]], []])
-        )
-        shared = layout_units.share_last_segment(
-            units, tf.constant([1, 0, 5], tf.int64)
-        )
-        self.assertEqual(
-            to_lists(shared), [[[[0, 1]], [[2]], [[3, 4]]], [[[5, 6]]], []]
-        )
 
 
 if __name__ == "__main__":

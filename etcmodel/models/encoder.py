@@ -188,7 +188,7 @@ class SideInputs(tf.keras.layers.Layer):
             if self.use_links
             and not (
                 self.flat_sequence
-                and link == layout_spec.LinkFeature(link.name)
+                and link == layout_spec.LinkFeature(link.name, link.source)
             )
         ]
 

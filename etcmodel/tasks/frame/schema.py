@@ -85,18 +85,8 @@ class Schema:
         Raises:
             ValueError: a name is taken, or there is no such axis.
         """
-        taken = {*_COMMON, *etc_features.FEATURES, REFERENCE} & {*fields}
-        if taken:
-            raise ValueError(f"Every task has {sorted(taken)}: rename yours.")
-        for name, field in fields.items():
-            if field.axis not in _AXES:
-                raise ValueError(
-                    f"The field {name!r} has the axis {field.axis!r}, expected "
-                    f"one of {_AXES}."
-                )
         inputs = inputs or EncoderInputs()
-        self.fields = {
-            **_COMMON,
+        read = {
             **{
                 link.name: Field(link.source, INPUT, pad=-1)
                 for link in inputs.links
@@ -114,8 +104,21 @@ class Schema:
                 )
                 for value in inputs.values
             },
-            **fields,
         }
+        common = {*_COMMON, *etc_features.FEATURES, REFERENCE}
+        taken = common & {*read} | (common | {*read}) & {*fields}
+        if taken:
+            raise ValueError(
+                f"Every task has {sorted(common)}, and the encoder reads "
+                f"{sorted(read)}: rename {sorted(taken)}."
+            )
+        for name, field in fields.items():
+            if field.axis not in _AXES:
+                raise ValueError(
+                    f"The field {name!r} has the axis {field.axis!r}, expected "
+                    f"one of {_AXES}."
+                )
+        self.fields = {**_COMMON, **read, **fields}
 
     def axis(self, name: str) -> str:
         """The axis of a field or of an EtcFeature.

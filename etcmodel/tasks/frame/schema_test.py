@@ -3,6 +3,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import layout_spec
 from etcmodel.tasks.frame import schema
 
 _FIELDS = schema.Schema(
@@ -105,6 +107,58 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             schema.Schema(
                 **{x: schema.Field(*y, "label") for x, y in fields.items()}
             )
+
+    def test_what_the_encoder_reads(self):
+        """Further links and embedded values; whatever the lengths are."""
+        spec = layout.LayoutSpec(
+            [layout.Section("text", segment_global=layout.GlobalToken(1))],
+            [
+                layout.Link("to", "text", "text"),
+                layout.Link("on", *["text"] * 2, *["segment"] * 2, "global"),
+            ],
+            [
+                layout.Value(
+                    *("look", "text"), dtype="float32", shape=(2,), embed=True
+                ),
+                layout.Value("place", "text"),
+            ],
+        )
+        fields = schema.Schema(
+            spec.encoder_inputs, place=schema.Field("long", "context", pad=0)
+        )
+        specs = fields.input_specs()
+        self.assertEqual(["to", "on", "look"], [*specs][9:])
+        self.assertEqual([None, None, 2], specs["look"].shape)
+        self.assertEqual(tf.float32, specs["look"].dtype)
+        example = fields.serialize(
+            _features([5, 6, 7], [1, 0]),
+            {
+                "example_id": "a",
+                "to": [-1, 0, -1],
+                "on": [1, -1],
+                # The last numbers are no padding of the second token alone.
+                "look": np.array([[0.5, 1], [2, 0], [0, 0]], np.float32),
+                "place": [3, 0, 0],
+            },
+        )
+        for long, short in ((5, 3), (None, None)):
+            read, context = fields.parse(
+                tf.constant([example]), long, short, [schema.CONTEXT]
+            )
+            more = [[0, 0]] * 2 if long else []
+            self.assertAllEqual(
+                [[[0.5, 1], [2, 0], [0, 0], *more]], read["look"]
+            )
+            self.assertAllEqual(read["to"][0, :3], [-1, 0, -1])
+            self.assertAllEqual(read["on"][0, :1], [1])
+            self.assertEqual(read["on"].shape, read["global_token_ids"].shape)
+            self.assertAllEqual(context["place"][0, :3], [3, 0, 0])
+
+    @parameterized.parameters("window", "place")
+    def test_names_that_the_encoder_reads_are_taken(self, name):
+        inputs = layout.EncoderInputs((layout_spec.LinkFeature(name),))
+        with self.assertRaisesRegex(ValueError, rf"rename \['{name}'\]"):
+            schema.Schema(inputs, place=schema.Field("long", "context", pad=0))
 
 
 if __name__ == "__main__":
