@@ -239,7 +239,49 @@ class LayoutEngine:
         self._check_sizes(sections, batch, targets, values)
         sections, windows = self._cut(sections, batch)
         rows = tf.size(windows.owner, tf.int64)
+        sections, features, marks = self._lay_out(sections, rows)
+        features.update(
+            resolve(self.spec, sections, marks, targets, windows.owner)
+        )
+        return Layout(
+            features=features,
+            values=look_up(self.spec, marks, values),
+            **{
+                f"{source}_sources": tf.stack(
+                    [marks[source][name] for name in SOURCES], axis=2
+                )
+                for source in INPUTS
+            },
+            counts={
+                name: layout_units.count(section.content, section.units)
+                for name, section in sections.items()
+            },
+            owner=tf.cast(windows.owner, tf.int32),
+            windows={}
+            if self._window_section() is None
+            else {
+                name: tf.RaggedTensor.from_value_rowids(
+                    x, windows.owner, nrows=batch, validate=False
+                )
+                for name, x in (
+                    ("starts", windows.starts),
+                    ("sizes", windows.sizes),
+                )
+            },
+        )
 
+    def _lay_out(self, sections, rows):
+        """Gives all units their places.
+
+        Args:
+            sections: name -> section, without positions.
+            rows: how many there are.
+
+        Returns:
+            The sections with positions; the features; of both inputs the
+            marks of a table.
+        """
+        sections = dict(sections)
         long_used = global_used = tf.zeros([rows], tf.int64)
         for name, section in sections.items():
             sections[name] = place(section, long_used, global_used)
@@ -277,35 +319,7 @@ class LayoutEngine:
             features["long_sentence_ids"] = tf.where(
                 marks["long"]["section"] >= 0, position // blocks.size, -1
             )
-        features.update(
-            resolve(self.spec, sections, marks, targets, windows.owner)
-        )
-        return Layout(
-            features=features,
-            values=look_up(self.spec, marks, values),
-            **{
-                f"{source}_sources": tf.stack(
-                    [marks[source][name] for name in SOURCES], axis=2
-                )
-                for source in INPUTS
-            },
-            counts={
-                name: layout_units.count(section.content, section.units)
-                for name, section in sections.items()
-            },
-            owner=tf.cast(windows.owner, tf.int32),
-            windows={}
-            if self._window_section() is None
-            else {
-                name: tf.RaggedTensor.from_value_rowids(
-                    x, windows.owner, nrows=batch, validate=False
-                )
-                for name, x in (
-                    ("starts", windows.starts),
-                    ("sizes", windows.sizes),
-                )
-            },
-        )
+        return sections, features, marks
 
     def _check(self, contents, targets, values):
         """Compares what is given with the specification."""
