@@ -184,16 +184,19 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
         """The right candidate; see `FeatureBuilder.label`."""
         query, candidates = (view.counts[x] for x in ("query", "candidates"))
         total = len(record.candidates)
-        for what, number, kept, unit in (
-            ("query", query.tokens, query.kept_tokens, "tokens"),
-            ("candidates", total, candidates.kept_segments, "texts"),
+        for why, field, unit, number, kept in (
+            ("query is too long", "query", "tokens", *query[:2]),
+            (
+                *("too many candidates", "candidates", "candidates"),
+                *(total, candidates.kept_segments),
+            ),
         ):
             if kept < number:
                 raise record.error(
-                    f"{what} too long",
-                    field=what,
+                    why,
+                    field=field,
                     problem=(
-                        f"of {number} {unit} only {kept} fit into the lengths "
+                        f"only {kept} of {number} {unit} fit into the lengths "
                         f"of {self.config.long_length} (long) and "
                         f"{self.config.global_length} (global)"
                     ),

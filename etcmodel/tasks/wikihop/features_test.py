@@ -309,9 +309,9 @@ class RecordsTest(tf.test.TestCase):
             # One place of 40 is the query's.
             (
                 many,
-                r"50 texts only 39 fit into .* 50 \(long\) and 40 \(global\)",
+                r"only 39 of 50 candidates fit .* 50 \(long\) and 40 \(global\)",
             ),
-            (long, r"99 tokens only \d+ fit"),
+            (long, r"'query': only \d+ of 99 tokens fit"),
         ):
             # Told of the right one of a batch, too.
             with self.assertRaisesRegex(
