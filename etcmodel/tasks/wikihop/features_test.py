@@ -309,7 +309,7 @@ class RecordsTest(tf.test.TestCase):
             # One place of 40 is the query's.
             (
                 many,
-                r"only 39 of 50 candidates fit .* 50 \(long\) and 40 \(global\)",
+                r"only 39 of 50 candidates .* 50 \(long\) and 40 \(global\)",
             ),
             (long, r"'query': only \d+ of 99 tokens fit"),
         ):
