@@ -39,7 +39,6 @@ record has as many rows as it takes to show all of it.
 Source: paper, sections 3.3, 3.4 and Appendices C and D.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -52,6 +51,7 @@ from etcmodel.feature_utils.layout_contents import constant_tokens
 from etcmodel.feature_utils.layout_contents import groups_of_one
 from etcmodel.feature_utils.layout_contents import one_group
 from etcmodel.feature_utils.layout_contents import one_segment
+from etcmodel.feature_utils.layout_contents import record_splits
 from etcmodel.feature_utils.layout_contents import unit_indices
 from etcmodel.feature_utils.layout_cuts import Budget
 from etcmodel.feature_utils.layout_lookup import look_up
@@ -389,7 +389,7 @@ class LayoutEngine:
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
             # Which units a record has, there and here.
             pair = (
-                functools.reduce(lambda x, y: tf.gather(y, x), splits),
+                record_splits(splits),
                 content.splits(part.level),
             )
             size = tf.reduce_min([tf.size(x) for x in pair])

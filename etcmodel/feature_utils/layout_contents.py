@@ -1,5 +1,6 @@
 """Content of sections: lifted to four levels, and numbered; graph code."""
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -64,6 +65,20 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
     return tf.RaggedTensor.from_tensor(tokens, row_splits_dtype=tf.int64)
 
 
+def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Which of the innermost units each record has.
+
+    Example: `[[0, 2, 3], [0, 1, 3, 4]]` gives `[0, 3, 4]`.
+
+    Args:
+        nested_splits: as `nested_row_splits` of content, the records' first.
+
+    Returns:
+        `<int64>[batch + 1]`.
+    """
+    return functools.reduce(lambda x, y: tf.gather(y, x), nested_splits)
+
+
 def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
     """Index of every group or segment of content within its record.
 
@@ -78,9 +93,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
     """
     depth = ("group", "segment").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
-    first = splits[0]
-    for inner in splits[1:]:
-        first = tf.gather(inner, first)
+    first = record_splits(splits)
     row = tf.repeat(tf.range(tf.size(first) - 1), first[1:] - first[:-1])
     index = tf.range(first[-1]) - tf.gather(first, row)
     return tf.RaggedTensor.from_nested_row_splits(

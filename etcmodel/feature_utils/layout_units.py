@@ -241,7 +241,7 @@ def count(content: Units, units: Units) -> Counts:
             origin[:, tf.newaxis],
             tf.ones_like(origin),
         )
-        values += [splits[1:] - splits[:-1], sum_rows(is_kept, splits)]
+        values += [content.row_sizes(level), sum_rows(is_kept, splits)]
     return Counts(*(tf.cast(value, tf.int32) for value in values))
 
 
