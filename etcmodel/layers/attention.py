@@ -10,6 +10,7 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_tools
@@ -91,7 +92,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeAttention(tf.keras.layers.Layer):
+class QkvRelativeAttention(graph_layer.GraphLayer):
     """Attention between given queries, keys and values with relative labels.
 
     The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
@@ -269,7 +270,7 @@ class QkvRelativeAttention(tf.keras.layers.Layer):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RelativeAttention(tf.keras.layers.Layer):
+class RelativeAttention(graph_layer.GraphLayer):
     """Multi-head attention with relative labels (paper, section 3.2).
 
     The sublayers are made here, or given in order to be shared.

@@ -6,10 +6,11 @@ import math
 import tensorflow as tf
 
 from etcmodel import tensor_utils
+from etcmodel.layers import graph_layer
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class EmbeddingLookup(tf.keras.layers.Layer):
+class EmbeddingLookup(graph_layer.GraphLayer):
     """Looks ids up in a table, and projects the result if asked to.
 
     Args:

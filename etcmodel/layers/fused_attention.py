@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
@@ -12,7 +13,7 @@ from etcmodel.layers import streaming_global
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class FusedGlobalLocalAttention(tf.keras.layers.Layer):
+class FusedGlobalLocalAttention(graph_layer.GraphLayer):
     """Global-local attention in two joint softmaxes (paper, section 3.2).
 
     Long queries attend to the long keys around them and to all global keys

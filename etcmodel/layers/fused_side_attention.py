@@ -13,13 +13,14 @@ from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_tools
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class FusedSideAttention(tf.keras.layers.Layer):
+class FusedSideAttention(graph_layer.GraphLayer):
     """Self-attention in which side vectors compete with the tokens.
 
     Every token of the main input attends to all tokens of its example and to

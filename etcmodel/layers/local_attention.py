@@ -6,6 +6,7 @@ from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_local
@@ -17,7 +18,7 @@ ATT_IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeLocalAttention(tf.keras.layers.Layer):
+class QkvRelativeLocalAttention(graph_layer.GraphLayer):
     """Local attention with relative labels and optional side keys.
 
     A query attends to the keys at most `local_radius` positions away, and to

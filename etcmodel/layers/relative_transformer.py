@@ -4,12 +4,13 @@ import tensorflow as tf
 
 from etcmodel.activations import gelu
 from etcmodel.layers import attention
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import wrappers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RelativeTransformerLayers(tf.keras.layers.Layer):
+class RelativeTransformerLayers(graph_layer.GraphLayer):
     """Transformer layers in which every token sees every other one.
 
     Attributes:

@@ -7,6 +7,7 @@ from etcmodel.layers import attention
 from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
+from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import streaming_tools
@@ -29,7 +30,7 @@ POS_EMBED_MODES = (
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SideAttention(tf.keras.layers.Layer):
+class SideAttention(graph_layer.GraphLayer):
     """Attention to side vectors (ReadTwice paper, section 2.1).
 
     The main input is a batch of segments, the side input a memory with a

@@ -6,6 +6,7 @@ from etcmodel import tensor_utils
 from etcmodel.activations import gelu
 from etcmodel.layers import attention
 from etcmodel.layers import fused_side_attention
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
@@ -15,7 +16,7 @@ from etcmodel.layers import wrappers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class TransformerWithSideInputLayers(tf.keras.layers.Layer):
+class TransformerWithSideInputLayers(graph_layer.GraphLayer):
     """Transformer layers whose tokens also attend to side vectors.
 
     Each layer attends to the tokens and the side input in one softmax

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel.activations import gelu
 from etcmodel.layers import fused_attention
+from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
@@ -11,7 +12,7 @@ from etcmodel.layers import wrappers
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class GlobalLocalTransformerLayers(tf.keras.layers.Layer):
+class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
     """Global-local transformer layers (ETC paper, section 3).
 
     Each layer is a global-local attention and a position-wise feed-forward

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel import tensor_utils
+from etcmodel.layers import graph_layer
 from etcmodel.models.pretraining_heads import static_size
 
 # Keeps the mean over an item's partners defined when there are none.
@@ -11,7 +12,7 @@ _WEIGHT_EPSILON = 1e-5
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class BatchCoreferenceResolutionLoss(tf.keras.layers.Layer):
+class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     """Teaches memories of the same entity to be alike.
 
     Two memories `m` and `m'` are those of one entity with the probability

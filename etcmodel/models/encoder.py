@@ -7,6 +7,7 @@ import tensorflow as tf
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout_spec
+from etcmodel.layers import graph_layer
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
 
@@ -18,7 +19,7 @@ STRUCTURES = ("sentences", "paragraphs")
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SideInputs(tf.keras.layers.Layer):
+class SideInputs(graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
     Args:

@@ -2,12 +2,11 @@
 
 import copy
 
-import tensorflow as tf
-
+from etcmodel.layers import graph_layer
 from etcmodel.models import json_config
 
 
-class ConfiguredLayer(tf.keras.layers.Layer):
+class ConfiguredLayer(graph_layer.GraphLayer):
     """A layer whose sizes are those of a configuration.
 
     Attributes:

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.activations import get_activation
+from etcmodel.layers import graph_layer
 from etcmodel.layers.wrappers import ResidualBlock
 
 # What is added to the logits of positions that cannot be chosen.
@@ -50,7 +51,7 @@ def mask_logits(logits: tf.Tensor, can_be_chosen: tf.Tensor) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class GlobalChoiceHead(tf.keras.layers.Layer):
+class GlobalChoiceHead(graph_layer.GraphLayer):
     """One logit for every global token of a kind; a softmax picks one of them.
 
     WikiHop's candidates are such tokens ("a dense layer from the global input

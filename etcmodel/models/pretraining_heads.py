@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
+from etcmodel.layers import graph_layer
 from etcmodel.layers import normalization
 
 
@@ -31,7 +32,7 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class LanguageModelHead(tf.keras.layers.Layer):
+class LanguageModelHead(graph_layer.GraphLayer):
     """Predicts tokens with the embedding table of the encoder.
 
     `norm(activation(x W + b)) table^T + output_bias`, the head of BERT's masked

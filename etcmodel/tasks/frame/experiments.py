@@ -19,6 +19,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import input_reader
 from official.modeling import optimization
@@ -174,6 +175,49 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
             "are too good. Preprocess validation data with --split=dev."
         )
     return metadata
+
+
+# The tasks' graph code has no Python control flow over tensors, so that there
+# is nothing in it for AutoGraph, with which Model Garden traces all it calls.
+# Looking for it takes seconds.
+graph_code = tf.autograph.experimental.do_not_convert
+
+
+class RecordsTask(base_task.Task):
+    """A Model Garden task that reads what `preprocess` wrote.
+
+    Attributes:
+        SPEC: the task; set by subclasses.
+        metadata: what `preprocess` noted about the records, or None.
+
+    Args:
+        params: the task's configuration.
+        logging_dir: directory of the run.
+        name: name of the task.
+        metadata: what `preprocess` noted about the records; looked up beside
+            the records by default.
+
+    Raises:
+        UserError: see `find_metadata`.
+    """
+
+    SPEC: TaskSpec
+
+    def __init__(self, params, logging_dir=None, name=None, metadata=None):
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        if metadata is None:
+            metadata = find_metadata(params, self.SPEC)
+        self.metadata = metadata
+
+    @graph_code
+    def train_step(self, inputs, model, optimizer, metrics=None):
+        """Trains on a batch; see `base_task.Task`."""
+        return super().train_step(inputs, model, optimizer, metrics)
+
+    @graph_code
+    def validation_step(self, inputs, model, metrics=None):
+        """Measures a batch; see `base_task.Task`."""
+        return super().validation_step(inputs, model, metrics)
 
 
 def read_batches(

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
@@ -70,38 +69,23 @@ class EtcTaskConfig(cfg.TaskConfig):
     )
 
 
-class EtcTask(base_task.Task):
+class EtcTask(experiments.RecordsTask):
     """Trains a task's model and measures it as it answers.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
-        metadata: what `preprocess` noted about the records, or None.
         long_length: length of the long input.
         global_length: length of the global input.
         task_model: the `TaskModel` with its options.
+
+    Raises:
+        UserError: the lengths of the inputs are not known, or the records do
+            not fit.
     """
 
-    SPEC: TaskSpec
-
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        """Creates the task.
-
-        Args:
-            params: the task's configuration, an `EtcTaskConfig`.
-            logging_dir: directory of the run.
-            name: name of the task.
-            metadata: what `preprocess` noted about the records; looked up
-                beside the records by default.
-
-        Raises:
-            UserError: the lengths of the inputs are not known, or the records
-                do not fit.
-        """
-        super().__init__(params, logging_dir=logging_dir, name=name)
-        if metadata is None:
-            metadata = experiments.find_metadata(params, self.SPEC)
-        self.metadata = metadata
-        known = (metadata or {}).get("features", {})
+        super().__init__(params, logging_dir, name, metadata)
+        known = (self.metadata or {}).get("features", {})
         self.long_length = self._length("long_length", known)
         self.global_length = self._length("global_length", known)
         self.task_model = self.SPEC.make_model(
@@ -132,6 +116,7 @@ class EtcTask(base_task.Task):
             (self.metadata or {}).get("vocab_size")
         )
 
+    @experiments.graph_code
     def build_model(self) -> tf.keras.Model:
         """The model, with the static lengths of the records."""
         encoder = self.task_config.model.encoder
@@ -149,6 +134,7 @@ class EtcTask(base_task.Task):
         model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
         return model
 
+    @experiments.graph_code
     def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
         """The batches of a `DataConfig`; see `experiments.read_batches`."""
         return experiments.read_batches(params, self.parse, input_context)
@@ -205,6 +191,7 @@ class EtcTask(base_task.Task):
                 values[metric.name], sample_weight=labels["weight"]
             )
 
+    @experiments.graph_code
     def validation_step(self, inputs, model, metrics=None):
         """Measures a batch, and chooses what the official metrics need.
 

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import graph_layer
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
@@ -20,7 +21,7 @@ ANSWER_ENCODINGS = ("span", "bio")
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class HotpotQAHead(tf.keras.layers.Layer):
+class HotpotQAHead(graph_layer.GraphLayer):
     """A dense layer for each of the things that are predicted.
 
     Source: ETC paper, Appendix C (HotpotQA, Inference).

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import graph_layer
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
@@ -22,7 +23,7 @@ POSITIONS = (
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class NQHead(tf.keras.layers.Layer):
+class NQHead(graph_layer.GraphLayer):
     """Four logits of every long token, and the answer type from the first.
 
     Source: ETC paper, Appendix C (NQ, Fine-Tuning).

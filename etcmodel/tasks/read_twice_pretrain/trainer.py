@@ -7,7 +7,6 @@ import dataclasses
 import functools
 
 import tensorflow as tf
-from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
@@ -102,39 +101,28 @@ def _check_ranges(config: PretrainTaskConfig):
 
 
 @task_factory.register_task_cls(PretrainTaskConfig)
-class PretrainTask(base_task.Task):
+class PretrainTask(experiments.RecordsTask):
     """Predicts masked tokens, and tells which memories are of one entity.
 
-    Attributes:
-        metadata: what `preprocess` noted about the records.
+    Raises:
+        UserError: nothing was noted about the records, they are those of
+            another task, or a number is out of its range.
     """
 
+    SPEC = TASK
+
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        """Creates the task.
-
-        Args:
-            params: the task's configuration, a `PretrainTaskConfig`.
-            logging_dir: directory of the run.
-            name: name of the task.
-            metadata: what `preprocess` noted about the records; looked up
-                beside the records by default.
-
-        Raises:
-            UserError: nothing was noted about the records, they are those of
-                another task, or a number is out of its range.
-        """
         _check_ranges(params)
-        super().__init__(params, logging_dir=logging_dir, name=name)
-        if metadata is None:
-            metadata = experiments.find_metadata(params, TASK)
-        if not metadata:
+        super().__init__(params, logging_dir, name, metadata)
+        if not self.metadata:
             raise UserError(
                 f"There is no {tfrecords.METADATA_FILE} beside the records, so "
                 "the sizes of their segments are not known. Keep it where "
                 "`preprocess` wrote it."
             )
-        self.metadata = metadata
-        self._sizes = features_lib.PretrainFeatureConfig(**metadata["features"])
+        self._sizes = features_lib.PretrainFeatureConfig(
+            **self.metadata["features"]
+        )
 
     @property
     def _max_predictions(self) -> int:
@@ -143,6 +131,7 @@ class PretrainTask(base_task.Task):
             or self._sizes.block_length // 4
         )
 
+    @experiments.graph_code
     def build_model(self) -> tf.keras.Model:
         """The encoder with its heads.
 
@@ -172,6 +161,7 @@ class PretrainTask(base_task.Task):
         model.checkpoint_items = {"encoder": model.encoder}
         return model
 
+    @experiments.graph_code
     def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
         """The batches of a `DataConfig`; see `read_twice.read_blocks`."""
         return read_twice.read_blocks(

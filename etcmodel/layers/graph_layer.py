@@ -1,0 +1,17 @@
+"""The base of layers that are plain graph code."""
+
+import tensorflow as tf
+
+
+class GraphLayer(tf.keras.layers.Layer):
+    """A layer without Python's control flow over tensors.
+
+    Keras 2 lets AutoGraph rewrite `call`, and all that is called there, so that
+    `if` and `for` may depend on tensors. That takes seconds for a model, and is
+    left out here.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args, **kwargs):
+        """Calls the layer; see `call`."""
+        return super().__call__(*args, **kwargs)

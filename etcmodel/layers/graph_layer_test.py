@@ -1,0 +1,33 @@
+import pytest
+import tensorflow as tf
+
+from etcmodel.layers import graph_layer
+
+
+def _positive(x):
+    """What only AutoGraph understands."""
+    return x if tf.reduce_sum(x) > 0 else -x
+
+
+class Branches(graph_layer.GraphLayer):
+    def call(self, inputs, training=None):
+        return _positive(inputs) if training is None else inputs
+
+
+@pytest.mark.both_kerases
+class GraphLayerTest(tf.test.TestCase):
+    def test_call_is_not_rewritten(self):
+        layer = Branches()
+        self.assertAllEqual([2.0, 1.0], layer(tf.constant([-2.0, -1.0])))
+        with self.assertRaisesRegex(Exception, "AutoGraph"):
+            tf.function(layer).get_concrete_function(tf.zeros([2]))
+        with self.assertRaisesRegex(Exception, "AutoGraph"):
+            layer(tf.keras.Input([3]))
+
+    def test_arguments_are_given_on(self):
+        outputs = tf.function(Branches())(tf.constant([-2.0]), training=True)
+        self.assertAllEqual([-2.0], outputs)
+
+
+if __name__ == "__main__":
+    tf.test.main()
