@@ -5,7 +5,8 @@ the splits of every level. Everything here works on whole batches at once with
 cumulative sums; nothing loops over records, sentences or tokens.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,8 +44,8 @@ def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
 
 def _owners(splits: tf.Tensor) -> tf.Tensor:
     """The row that every element is in, for the splits of the rows."""
-    return tf.repeat(
-        tf.range(tf.size(splits, tf.int64) - 1), splits[1:] - splits[:-1]
+    return tf.searchsorted(
+        splits[1:], tf.range(splits[-1]), side="right", out_type=tf.int64
     )
 
 
@@ -53,7 +54,8 @@ def _index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.size(owner, tf.int64)) - tf.gather(splits, owner)
 
 
-class Units(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Units:
     """The groups, segments and tokens of one section, flat.
 
     A row is a record, or a window of one. Origins are the indices that units
@@ -66,9 +68,6 @@ class Units(NamedTuple):
         group_origin: <int64>[groups].
         segment_origin: <int64>[segments].
         token_origin: <int64>[tokens].
-        group_row: <int64>[groups], the row of a group.
-        segment_group: <int64>[segments], the group of a segment.
-        segment_row: <int64>[segments], the row of a segment.
     """
 
     group_splits: tf.Tensor
@@ -77,34 +76,46 @@ class Units(NamedTuple):
     group_origin: tf.Tensor
     segment_origin: tf.Tensor
     token_origin: tf.Tensor
-    group_row: tf.Tensor
-    segment_group: tf.Tensor
-    segment_row: tf.Tensor
 
-    @property
+    @functools.cached_property
+    def group_row(self) -> tf.Tensor:
+        """The rows of groups, <int64>[groups]."""
+        return _owners(self.group_splits)
+
+    @functools.cached_property
+    def segment_group(self) -> tf.Tensor:
+        """The groups of segments, <int64>[segments]."""
+        return _owners(self.segment_splits)
+
+    @functools.cached_property
+    def segment_row(self) -> tf.Tensor:
+        """The rows of segments, <int64>[segments]."""
+        return tf.gather(self.group_row, self.segment_group)
+
+    @functools.cached_property
+    def token_segment(self) -> tf.Tensor:
+        """The segments of tokens, <int64>[tokens]."""
+        return _owners(self.token_splits)
+
+    @functools.cached_property
     def segment_lengths(self) -> tf.Tensor:
         """How many tokens segments have, <int64>[segments]."""
         return self.token_splits[1:] - self.token_splits[:-1]
+
+    @functools.cached_property
+    def row_segment_splits(self) -> tf.Tensor:
+        """Which segments a row has, <int64>[rows + 1]."""
+        return tf.gather(self.segment_splits, self.group_splits)
+
+    @functools.cached_property
+    def row_token_splits(self) -> tf.Tensor:
+        """Which tokens a row has, <int64>[rows + 1]."""
+        return tf.gather(self.token_splits, self.row_segment_splits)
 
     def row_sizes(self, level: str) -> tf.Tensor:
         """How many units of a level rows have, <int64>[rows]."""
         splits = self.splits(level)
         return splits[1:] - splits[:-1]
-
-    @property
-    def token_segment(self) -> tf.Tensor:
-        """The segments of tokens, <int64>[tokens]."""
-        return _owners(self.token_splits)
-
-    @property
-    def row_segment_splits(self) -> tf.Tensor:
-        """Which segments a row has, <int64>[rows + 1]."""
-        return tf.gather(self.segment_splits, self.group_splits)
-
-    @property
-    def row_token_splits(self) -> tf.Tensor:
-        """Which tokens a row has, <int64>[rows + 1]."""
-        return tf.gather(self.token_splits, self.row_segment_splits)
 
     def splits(self, level: str) -> tf.Tensor:
         """Which units of a level a row has, <int64>[rows + 1]."""
@@ -141,26 +152,6 @@ class Units(NamedTuple):
         return _index_in(self.token_segment, self.token_splits)
 
 
-def _make(splits: Sequence[tf.Tensor], origins: Sequence[tf.Tensor]) -> Units:
-    """Units from splits and origins of groups, segments and tokens.
-
-    Args:
-        splits: those of rows, groups and segments.
-        origins: those of groups, segments and tokens.
-
-    Returns:
-        The units.
-    """
-    group_row, segment_group = _owners(splits[0]), _owners(splits[1])
-    return Units(
-        *splits,
-        *origins,
-        group_row=group_row,
-        segment_group=segment_group,
-        segment_row=tf.gather(group_row, segment_group),
-    )
-
-
 def flatten(content: tf.RaggedTensor) -> Units:
     """Flattens the content of a section.
 
@@ -171,7 +162,7 @@ def flatten(content: tf.RaggedTensor) -> Units:
         Its units.
     """
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:3]
-    return _make(splits, [tf.range(x[-1]) for x in splits])
+    return Units(*splits, *(tf.range(x[-1]) for x in splits))
 
 
 class Costs(NamedTuple):
@@ -249,23 +240,19 @@ def select(units: Units, kept: Kept) -> Units:
     """The units that are kept."""
     # Tokens before each segment, and the first of each that has any.
     before = cumulative(kept.lengths)
-    segment = tf.repeat(tf.range(tf.size(kept.lengths, tf.int64)), kept.lengths)
+    segment = _owners(before)
     # [kept tokens]
     token = tf.gather(units.token_splits, segment) + _index_in(segment, before)
     groups = tf.where(kept.groups)[:, 0]
     segments = tf.where(kept.segments)[:, 0]
     num_segments = sum_rows(kept.segments, units.segment_splits)
-    return _make(
-        [
-            cumulative(sum_rows(kept.groups, units.group_splits)),
-            cumulative(tf.gather(num_segments, groups)),
-            cumulative(tf.gather(kept.lengths, segments)),
-        ],
-        [
-            tf.gather(units.group_origin, groups),
-            tf.gather(units.segment_origin, segments),
-            tf.gather(units.token_origin, token),
-        ],
+    return Units(
+        cumulative(sum_rows(kept.groups, units.group_splits)),
+        cumulative(tf.gather(num_segments, groups)),
+        cumulative(tf.gather(kept.lengths, segments)),
+        tf.gather(units.group_origin, groups),
+        tf.gather(units.segment_origin, segments),
+        tf.gather(units.token_origin, token),
     )
 
 
@@ -291,8 +278,8 @@ def repeat(units: Units, owner: tf.Tensor) -> Units:
         )
         for level, origin in enumerate(origins)
     ]
-    return _make(
-        repeated[-1].nested_row_splits, [x.flat_values for x in repeated]
+    return Units(
+        *repeated[-1].nested_row_splits, *(x.flat_values for x in repeated)
     )
 
 
@@ -390,11 +377,11 @@ def cut_windows(units: Units, windows: Windows) -> Units:
     number = tf.math.unsorted_segment_sum(
         tf.ones_like(row), row, tf.size(windows.owner)
     )
-    return _make(
-        [cumulative(number), segment_splits, token_splits],
-        [
-            tf.gather(units.group_origin, group),
-            tf.gather(units.segment_origin, segment),
-            tf.gather(units.token_origin, index.values),
-        ],
+    return Units(
+        cumulative(number),
+        segment_splits,
+        token_splits,
+        tf.gather(units.group_origin, group),
+        tf.gather(units.segment_origin, segment),
+        tf.gather(units.token_origin, index.values),
     )
