@@ -15,7 +15,6 @@ import numpy as np
 
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.tasks.atomic import atomic_file
-from etcmodel.tasks.attention_labels import MASKED
 from etcmodel.tasks.attention_labels import choose_global_tokens
 from etcmodel.tasks.attention_labels import compose_attention_labels
 from etcmodel.tasks.attention_labels import find_label_scheme
@@ -23,33 +22,23 @@ from etcmodel.tasks.attention_labels import find_label_scheme
 _PADDING_LABELS = ("", "[PAD]", "<pad>")
 _MAX_LABEL_CHARS = 16
 
-# Colours. The two sides run from strong (near) to pale (far).
+# Names of a colour, or of a colormap for labels that are many.
 _COLORS = {
-    "masked": "#ffffff",
-    "visible": "#5b8fc7",
-    "self": "#16213e",
-    "right": ("#1f5fa8", "#d3e5f5"),
-    "left": ("#b5540a", "#fde4c6"),
-    "not linked": "#e4e4e6",
-    "linked": "#149a6c",
-    "other context": "#e3d5ee",
-    # Own labels of links, in turn.
-    "links": ("#c2185b", "#f2b705", "#00a5b5", "#7b3fa0", "#8fbf26", "#8a5a44"),
+    "masked": "white",
+    "may attend": "cornflowerblue",
+    "the token itself": "midnightblue",
+    "right": "Blues",
+    "left": "Oranges",
+    "not linked": "gainsboro",
+    "linked": "mediumseagreen",
+    "other context": "thistle",
+    "link": "tab10",
 }
-_INK = "#16213e"
-_NOTE = "#666666"
-_GRID = "#f1f1f3"
 
-# Inches.
-_MAX_SIDE = 14.4
-_MIN_SIDE = 5.0
-_MAX_CELL = 0.3
-_MIN_LABELLED_CELL = 0.085
-_LEGEND_WIDTH = 3.2
-_LEGEND_HEIGHT = 5.6
-_LEGEND_ROW = 0.3
-_TITLE_HEIGHT = 0.75
-_SIDE_NOTE = 0.35
+# Inches: of the side of the square, of a token that has a name, of the legend.
+_MIN_SIDE, _MAX_SIDE = 5.0, 14.4
+_MIN_CELL, _MAX_CELL = 0.085, 0.3
+_LEGEND_WIDTH, _LEGEND_ROW = 2.2, 0.22
 
 
 def draw_attention_picture(
@@ -204,235 +193,77 @@ def _draw(labels, names, num_global, scheme, title, note):
 
     Returns:
         matplotlib `Figure`.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
     """
-    figure_class = _import_figure()
-    shown = len(names)
-    links = [x for x in np.unique(labels) if _is_link(scheme, x)]
-    legend_height = _LEGEND_HEIGHT + _LEGEND_ROW * len(links)
-    cell = min(max(_MIN_SIDE / shown, _MAX_CELL), _MAX_SIDE / shown)
-    side = cell * shown
-    # All tokens are named if that is readable, else every n-th.
-    step = max(1, int(np.ceil(_MIN_LABELLED_CELL / cell)))
-    if step > 1:
-        note += f" One token in {step} is named."
-    font_size = min(max(cell * 72 * 0.78, 5.0), 10.0)
-    # Room for the names, rotated on top and upright on the left.
-    margin = 0.25 + max(map(len, names)) * font_size * 0.66 / 72
-    width = margin + side + _SIDE_NOTE + _LEGEND_WIDTH
-    body = max(margin + side + _SIDE_NOTE, legend_height)
-    height = _TITLE_HEIGHT + body
-    figure = figure_class(figsize=(width, height), facecolor="white")
-
-    top = height - _TITLE_HEIGHT - margin
-    axes = figure.add_axes(
-        (margin / width, (top - side) / height, side / width, side / height)
-    )
-    _draw_matrix(axes, labels, scheme, cell, num_global)
-    _name_tokens(axes, names, step, font_size)
-    _name_pieces(axes, shown, num_global, cell)
-
-    legend = figure.add_axes(
-        (
-            (width - _LEGEND_WIDTH) / width,
-            (height - _TITLE_HEIGHT - legend_height) / height,
-            _LEGEND_WIDTH / width,
-            legend_height / height,
-        )
-    )
-    _draw_legend(legend, labels, scheme, links, legend_height)
-    left = 0.25 / width
-    figure.text(
-        left,
-        1 - 0.22 / height,
-        _shorten(title, max_chars=int(width / 0.15)),
-        fontsize=15,
-        fontweight="bold",
-        color=_INK,
-        va="top",
-        parse_math=False,
-    )
-    figure.text(
-        left, 1 - 0.53 / height, note, fontsize=9, color=_NOTE, va="top"
-    )
-    return figure
-
-
-def _is_link(scheme, label):
-    """Whether a label is a link's own."""
-    return scheme.max_distance > 0 and label > scheme.other_context
-
-
-def _color(scheme, label):
-    """Returns the colour of a label, as matplotlib takes it."""
-    if label == MASKED:
-        return _COLORS["masked"]
-    if not scheme.max_distance:
-        return _COLORS["visible"]
-    if label == 0:
-        return _COLORS["self"]
-    if _is_link(scheme, label):
-        colors = _COLORS["links"]
-        return colors[(label - scheme.other_context - 1) % len(colors)]
-    if label > 2 * scheme.max_distance:
-        return _COLORS[scheme.describe(label)]
-    on_left = label > scheme.max_distance
-    near, far = _COLORS["left" if on_left else "right"]
-    distance = label - scheme.max_distance if on_left else label
-    # The square root spreads the near labels, which matter most.
-    share = ((distance - 1) / max(scheme.max_distance - 1, 1)) ** 0.5
-    return tuple(
-        (1 - share) * int(near[i : i + 2], 16) / 255
-        + share * int(far[i : i + 2], 16) / 255
-        for i in (1, 3, 5)
-    )
-
-
-def _import_figure():
-    """Returns matplotlib's Figure, which needs no display and no state."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
     except ImportError as error:
         raise ImportError(
             "Drawing attention pictures needs matplotlib, which is not "
             'installed: pip install "etcmodel[tasks]".'
         ) from error
-    return Figure
-
-
-def _draw_matrix(axes, labels, scheme, cell, num_global):
-    from matplotlib.colors import to_rgb
-
-    shown = labels.shape[0]
+    shown = len(names)
+    side = min(max(_MIN_SIDE, _MAX_CELL * shown), _MAX_SIDE)
+    # All tokens are named if that is readable, else every n-th.
+    step = max(1, int(np.ceil(_MIN_CELL * shown / side)))
+    if step > 1:
+        note += f" One token in {step} is named."
+    font_size = min(max(side / shown * 72 * 0.78, 5.0), 10.0)
     used, indices = np.unique(labels, return_inverse=True)
-    # [used, 3]
-    palette = np.array([to_rgb(_color(scheme, int(label))) for label in used])
-    palette = np.round(255 * palette).astype(np.uint8)
+    colors = [_color(scheme, int(label)) for label in used]
+    # Room for the names, rotated on top and upright on the left.
+    side += 1.0 + max(map(len, names)) * font_size * 0.66 / 72
+    size = side + _LEGEND_WIDTH, max(side, 1.0 + _LEGEND_ROW * len(used))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot()
     # [shown, shown, 3]
-    image = palette[indices.reshape(labels.shape)]
-    axes.imshow(image, interpolation="nearest", aspect="auto")
-    if cell >= 0.05:
-        edges = np.arange(shown + 1) - 0.5
-        axes.set_xticks(edges, minor=True)
-        axes.set_yticks(edges, minor=True)
-        axes.grid(which="minor", color=_GRID, linewidth=min(cell * 4, 0.8))
-    axes.tick_params(which="both", length=0)
-    for spine in axes.spines.values():
-        spine.set_color(_INK)
-        spine.set_linewidth(1.0)
-    if 0 < num_global < shown:
-        axes.axhline(num_global - 0.5, color=_INK, linewidth=1.4)
-        axes.axvline(num_global - 0.5, color=_INK, linewidth=1.4)
-
-
-def _name_tokens(axes, names, step, font_size):
-    positions = np.arange(0, len(names), step)
+    image = np.array(colors)[indices.reshape(labels.shape)]
+    axes.imshow(image, interpolation="nearest")
+    for line in (axes.axhline, axes.axvline):
+        line(num_global - 0.5, color="black")
+    positions = np.arange(0, shown, step)
     texts = [names[position] for position in positions]
     axes.xaxis.tick_top()
     axes.set_xticks(positions, texts, rotation=90, fontsize=font_size)
     axes.set_yticks(positions, texts, fontsize=font_size)
-    for text in axes.get_xticklabels() + axes.get_yticklabels():
-        # Token texts may hold dollar signs.
+    axes.tick_params(length=0)
+    axes.set_xlabel("keys: global, then long")
+    axes.set_ylabel("queries: global, then long")
+    title = figure.suptitle(_shorten(title, int(size[0] / 0.15)), fontsize=15)
+    # Texts may hold dollar signs.
+    for text in (title, *axes.get_xticklabels(), *axes.get_yticklabels()):
         text.set_parse_math(False)
-        text.set_color(_INK)
-    axes.tick_params(which="both", length=0, pad=3)
+    axes.set_title(note, fontsize=9)
+    figure.legend(
+        handles=[
+            Patch(fc=color, ec="gray", label=scheme.describe(int(label)))
+            for label, color in zip(used, colors, strict=True)
+        ],
+        loc="outside right upper",
+        title="A row's token attends\nto a column's:",
+        frameon=False,
+        fontsize=9,
+    )
+    return figure
 
 
-def _name_pieces(axes, shown, num_global, cell):
-    gap = 0.12 / cell
-    parts = [("global", 0, num_global), ("long", num_global, shown)]
-    for name, start, end in parts:
-        if (end - start) * cell < 0.9:
-            # Too narrow for the words.
-            continue
-        middle = (start + end) / 2 - 0.5
-        style = dict(fontsize=9, color=_NOTE, style="italic")
-        axes.text(
-            middle,
-            shown - 0.5 + gap,
-            f"{name} keys",
-            ha="center",
-            va="top",
-            **style,
-        )
-        axes.text(
-            shown - 0.5 + gap,
-            middle,
-            f"{name} queries",
-            ha="left",
-            va="center",
-            rotation=270,
-            **style,
-        )
+def _color(scheme, label):
+    """The colour of a label, as red, green and blue."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
 
-
-def _draw_legend(axes, labels, scheme, links, height):
-    """Names the colours; coordinates are inches from the top left."""
-    from matplotlib.patches import Rectangle
-
-    axes.set_xlim(0, _LEGEND_WIDTH)
-    axes.set_ylim(height, 0)
-    axes.axis("off")
-
-    def box(x, y, width, height, color, edge="#b9b9c0"):
-        axes.add_patch(
-            Rectangle(
-                (x, y), width, height, facecolor=color, edgecolor=edge, lw=0.6
-            )
-        )
-
-    def text(x, y, words, **style):
-        style = dict(fontsize=9, color=_INK, va="center") | style
-        axes.text(x, y, words, **style)
-
-    left, y = 0.2, 0.2
-    text(left, y, "A row's token attends to a column's.")
-    y += 0.25
-    for row, pieces in enumerate((("g2g", "g2l"), ("l2g", "l2l"))):
-        for column, piece in enumerate(pieces):
-            x, top = left + (0, 0.5)[column], y + (0, 0.4)[row]
-            width, height = (0.5, 0.9)[column], (0.4, 0.65)[row]
-            box(x, top, width, height, "#ffffff", edge=_INK)
-            text(x + width / 2, top + height / 2, piece, ha="center")
-    text(left + 1.55, y + 0.2, "g = global\nl = long", va="top", color=_NOTE)
-    y += 1.4
-
-    if scheme.max_distance:
-        entries = {
-            0: "the token itself",
-            scheme.linked: "linked: part of it, or a free link",
-            scheme.not_linked: "not linked",
-            scheme.other_context: "global token of another context",
-            **{label: scheme.describe(label) for label in links},
-        }
-    else:
-        entries = {0: "may attend"}
-    entries[MASKED] = "masked, cannot attend"
-    for label, words in entries.items():
-        if label in labels:
-            box(left, y - 0.09, 0.26, 0.18, _color(scheme, label))
-            text(left + 0.38, y, words)
-            y += _LEGEND_ROW
-
-    if not scheme.max_distance:
-        return
-    for side, offset in (("right", 0), ("left", scheme.max_distance)):
-        y += 0.12
-        text(left, y, f"key to the {side} of the query, at distance")
-        y += 0.15
-        width = min(0.26, (_LEGEND_WIDTH - 0.5) / scheme.max_distance)
-        step = int(np.ceil(0.2 / width))
-        for distance in range(1, scheme.max_distance + 1):
-            x = left + (distance - 1) * width
-            box(x, y, width, 0.18, _color(scheme, distance + offset))
-            is_last = distance == scheme.max_distance
-            gap_to_last = scheme.max_distance - distance
-            if is_last or ((distance - 1) % step == 0 and gap_to_last >= step):
-                text(
-                    x + width / 2,
-                    y + 0.28,
-                    f"{distance}+" if is_last else str(distance),
-                    ha="center",
-                    fontsize=7.5,
-                    color=_NOTE,
-                )
-        y += 0.5
+    name = scheme.describe(label)
+    if name in _COLORS:
+        return to_rgb(_COLORS[name])
+    if name.startswith("link "):
+        index = label - scheme.other_context - 1
+        return matplotlib.colormaps[_COLORS["link"]](index % 10)[:3]
+    side = "left" if label > scheme.max_distance else "right"
+    distance = (label - 1) % scheme.max_distance
+    # From strong to pale; the square root spreads the near labels, which
+    # matter most.
+    share = (distance / max(scheme.max_distance - 1, 1)) ** 0.5
+    return matplotlib.colormaps[_COLORS[side]](0.9 - 0.7 * share)[:3]

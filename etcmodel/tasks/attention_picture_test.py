@@ -6,6 +6,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from matplotlib import colormaps
+from matplotlib import colors
 
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import side_inputs as side_inputs_lib
@@ -32,9 +34,9 @@ def _read_png(path):
 
 
 def _share_of_color(image, color):
-    """How much of an image has a colour, given as #rrggbb."""
-    rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
-    return np.mean(np.all(np.abs(image.astype(int) - rgb) <= 1, axis=-1))
+    """How much of an image has a colour."""
+    rgb = 255 * np.array(colors.to_rgb(color))
+    return np.mean(np.all(np.abs(image - rgb) <= 1, axis=-1))
 
 
 class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
@@ -68,15 +70,19 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(min(image.shape[:2]), 500)
         # The square has 8 x 8 cells; with the legend it is about a third of
         # the picture, so one cell is about half a percent.
-        colors = attention_picture._COLORS
-        for name, num_cells in (("self", 8), ("linked", 12), ("not linked", 6)):
-            share = _share_of_color(image, colors[name])
+        names = attention_picture._COLORS
+        for name, num_cells in (
+            ("the token itself", 8),
+            ("linked", 12),
+            ("not linked", 6),
+        ):
+            share = _share_of_color(image, names[name])
             self.assertBetween(share, 0.002 * num_cells, 0.008 * num_cells)
         for name in ("right", "left"):
-            near, _ = colors[name]
+            near = colormaps[names[name]](0.9)[:3]
             self.assertGreater(_share_of_color(image, near), 0.01)
-        self.assertEqual(_share_of_color(image, colors["visible"]), 0)
-        self.assertGreater(_share_of_color(image, colors["masked"]), 0.3)
+        self.assertEqual(_share_of_color(image, names["may attend"]), 0)
+        self.assertGreater(_share_of_color(image, names["masked"]), 0.3)
 
     def test_links_with_labels_of_their_own(self):
         side_inputs = side_inputs_lib.make_multihop_side_inputs(
@@ -98,20 +104,20 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(f"<!-- {name} -->", text)
         self.assertNotIn("<!-- link 3 -->", text)
         image = _read_png(self._draw(side_inputs=side_inputs))
-        colors = attention_picture._COLORS["links"]
+        of_links = colormaps[attention_picture._COLORS["link"]].colors
         # Two pairs, both ways; a single pair; and that back, in turn.
         self.assertGreater(
-            _share_of_color(image, colors[1]),
-            2 * _share_of_color(image, colors[0]),
+            _share_of_color(image, of_links[1]),
+            2 * _share_of_color(image, of_links[0]),
         )
-        for color in (colors[0], colors[3]):
-            self.assertGreater(_share_of_color(image, color), 0.002)
+        for i in (0, 9):
+            self.assertGreater(_share_of_color(image, of_links[i]), 0.002)
 
     def test_without_labels(self):
         image = _read_png(self._draw(side_inputs=_side_inputs(max_distance=0)))
-        colors = attention_picture._COLORS
-        self.assertGreater(_share_of_color(image, colors["visible"]), 0.1)
-        self.assertEqual(_share_of_color(image, colors["linked"]), 0)
+        names = attention_picture._COLORS
+        self.assertGreater(_share_of_color(image, names["may attend"]), 0.1)
+        self.assertEqual(_share_of_color(image, names["linked"]), 0)
 
     def test_what_is_drawn_of_a_long_record(self):
         labels = [f"token{i}" for i in range(300)] + ["[PAD]"] * 100
