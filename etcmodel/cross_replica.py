@@ -53,6 +53,8 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     if dtype == tf.bfloat16:
         # Between processes there is no gathering of it.
         tensor = tf.cast(tensor, tf.float32)
+    # Between processes it must have a device, which what is read has not.
+    tensor = tf.identity(tensor)
     # [replicas * rows, ...]
     gathered = tf.distribute.get_replica_context().all_gather(tensor, axis=0)
     gathered = tf.cast(gathered, dtype)

@@ -1,13 +1,17 @@
 """Helpers shared by the tests: real data, and processes of their own."""
 
 import concurrent.futures
+import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 import unittest
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 # A checkout may have a folder `shared/data` beside it with real records of
 # every task, in the official formats. They are not part of the project.
@@ -102,6 +106,47 @@ def call_in_fresh_process(function, *args):
                 raise AssertionError(f"{error!r}\n{log.read()[-4000:]}") from (
                     error
                 )
+
+
+def call_on_two_workers(function, *args) -> list:
+    """Calls a function in two processes, the workers of one cluster.
+
+    Args:
+        function: a function of a module; a `MultiWorkerMirroredStrategy` that
+            it makes has a replica in each process.
+        *args: its arguments, which can be pickled.
+
+    Returns:
+        What it returns in the first process, and in the second.
+
+    Raises:
+        AssertionError: see `call_in_fresh_process`.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        # Ports that nobody listens to.
+        ports = [each.getsockname()[1] for each in sockets]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        workers = [
+            pool.submit(
+                call_in_fresh_process, _call_as, i, ports, function, *args
+            )
+            for i in range(2)
+        ]
+    return [worker.result() for worker in workers]
+
+
+def _call_as(index: int, ports: Sequence[int], function, *args):
+    """Calls a function as one of the workers that have these ports."""
+    os.environ["TF_CONFIG"] = json.dumps(
+        {
+            "cluster": {"worker": [f"localhost:{port}" for port in ports]},
+            "task": {"type": "worker", "index": index},
+        }
+    )
+    return function(*args)
 
 
 def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:

@@ -1,3 +1,4 @@
+import json
 import os
 import pathlib
 import time
@@ -62,6 +63,11 @@ def _facts(name, value):
     return os.getpid(), os.environ.get(name), replicas * value
 
 
+def _cluster(value):
+    config = json.loads(os.environ["TF_CONFIG"])
+    return value, config["task"]["index"], config["cluster"]["worker"]
+
+
 class CallInFreshProcessTest(unittest.TestCase):
     def test_devices_environment_and_result(self):
         with mock.patch.dict(os.environ, SOME_NAME="x"):
@@ -84,6 +90,13 @@ class CallInFreshProcessTest(unittest.TestCase):
             self.assertRaisesRegex(AssertionError, "TimeoutError"),
         ):
             testing.call_in_fresh_process(_facts, "wait", 1e6)
+
+    def test_two_workers_are_one_cluster(self):
+        first, second = testing.call_on_two_workers(_cluster, "x")
+        self.assertEqual(("x", 0), first[:2])
+        self.assertEqual(("x", 1), second[:2])
+        self.assertEqual(2, len(set(first[2])))
+        self.assertEqual(first[2], second[2])
 
 
 if __name__ == "__main__":

@@ -344,7 +344,7 @@ def check_config(prepared: Prepared) -> None:
     parameters = {
         parameter.name
         for base in case.layer_class.__mro__
-        if base.__module__.startswith("etcmodel.")
+        if getattr(base.__init__, "__module__", "").startswith("etcmodel.")
         for parameter in inspect.signature(base.__init__).parameters.values()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     } - {"self", "name"}

@@ -4,11 +4,6 @@ The same batch is read on one device, on two logical CPU devices and by two
 processes.
 """
 
-import json
-import os
-import socket
-from concurrent import futures
-
 import pytest
 import tensorflow as tf
 
@@ -16,6 +11,7 @@ from etcmodel import cross_replica
 from etcmodel.models import coreference_loss
 from etcmodel.models import read_twice_model_test as model_test
 from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import call_on_two_workers
 from etcmodel.testing import two_device_strategy
 
 
@@ -119,29 +115,11 @@ def run_on_two_devices(weights):
     return _run_with_all_dtypes(two_device_strategy(), weights, False)
 
 
-def run_worker(weights, ports, index):
+def run_on_two_workers(weights):
     """Runs one of two workers, each in a process of its own."""
-    workers = [f"localhost:{port}" for port in ports]
-    os.environ["TF_CONFIG"] = json.dumps(
-        {
-            "cluster": {"worker": workers},
-            "task": {"type": "worker", "index": index},
-        }
-    )
     return _run_with_all_dtypes(
         tf.distribute.MultiWorkerMirroredStrategy(), weights, True
     )
-
-
-def _free_ports(number):
-    """Ports that nobody listens to."""
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class ReadTwiceDistributionTest(tf.test.TestCase):
@@ -163,16 +141,8 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
         self.check(call_in_fresh_process(run_on_two_devices, self.weights))
 
     def test_two_processes(self):
-        ports = _free_ports(2)
-        with futures.ThreadPoolExecutor() as pool:
-            workers = [
-                pool.submit(
-                    call_in_fresh_process, run_worker, self.weights, ports, i
-                )
-                for i in range(2)
-            ]
-        for worker in workers:
-            self.check(worker.result())
+        for result in call_on_two_workers(run_on_two_workers, self.weights):
+            self.check(result)
 
 
 if __name__ == "__main__":

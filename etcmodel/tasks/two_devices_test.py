@@ -1,4 +1,7 @@
-"""All tasks train on two devices, in one process that is set up for them."""
+"""All tasks train on two devices; two hosts measure the same.
+
+One process is set up for two devices, and trains all tasks.
+"""
 
 import functools
 import os
@@ -20,6 +23,7 @@ from etcmodel.tasks.task_testing import BLOCKS
 from etcmodel.tasks.task_testing import SEGMENT_LENGTH
 from etcmodel.tasks.task_testing import write_small_records
 from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import call_on_two_workers
 from etcmodel.testing import two_device_strategy
 
 
@@ -153,6 +157,7 @@ def _check_task(strategy, name, directory):
     best = os.path.join(model_dir, "best_ckpt")
     assert tf.train.latest_checkpoint(best), os.listdir(model_dir)
     assert params.trainer.best_checkpoint_eval_metric in logs, logs
+    return logs
 
 
 def check_all_tasks(directory):
@@ -162,30 +167,71 @@ def check_all_tasks(directory):
         directory: an empty one.
 
     Returns:
-        Task -> what went wrong, which is empty if nothing did.
+        Task -> what it measured, and task -> what went wrong, which is empty if
+        nothing did.
     """
     strategy = two_device_strategy()
-    errors = dict.fromkeys(_TASKS, "")
+    logs, errors = {}, dict.fromkeys(_TASKS, "")
     for name in _TASKS:
         folder = os.path.join(directory, name)
         os.mkdir(folder)
         try:
-            _check_task(strategy, name, folder)
+            logs[name] = _check_task(strategy, name, folder)
         except Exception:  # Whatever it is, the others are to be tried.
             errors[name] = traceback.format_exc()
-    return errors
+    return logs, errors
+
+
+def evaluate_on_worker(directory, name):
+    """Evaluates what was trained, as one of two hosts.
+
+    Args:
+        directory: that of the task.
+        name: the task.
+
+    Returns:
+        What it measures.
+    """
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    assert strategy.num_replicas_in_sync == 2
+    task_class, params = _TASKS[name][1](os.path.join(directory, "records"))
+    with strategy.scope():
+        task = task_class(params.task)
+    model_dir = os.path.join(directory, "run")
+    runner = train_lib.OrbitExperimentRunner(
+        strategy, task, "eval", params, model_dir
+    )
+    runner.controller.restore_checkpoint(tf.train.latest_checkpoint(model_dir))
+    return training.run_mode(runner, params, "eval")
 
 
 class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        with tempfile.TemporaryDirectory() as directory:
-            cls.errors = call_in_fresh_process(check_all_tasks, directory)
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.directory = directory.name
+        cls.logs, cls.errors = call_in_fresh_process(
+            check_all_tasks, cls.directory
+        )
 
     @parameterized.parameters(*_TASKS)
     def test_trains_and_evaluates(self, task):
         self.assertEqual("", self.errors[task])
+
+    def test_two_hosts_measure_the_same(self):
+        """Each reads a part of the files, and each knows all answers."""
+        expected = {
+            name: float(value)
+            for name, value in self.logs["nq"].items()
+            if not name.startswith(("best_", "training_"))
+        }
+        self.assertIn("long_best_threshold_f1", expected)
+        for logs in call_on_two_workers(
+            evaluate_on_worker, os.path.join(self.directory, "nq"), "nq"
+        ):
+            self.assertAllClose(expected, logs, 1e-3, 1e-5)
 
 
 if __name__ == "__main__":

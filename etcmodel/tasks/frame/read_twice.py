@@ -56,6 +56,7 @@ class ReadTwiceParams(experiments.PresetParams):
         return self.to_config(ReadTwiceConfig, data_vocab_size)
 
 
+@experiments.graph_code
 def read_blocks(
     params: cfg.DataConfig,
     parse: Callable[[tf.Tensor], object],

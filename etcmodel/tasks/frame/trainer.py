@@ -134,7 +134,6 @@ class EtcTask(experiments.RecordsTask):
         model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
         return model
 
-    @experiments.graph_code
     def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
         """The batches of a `DataConfig`; see `experiments.read_batches`."""
         return experiments.read_batches(params, self.parse, input_context)

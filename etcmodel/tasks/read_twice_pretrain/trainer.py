@@ -161,7 +161,6 @@ class PretrainTask(experiments.RecordsTask):
         model.checkpoint_items = {"encoder": model.encoder}
         return model
 
-    @experiments.graph_code
     def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
         """The batches of a `DataConfig`; see `read_twice.read_blocks`."""
         return read_twice.read_blocks(
