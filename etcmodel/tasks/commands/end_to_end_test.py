@@ -1,16 +1,13 @@
-"""Every task from a data file to answers, on generated records."""
+"""From a data file to answers: generated records, learned by heart.
 
-import concurrent.futures
+Those of the other tasks are real ones; see `real_records_end_to_end_test`.
+"""
+
 import json
-import os
 
-import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
 from etcmodel.tasks import task_testing
-from etcmodel.tasks.frame import exported
-from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 
 _NUM_RECORDS = 8
 
@@ -47,123 +44,6 @@ class Learning:
         self.assertIn("tensorboard --logdir", self.train_output)
         stats = self.read_stats()
         self.assertEqual(len(self.raw_records()), stats["records_written"])
-
-
-class WikiHop(Learning):
-    task = "wikihop"
-    mode = "train_and_eval"
-    names = ("accuracy",)
-
-    def test_leaves_what_others_need(self):
-        self.assertContainsSubset(
-            ["best_ckpt", "train", "validation"], os.listdir(self.model_dir)
-        )
-        metadata = exported.read_metadata(self.saved_model)
-        self.assertEqual("wikihop", metadata["task"])
-        note = task_testing.read_json(self.path("records", "features.json"))
-        self.assertEqual(note["features"], metadata["features"])
-
-    def test_predicts_from_raw_text(self):
-        out, predictions = self.predict(self.input, "--batch_size=3")
-        raw = self.raw_records()
-        self.assertEqual({x["id"]: x["answer"] for x in raw}, predictions)
-        self.assertIn(
-            f"Of {len(raw)} records with an answer:\naccuracy: 1", out
-        )
-
-
-class WikiHopTest(WikiHop, task_testing.EndToEndTestCase):
-    """Beside that, how a SavedModel serves."""
-
-    def test_serves_many_at_once(self):
-        """Each as alone, whatever the sizes of the others and their faults."""
-        signatures = tf.saved_model.load(self.saved_model).signatures
-        rng = np.random.default_rng(0)
-        requests = []
-        for _ in range(12):
-            rows, long, short = rng.integers(1, 5), *rng.integers(3, 20, 2)
-            ids = {
-                name: rng.integers(
-                    0, 2, [rows, long if name.startswith("l") else short]
-                )
-                for name in WikiHopFeatureBuilder.SCHEMA.input_specs()
-            }
-            requests.append(("features", ids))
-            texts = rng.choice(["paris", "jan is here.", "rome", ""], [rows, 9])
-            texts = {
-                "query": texts[:, 0],
-                "candidates": texts[:, 1 : 1 + short % 4 + 1],
-                "supports": texts[:, 5:],
-            }
-            requests.append(("serving_default", texts))
-        bad = []
-        for name, wrong in (
-            ("long_token_ids", 10**6),
-            ("global_token_ids", -1),
-        ):
-            ids = requests[0][1][name].copy()
-            ids[-1, -1] = wrong
-            bad.append(("features", {**requests[0][1], name: ids}))
-
-        def answer(request):
-            name, inputs = request
-            outputs = signatures[name](
-                **{key: tf.constant(value) for key, value in inputs.items()}
-            )
-            return {key: value.numpy() for key, value in outputs.items()}
-
-        def fails(request):
-            try:
-                answer(request)
-            except tf.errors.InvalidArgumentError:
-                return True
-            return False
-
-        alone = [answer(request) for request in requests]
-        with concurrent.futures.ThreadPoolExecutor(8) as executor:
-            futures = []
-            for _ in range(3):
-                for i in rng.permutation(len(requests)):
-                    futures.append((i, executor.submit(answer, requests[i])))
-                    wrong = bad[i % len(bad)]
-                    futures.append((None, executor.submit(fails, wrong)))
-            for i, future in futures:
-                if i is None:
-                    self.assertTrue(future.result())
-                    continue
-                for name, value in alone[i].items():
-                    self.assertAllEqual(value, future.result()[name])
-
-
-class HotpotQA(Learning):
-    task = "hotpotqa"
-    names = ("f1", "sp_f1", "joint_f1")
-
-    def test_predicts_from_raw_text(self):
-        """Without answers in the file, and scored as the official ones are."""
-        raw = self.raw_records()
-        questions = self.path("questions.json")
-        kept = ("_id", "question", "context")
-        task_testing.write_json(
-            questions, [{name: x[name] for name in kept} for x in raw]
-        )
-        out, predictions = self.predict(questions, "--batch_size=5")
-        self.assertIn(f"Wrote {len(raw)} answers", out)
-        self.assertNotIn("f1", out)
-        scores = hotpotqa_metrics.evaluate(
-            predictions["answer"],
-            predictions["sp"],
-            {x["_id"]: (x["answer"], x["supporting_facts"]) for x in raw},
-        )
-        out, same = self.predict(self.input, "--batch_size=16")
-        self.assertEqual(predictions, same)
-        for name in self.names:
-            self.assertBetween(scores[name], 0.95, 1.0, name)
-            self.assertIn(f"\n{name}: {scores[name]:.6g}\n", out)
-
-
-class HotpotQATest(HotpotQA, task_testing.EndToEndTestCase):
-    pass
 
 
 class NQ(Learning):

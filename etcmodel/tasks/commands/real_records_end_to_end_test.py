@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import os
 
 import tensorflow as tf
 
+from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import end_to_end_test
+from etcmodel.tasks.frame import exported
 from etcmodel.testing import real_data_path
 
 
@@ -28,10 +31,13 @@ class _RealRecords(task_testing.EndToEndTestCase):
         return path, real_data_path("vocab/bert_uncased_vocab.txt")
 
 
-class WikiHopTest(end_to_end_test.WikiHop, _RealRecords):
+class WikiHopTest(end_to_end_test.Learning, _RealRecords):
+    task = "wikihop"
+    mode = "train_and_eval"
+    names = ("accuracy",)
     features = ("--long_length=256", "--global_length=96")
     overrides = {
-        **end_to_end_test.WikiHop.overrides,
+        **end_to_end_test.Learning.overrides,
         "task.validation_data.global_batch_size": 5,
     }
 
@@ -41,11 +47,30 @@ class WikiHopTest(end_to_end_test.WikiHop, _RealRecords):
             json.dumps(_shortest("wikihop/train_22.json", 8))
         )
 
+    def test_leaves_what_others_need(self):
+        self.assertContainsSubset(
+            ["best_ckpt", "train", "validation"], os.listdir(self.model_dir)
+        )
+        metadata = exported.read_metadata(self.saved_model)
+        self.assertEqual("wikihop", metadata["task"])
+        note = task_testing.read_json(self.path("records", "features.json"))
+        self.assertEqual(note["features"], metadata["features"])
 
-class HotpotQATest(end_to_end_test.HotpotQA, _RealRecords):
+    def test_predicts_from_raw_text(self):
+        out, predictions = self.predict(self.input, "--batch_size=3")
+        raw = self.raw_records()
+        self.assertEqual({x["id"]: x["answer"] for x in raw}, predictions)
+        self.assertIn(
+            f"Of {len(raw)} records with an answer:\naccuracy: 1", out
+        )
+
+
+class HotpotQATest(end_to_end_test.Learning, _RealRecords):
+    task = "hotpotqa"
+    names = ("f1", "sp_f1", "joint_f1")
     features = ("--long_length=944", "--global_length=96")
     overrides = {
-        **end_to_end_test.HotpotQA.overrides,
+        **end_to_end_test.Learning.overrides,
         "task.train_data.global_batch_size": 6,
         "task.validation_data.global_batch_size": 4,
     }
@@ -71,6 +96,28 @@ class HotpotQATest(end_to_end_test.HotpotQA, _RealRecords):
             "tokens_cut": 0,
         }
         self.assertEqual(expected, {name: stats[name] for name in expected})
+
+    def test_predicts_from_raw_text(self):
+        """Without answers in the file, and scored as the official ones are."""
+        raw = self.raw_records()
+        questions = self.path("questions.json")
+        kept = ("_id", "question", "context")
+        task_testing.write_json(
+            questions, [{name: x[name] for name in kept} for x in raw]
+        )
+        out, predictions = self.predict(questions, "--batch_size=5")
+        self.assertIn(f"Wrote {len(raw)} answers", out)
+        self.assertNotIn("f1", out)
+        scores = hotpotqa_metrics.evaluate(
+            predictions["answer"],
+            predictions["sp"],
+            {x["_id"]: (x["answer"], x["supporting_facts"]) for x in raw},
+        )
+        out, same = self.predict(self.input, "--batch_size=16")
+        self.assertEqual(predictions, same)
+        for name in self.names:
+            self.assertBetween(scores[name], 0.95, 1.0, name)
+            self.assertIn(f"\n{name}: {scores[name]:.6g}\n", out)
 
 
 class NQTest(end_to_end_test.NQ, _RealRecords):
