@@ -1,6 +1,5 @@
 """The command line: finds the command, reads its flags, tells errors."""
 
-import dataclasses
 import difflib
 import importlib
 import itertools
@@ -19,51 +18,41 @@ from etcmodel.tasks.commands import options
 _WIDTH = 78
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """A command of `python -m etcmodel`.
-
-    Attributes:
-        module: the module with its `DESCRIPTION`, `EXAMPLE`, `Flags` (see
-            `options.define`) and `run(flag_values)`. It must not import
-            TensorFlow before `run` is called. One that has the flags of the
-            task that `--task` names, too, has `TASK_FLAGS`. One that takes a
-            flag without its name has it as `ARGUMENT`.
-        summary: one line.
-    """
-
-    module: str
-    summary: str
-
-
-_PACKAGE = "etcmodel.tasks.commands."
+# The commands of `python -m etcmodel`: each one's module and what it does. A
+# module has its `DESCRIPTION`, an `EXAMPLE`, `Flags` (see `options.define`) and
+# `run(flag_values)`, and must not import TensorFlow before `run` is called. One
+# that has the flags of the task that `--task` names, too, has `TASK_FLAGS`. One
+# that takes a flag without its name has it as `ARGUMENT`.
 COMMANDS = {
-    "preprocess": Command(
-        _PACKAGE + "preprocess", "official data file -> TFRecords with features"
-    ),
-    "experiments": Command(
-        _PACKAGE + "experiments", "what there is to train, by task"
-    ),
-    "train": Command(_PACKAGE + "train", "train a model on TFRecords"),
-    "evaluate": Command(
-        _PACKAGE + "evaluate", "measure a trained model on TFRecords"
-    ),
-    "export": Command(
-        _PACKAGE + "export", "trained model -> SavedModel that takes raw text"
-    ),
-    "predict": Command(
-        _PACKAGE + "predict", "official data file -> answers of a SavedModel"
-    ),
+    "preprocess": ("preprocess", "official data file -> TFRecords"),
+    "experiments": ("experiments", "what there is to train, by task"),
+    "train": ("train", "train a model on TFRecords"),
+    "evaluate": ("evaluate", "measure a trained model on TFRecords"),
+    "export": ("export", "trained model -> SavedModel that takes raw text"),
+    "predict": ("predict", "official data file -> answers of a SavedModel"),
     # The module is not called as the command: a script in its folder would
     # import it instead of Python's own `inspect`.
-    "inspect": Command(
-        _PACKAGE + "inspect_record",
-        "picture and summary of one record's attention",
+    "inspect": (
+        "inspect_record",
+        "picture and summary of a record's attention",
     ),
-    "demo": Command(
-        _PACKAGE + "demo", "all of the above on a small generated corpus"
-    ),
+    "demo": ("demo", "all of the above on a small generated corpus"),
 }
+
+
+def load(name: str) -> ModuleType:
+    """The module of a command.
+
+    Args:
+        name: the command.
+
+    Returns:
+        The module, loaded now.
+    """
+    return importlib.import_module(
+        f"etcmodel.tasks.commands.{COMMANDS[name][0]}"
+    )
+
 
 # What an error says -> what to do about it.
 _ADVICE = {
@@ -105,7 +94,7 @@ From a data file to answers:
 
 
 def _general_help() -> str:
-    lines = [f"  {name:12}{c.summary}" for name, c in COMMANDS.items()]
+    lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
     return _INTRODUCTION + "\n".join(lines) + "\n" + _WALKTHROUGH
 
 
@@ -124,7 +113,7 @@ def _command_help(
     name: str, module: ModuleType, flag_values: flags.FlagValues
 ) -> str:
     """What `COMMAND --help` prints."""
-    parts = [f"python -m etcmodel {name}: {COMMANDS[name].summary}", ""]
+    parts = [f"python -m etcmodel {name}: {COMMANDS[name][1]}", ""]
     parts.append(textwrap.dedent(module.DESCRIPTION).strip())
     parts += ["", "Example:", ""]
     parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
@@ -257,7 +246,7 @@ def main(arguments: list[str]) -> int:
                 f"{_suggestion(name, list(COMMANDS))} Commands: "
                 f"{', '.join(COMMANDS)}. See `python -m etcmodel --help`."
             )
-        module = importlib.import_module(COMMANDS[name].module)
+        module = load(name)
         flag_values = _parse(name, module, rest)
         if flag_values is not None:
             module.run(flag_values)

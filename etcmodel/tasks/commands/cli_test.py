@@ -1,4 +1,3 @@
-import importlib
 import os
 import pathlib
 import subprocess
@@ -37,7 +36,7 @@ class CliTest(CommandTestCase):
         self.assertIn(f"python -m etcmodel {command}", out)
         for line in out.splitlines():
             self.assertLessEqual(len(line), 80, line)
-        module = importlib.import_module(cli.COMMANDS[command].module)
+        module = cli.load(command)
         flag_values = flags.FlagValues()
         options.define(flag_values, module.Flags)
         for name in flag_values:

@@ -47,9 +47,6 @@ class Flags:
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: a step failed, or the model did not learn.
     """

@@ -46,9 +46,6 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: there is no checkpoint, or the data cannot be used.
     """

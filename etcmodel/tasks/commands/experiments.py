@@ -32,9 +32,6 @@ class Flags:
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: there is no such task.
     """

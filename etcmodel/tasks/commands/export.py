@@ -44,9 +44,6 @@ class Flags(runs.CheckpointFlags):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: the run or its vocabulary cannot be used.
     """

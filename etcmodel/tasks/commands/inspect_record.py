@@ -90,9 +90,6 @@ def _find_record(task, flag_values: flags.FlagValues):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: the record, the vocabulary or a flag cannot be used.
     """

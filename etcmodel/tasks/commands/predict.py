@@ -75,9 +75,6 @@ def load_saved_model(path: str):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: the SavedModel or the data cannot be used.
     """

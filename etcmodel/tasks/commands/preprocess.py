@@ -165,9 +165,6 @@ def encode_all(encoder, records, split, bad_records):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: the data, the vocabulary or a flag cannot be used.
     """

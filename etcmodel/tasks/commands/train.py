@@ -84,9 +84,6 @@ class Flags(training.TrainerFlags):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
-    Args:
-        flag_values: the parsed flags.
-
     Raises:
         UserError: the configuration or the data cannot be used.
     """
