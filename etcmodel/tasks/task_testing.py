@@ -273,6 +273,7 @@ class EndToEndTestCase(tf.test.TestCase):
             "predict",
             f"--saved_model={self.saved_model}",
             f"--input={path}",
+            "--overwrite",
             f"--output={output}",
             *arguments,
         )

@@ -1,10 +1,12 @@
 import os
 import shutil
 import tempfile
+from unittest import mock
 
 import tensorflow as tf
 
 from etcmodel.tasks import task_testing
+from etcmodel.tasks.commands import predict
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import read_json
 from etcmodel.tasks.task_testing import run_cli
@@ -65,7 +67,7 @@ class PredictTest(CommandTestCase):
         self.assertIn("Of 1 records with an answer:\naccuracy: 1\n", out)
         self.assertEqual(zurich, read_json(self.output)["small_0"])
         write_json(self.input, self.records[1:])
-        _, out, _ = self._predict()
+        _, out, _ = self._predict("--overwrite")
         self.assertEqual(f"Wrote 4 answers to {self.output}.\n", out)
 
     def test_bad_record(self):
@@ -74,13 +76,15 @@ class PredictTest(CommandTestCase):
         del self.records[3]["supports"]
         write_json(self.input, self.records)
         self.assert_fails(
-            self._predict("--batch_size=2"),
+            self._predict("--batch_size=2", "--overwrite"),
             rf"{self.input}, record 3 \(id 'small_3'\)",
         )
         # The earlier answers stay, and nothing half-written.
         self.assertEqual(before, read_json(self.output))
         self.assertLen(os.listdir(os.path.dirname(self.output)), 1)
-        out = self.assert_succeeds(self._predict("--skip_bad_records"))
+        out = self.assert_succeeds(
+            self._predict("--skip_bad_records", "--overwrite")
+        )
         self.assertIn("Skipped 1 bad records", out)
         self.assertIn("They are not in the figures", out)
         del before["small_3"]
@@ -92,6 +96,21 @@ class PredictTest(CommandTestCase):
         write_json(self.input, self.records)
         out = self.assert_succeeds(self._predict())
         self.assertIn("Of 5 records with an answer:\naccuracy: 0.4\n", out)
+
+    def test_an_answer_is_not_replaced_unasked(self):
+        """And nothing is loaded before that is told."""
+        os.mkdir(os.path.dirname(self.output))
+        with open(self.output, "w", encoding="utf-8") as stream:
+            stream.write("old")
+        with mock.patch.object(predict, "load_saved_model") as load:
+            self.assert_fails(
+                self._predict(), f"{self.output} exists", "--overwrite"
+            )
+        load.assert_not_called()
+        with open(self.output, encoding="utf-8") as stream:
+            self.assertEqual("old", stream.read())
+        self.assert_succeeds(self._predict("--overwrite"))
+        self.assertLen(read_json(self.output), 5)
 
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])
