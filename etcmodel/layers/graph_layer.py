@@ -8,7 +8,8 @@ class GraphLayer(tf.keras.layers.Layer):
 
     Keras 2 lets AutoGraph rewrite `call`, and all that is called there, so that
     `if` and `for` may depend on tensors. That takes seconds for a model, and is
-    left out here.
+    left out here, as Keras 3 does: neither a subclass nor a function that is
+    given to such a layer, as an activation is, may have such control flow.
     """
 
     @tf.autograph.experimental.do_not_convert

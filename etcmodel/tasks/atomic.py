@@ -80,6 +80,23 @@ def _default_mode(base: int) -> int:
     return base & ~mask
 
 
+def check_free(path: str, overwrite: bool) -> None:
+    """Checks that a file may be written.
+
+    Args:
+        path: the file.
+        overwrite: whether it may be there.
+
+    Raises:
+        UserError: it is there, and may not.
+    """
+    if os.path.exists(path) and not overwrite:
+        raise UserError(
+            f"{path} exists. Choose another file, or replace it with "
+            "--overwrite."
+        )
+
+
 @contextlib.contextmanager
 def atomic_file(
     path: str, mode: str = "w", overwrite: bool = True
@@ -102,11 +119,7 @@ def atomic_file(
     path, parent = _prepare(path)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
-    if os.path.exists(path) and not overwrite:
-        raise UserError(
-            f"{path} exists. Choose another file, or replace it with "
-            "--overwrite."
-        )
+    check_free(path, overwrite)
     handle, temporary = tempfile.mkstemp(
         prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )

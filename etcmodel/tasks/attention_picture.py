@@ -8,6 +8,7 @@ Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
 """
 
 import os
+import textwrap
 import warnings
 from collections.abc import Sequence
 
@@ -31,14 +32,15 @@ _COLORS = {
     "left": "Oranges",
     "not linked": "gainsboro",
     "linked": "mediumseagreen",
-    "other context": "thistle",
-    "link": "tab10",
+    "other context": "plum",
+    # In turn.
+    "link": ("crimson", "gold", "cyan", "darkviolet", "yellowgreen", "sienna"),
 }
 
 # Inches: of the side of the square, of a token that has a name, of the legend.
 _MIN_SIDE, _MAX_SIDE = 5.0, 14.4
 _MIN_CELL, _MAX_CELL = 0.085, 0.3
-_LEGEND_WIDTH, _LEGEND_ROW = 2.2, 0.22
+_LEGEND_WIDTH, _LEGEND_ROW, _LEGEND_ROWS = 2.2, 0.22, 36
 
 
 def draw_attention_picture(
@@ -216,7 +218,11 @@ def _draw(labels, names, num_global, scheme, title, note):
     colors = [_color(scheme, int(label)) for label in used]
     # Room for the names, rotated on top and upright on the left.
     side += 1.0 + max(map(len, names)) * font_size * 0.66 / 72
-    size = side + _LEGEND_WIDTH, max(side, 1.0 + _LEGEND_ROW * len(used))
+    columns = int(np.ceil(len(used) / _LEGEND_ROWS))
+    size = (
+        side + _LEGEND_WIDTH * columns,
+        max(side, 1.0 + _LEGEND_ROW * min(len(used), _LEGEND_ROWS)),
+    )
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     # [shown, shown, 3]
@@ -232,11 +238,11 @@ def _draw(labels, names, num_global, scheme, title, note):
     axes.tick_params(length=0)
     axes.set_xlabel("keys: global, then long")
     axes.set_ylabel("queries: global, then long")
-    title = figure.suptitle(_shorten(title, int(size[0] / 0.15)), fontsize=15)
+    title = figure.suptitle(_shorten(title, int(side / 0.15)), fontsize=15)
     # Texts may hold dollar signs.
     for text in (title, *axes.get_xticklabels(), *axes.get_yticklabels()):
         text.set_parse_math(False)
-    axes.set_title(note, fontsize=9)
+    axes.set_title(textwrap.fill(note, int(side / 0.08)), fontsize=9)
     figure.legend(
         handles=[
             Patch(fc=color, ec="gray", label=scheme.describe(int(label)))
@@ -246,6 +252,7 @@ def _draw(labels, names, num_global, scheme, title, note):
         title="A row's token attends\nto a column's:",
         frameon=False,
         fontsize=9,
+        ncols=columns,
     )
     return figure
 
@@ -259,8 +266,8 @@ def _color(scheme, label):
     if name in _COLORS:
         return to_rgb(_COLORS[name])
     if name.startswith("link "):
-        index = label - scheme.other_context - 1
-        return matplotlib.colormaps[_COLORS["link"]](index % 10)[:3]
+        names = _COLORS["link"]
+        return to_rgb(names[(label - scheme.other_context - 1) % len(names)])
     side = "left" if label > scheme.max_distance else "right"
     distance = (label - 1) % scheme.max_distance
     # From strong to pale; the square root spreads the near labels, which

@@ -11,6 +11,7 @@ from matplotlib import colors
 
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import side_inputs as side_inputs_lib
+from etcmodel.tasks import attention_labels
 from etcmodel.tasks import attention_picture
 
 
@@ -68,8 +69,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         )
         image = _read_png(path)
         self.assertGreater(min(image.shape[:2]), 500)
-        # The square has 8 x 8 cells; with the legend it is about a third of
-        # the picture, so one cell is about half a percent.
+        # The square has 8 x 8 cells and is about half of the picture, so one
+        # cell is about three quarters of a percent.
         names = attention_picture._COLORS
         for name, num_cells in (
             ("the token itself", 8),
@@ -77,7 +78,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             ("not linked", 6),
         ):
             share = _share_of_color(image, names[name])
-            self.assertBetween(share, 0.002 * num_cells, 0.008 * num_cells)
+            self.assertBetween(share, 0.004 * num_cells, 0.012 * num_cells)
         for name in ("right", "left"):
             near = colormaps[names[name]](0.9)[:3]
             self.assertGreater(_share_of_color(image, near), 0.01)
@@ -104,14 +105,45 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(f"<!-- {name} -->", text)
         self.assertNotIn("<!-- link 3 -->", text)
         image = _read_png(self._draw(side_inputs=side_inputs))
-        of_links = colormaps[attention_picture._COLORS["link"]].colors
+        of_links = attention_picture._COLORS["link"]
         # Two pairs, both ways; a single pair; and that back, in turn.
         self.assertGreater(
             _share_of_color(image, of_links[1]),
             2 * _share_of_color(image, of_links[0]),
         )
-        for i in (0, 9):
+        for i in (0, 9 % len(of_links)):
             self.assertGreater(_share_of_color(image, of_links[i]), 0.002)
+
+    def test_colors_can_be_told_from_each_other(self):
+        scheme = attention_labels.LabelScheme(12)
+        rgb = {x: attention_picture._color(scheme, x) for x in range(-1, 34)}
+        self.assertLen(set(rgb.values()), len(rgb))
+        for i, first in rgb.items():
+            for j, second in rgb.items():
+                # Distances pale bit by bit.
+                if i < j and not {i, j} <= {*range(1, 25)}:
+                    self.assertGreater(
+                        np.abs(np.subtract(first, second)).sum(), 0.15, (i, j)
+                    )
+
+    def test_the_note_is_all_there(self):
+        """Also where it is longer than the square is wide."""
+        note = "Shown: " + 20 * "many words " + "."
+        figure = attention_picture._draw(
+            np.zeros([2, 2], int),
+            ["x", "y"],
+            1,
+            attention_labels.LabelScheme(2),
+            "title",
+            note,
+        )
+        figure.draw_without_rendering()
+        (axes,), (legend,) = figure.axes, figure.legends
+        extent = axes.title.get_window_extent()
+        self.assertEqual(note.split(), axes.get_title().split())
+        self.assertGreaterEqual(extent.x0, 0)
+        self.assertLess(extent.x1, legend.get_window_extent().x0)
+        self.assertLess(extent.y1, figure.bbox.y1)
 
     def test_without_labels(self):
         image = _read_png(self._draw(side_inputs=_side_inputs(max_distance=0)))

@@ -1,6 +1,7 @@
 """From a data file to answers: generated records, learned by heart.
 
-Those of the other tasks are real ones; see `real_records_end_to_end_test`.
+Of other tasks, and of Natural Questions, too, real ones are learned; see
+`real_records_end_to_end_test`.
 """
 
 import json

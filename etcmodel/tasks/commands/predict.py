@@ -11,6 +11,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_file
+from etcmodel.tasks.atomic import check_free
 from etcmodel.tasks.commands.preprocess import InputFlags
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.spec import load
@@ -42,7 +43,7 @@ class Flags(InputFlags):
         output: the file to write.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to.
-        overwrite: replace the output file if it exists.
+        overwrite: replace the files to write if they exist.
     """
 
     saved_model: str
@@ -83,9 +84,9 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     paths = files.find(flag_values.input)
     bad_records = BadRecords(flag_values.skip_bad_records)
-    with atomic_file(
-        flag_values.output, overwrite=flag_values.overwrite
-    ) as stream:
+    overwrite = flag_values.overwrite
+    check_free(flag_values.metrics or "", overwrite)
+    with atomic_file(flag_values.output, overwrite=overwrite) as stream:
         dataset, predictions, gold = _answer(flag_values, paths, bad_records)
         if not predictions:
             raise UserError(

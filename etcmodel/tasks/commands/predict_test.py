@@ -98,19 +98,20 @@ class PredictTest(CommandTestCase):
         self.assertIn("Of 5 records with an answer:\naccuracy: 0.4\n", out)
 
     def test_an_answer_is_not_replaced_unasked(self):
-        """And nothing is loaded before that is told."""
+        """Nor metrics; and nothing is loaded before that is told."""
+        metrics = f"--metrics={self.path('metrics.json')}"
         os.mkdir(os.path.dirname(self.output))
-        with open(self.output, "w", encoding="utf-8") as stream:
-            stream.write("old")
-        with mock.patch.object(predict, "load_saved_model") as load:
-            self.assert_fails(
-                self._predict(), f"{self.output} exists", "--overwrite"
-            )
-        load.assert_not_called()
-        with open(self.output, encoding="utf-8") as stream:
-            self.assertEqual("old", stream.read())
-        self.assert_succeeds(self._predict("--overwrite"))
-        self.assertLen(read_json(self.output), 5)
+        for path in (self.output, self.path("metrics.json")):
+            write_json(path, "old")
+            with mock.patch.object(predict, "load_saved_model") as load:
+                self.assert_fails(
+                    self._predict(metrics), f"{path} exists", "--overwrite"
+                )
+            load.assert_not_called()
+            self.assertEqual("old", read_json(path))
+            self.assert_succeeds(self._predict(metrics, "--overwrite"))
+            self.assertLen(read_json(self.output), 5)
+            os.remove(self.output)
 
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])

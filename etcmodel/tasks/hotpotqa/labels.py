@@ -4,6 +4,7 @@ Source: ETC paper, Appendix C (HotpotQA).
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,56 +52,22 @@ def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
     answer = answer.strip()
     if not answer:
         return []
-    words, others = _find(texts, answer)
-    any_words, any_others = _find(
-        [_lower(text) for text in texts], _lower(answer)
-    )
-    return _without_overlaps(words or any_words or others or any_others)
-
-
-def _lower(text: str) -> str:
-    """Small letters, of those whose small one has as many bytes."""
-    return "".join(
-        small
-        if len(to_bytes(small := letter.lower())) == len(to_bytes(letter))
-        else letter
-        for letter in text
-    )
-
-
-def _find(
-    texts: Sequence[str], answer: str
-) -> tuple[list[Occurrence], list[Occurrence]]:
-    """Occurrences of a string between word boundaries, and all others."""
-    words, others = [], []
-    for index, text in enumerate(texts):
-        at = text.find(answer)
-        while at >= 0:
-            end = at + len(answer)
-            start_byte = len(to_bytes(text[:at]))
-            found = Occurrence(
-                index, start_byte, start_byte + len(to_bytes(answer))
-            )
-            inside = text[max(at - 1, 0) : at + 1], text[end - 1 : end + 1]
-            is_word = not any(
-                len(pair) == 2 and pair.isalnum() for pair in inside
-            )
-            (words if is_word else others).append(found)
-            at = text.find(answer, at + 1)
-    return words, others
-
-
-def _without_overlaps(occurrences: list[Occurrence]) -> list[Occurrence]:
-    """Leaves those out that begin inside of one before them."""
-    kept = []
-    for found in occurrences:
-        if (
-            not kept
-            or found.text > kept[-1].text
-            or found.start >= kept[-1].end
-        ):
-            kept.append(found)
-    return kept
+    anywhere = re.escape(answer)
+    # Of two letters or digits, a boundary is never between.
+    before = r"(?<![^\W_])" if answer[0].isalnum() else ""
+    behind = r"(?![^\W_])" if answer[-1].isalnum() else ""
+    for pattern in (f"{before}{anywhere}{behind}", anywhere):
+        for flags in (0, re.IGNORECASE):
+            found = [
+                Occurrence(
+                    index, *(len(to_bytes(text[:at])) for at in match.span())
+                )
+                for index, text in enumerate(texts)
+                for match in re.finditer(pattern, text, flags)
+            ]
+            if found:
+                return found
+    return []
 
 
 @dataclasses.dataclass(frozen=True)
