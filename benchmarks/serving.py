@@ -12,6 +12,9 @@ many times longer that is than with the model for that very length.
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -124,8 +127,25 @@ def main(_):
                     answer(**inputs)
                     seconds.append(time.perf_counter() - start)
                 milliseconds[length, text] = 1000 * float(np.median(seconds))
-    print("\n| text | " + " | ".join(f"model of {x}" for x in lengths) + " |")
-    print("| --- |" + " --- |" * len(lengths))
+    print()
+    for line in table(lengths, milliseconds):
+        print(line)
+
+
+def table(
+    lengths: Sequence[int], milliseconds: Mapping[tuple[int, int], float]
+) -> Iterator[str]:
+    """The lines of a table with a row for each text, a column for each model.
+
+    Args:
+        lengths: of models and texts.
+        milliseconds: of a model's length and a text's, that is not longer.
+
+    Yields:
+        A line; times have the ratio to the model of the text's own length.
+    """
+    yield "| text | " + " | ".join(f"model of {x}" for x in lengths) + " |"
+    yield "| --- |" + " --- |" * len(lengths)
     for text in lengths:
         cells = [
             f"{milliseconds[x, text]:.0f} ms, "
@@ -134,7 +154,7 @@ def main(_):
             else ""
             for x in lengths
         ]
-        print(f"| {text} | " + " | ".join(cells) + " |")
+        yield f"| {text} | " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":
