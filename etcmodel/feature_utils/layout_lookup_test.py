@@ -55,6 +55,37 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(made.counts["words"].kept_tokens, [2, 1])
 
+    def test_a_group_is_not_what_is_in_it(self):
+        """Its value is that of its own global token."""
+        spec = LayoutSpec(
+            [
+                Section(
+                    "a",
+                    group_global=GlobalToken(5),
+                    segment_global=GlobalToken(1),
+                    token_global=GlobalToken(3),
+                )
+            ],
+            values=[
+                Value("g", "a", "group", "global", pad=-1),
+                Value("s", "a", "segment", "global", pad=-1),
+            ],
+        )
+        made = LayoutEngine(spec, 3, 8)(
+            {"a": ragged([[[[14], [15]], [[16]]]], 3)},
+            values={
+                "g": ragged([[7, 8]], 1),
+                "s": ragged([[[20, 21], [22]]], 2),
+            },
+        )
+        self.assertAllEqual(
+            [[5, 1, 3, 1, 3, 5, 1, 3]], made.features["global_token_ids"]
+        )
+        self.assertAllEqual([[7, -1, -1, -1, -1, 8, -1, -1]], made.values["g"])
+        self.assertAllEqual(
+            [[-1, 20, -1, 21, -1, -1, 22, -1]], made.values["s"]
+        )
+
     @parameterized.parameters(
         (tf.float32, [0.5, 1.5, 2.5], [0.5, 1.5], 0.0),
         (tf.string, ["a", "b", "c"], [b"a", b"b"], b""),
