@@ -3,6 +3,7 @@ import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel.testing import call_in_fresh_process
+from etcmodel.testing import call_on_two_workers
 from etcmodel.testing import two_device_strategy
 
 
@@ -35,6 +36,26 @@ class CrossReplicaTest(tf.test.TestCase):
         # The loss of replica r is (r + 1) times the sum of [[1, 2], [3, 4]]
         # times the rows. A row has the gradients of both.
         self.assertAllEqual([[[3, 6]], [[9, 12]]], results["gradients"])
+
+    def test_two_hosts_gather_what_they_read(self):
+        for gathered in call_on_two_workers(_read_on_worker):
+            self.assertAllEqual([0, 1, 10, 11], gathered)
+
+
+def _read_on_worker():
+    """What one of two hosts gets: they read 0 and 1, and 10 and 11."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    def read(context):
+        start = 10 * context.input_pipeline_id
+        return tf.data.Dataset.range(start, start + 2).batch(2)
+
+    @tf.function
+    def step(iterator):
+        return strategy.run(cross_replica.all_gather, args=(next(iterator),))
+
+    values = iter(strategy.distribute_datasets_from_function(read))
+    return strategy.experimental_local_results(step(values))[0].numpy()
 
 
 def _run_on_two_replicas():
