@@ -53,7 +53,7 @@ def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
     if not answer:
         return []
     anywhere = re.escape(answer)
-    # Of two letters or digits, a boundary is never between.
+    # A word neither begins nor ends between two letters or digits.
     before = r"(?<![^\W_])" if answer[0].isalnum() else ""
     behind = r"(?![^\W_])" if answer[-1].isalnum() else ""
     for pattern in (f"{before}{anywhere}{behind}", anywhere):
