@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import layout_units
+
 
 def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     """One group of one segment: a question.
@@ -94,8 +96,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
     depth = ("group", "segment").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
     first = record_splits(splits)
-    row = tf.repeat(tf.range(tf.size(first) - 1), first[1:] - first[:-1])
-    index = tf.range(first[-1]) - tf.gather(first, row)
+    index = layout_units.index_in(layout_units.owners(first), first)
     return tf.RaggedTensor.from_nested_row_splits(
         tf.cast(index, tf.int32), splits, validate=False
     )

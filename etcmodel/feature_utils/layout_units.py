@@ -42,15 +42,34 @@ def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
     return sums[1:] - sums[:-1]
 
 
-def _owners(splits: tf.Tensor) -> tf.Tensor:
-    """The row that every element is in, for the splits of the rows."""
+def owners(splits: tf.Tensor) -> tf.Tensor:
+    """The row that every element is in.
+
+    Example: `owners([0, 2, 2, 3])` gives `[0, 0, 2]`.
+
+    Args:
+        splits: <int64>[rows + 1], where each row starts, and the end.
+
+    Returns:
+        <int64>[elements].
+    """
     return tf.searchsorted(
         splits[1:], tf.range(splits[-1]), side="right", out_type=tf.int64
     )
 
 
-def _index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Index of every element within its row, for the rows' splits."""
+def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
+    """Index of every element within its row.
+
+    Example: `index_in([0, 0, 2], [0, 2, 2, 3])` gives `[0, 1, 0]`.
+
+    Args:
+        owner: <int64>[elements], the rows that they are in; see `owners`.
+        splits: <int64>[rows + 1], where each row starts, and the end.
+
+    Returns:
+        <int64>[elements].
+    """
     return tf.range(tf.size(owner, tf.int64)) - tf.gather(splits, owner)
 
 
@@ -80,12 +99,12 @@ class Units:
     @functools.cached_property
     def group_row(self) -> tf.Tensor:
         """The rows of groups, <int64>[groups]."""
-        return _owners(self.group_splits)
+        return owners(self.group_splits)
 
     @functools.cached_property
     def segment_group(self) -> tf.Tensor:
         """The groups of segments, <int64>[segments]."""
-        return _owners(self.segment_splits)
+        return owners(self.segment_splits)
 
     @functools.cached_property
     def segment_row(self) -> tf.Tensor:
@@ -95,7 +114,7 @@ class Units:
     @functools.cached_property
     def token_segment(self) -> tf.Tensor:
         """The segments of tokens, <int64>[tokens]."""
-        return _owners(self.token_splits)
+        return owners(self.token_splits)
 
     @functools.cached_property
     def segment_lengths(self) -> tf.Tensor:
@@ -137,19 +156,19 @@ class Units:
 
     def group_index(self) -> tf.Tensor:
         """Index of each group within its row, <int64>[groups]."""
-        return _index_in(self.group_row, self.group_splits)
+        return index_in(self.group_row, self.group_splits)
 
     def segment_index(self) -> tf.Tensor:
         """Index of each segment within its group, <int64>[segments]."""
-        return _index_in(self.segment_group, self.segment_splits)
+        return index_in(self.segment_group, self.segment_splits)
 
     def segment_index_in_row(self) -> tf.Tensor:
         """Index of each segment within its row, <int64>[segments]."""
-        return _index_in(self.segment_row, self.row_segment_splits)
+        return index_in(self.segment_row, self.row_segment_splits)
 
     def token_index(self) -> tf.Tensor:
         """Index of each token within its segment, <int64>[tokens]."""
-        return _index_in(self.token_segment, self.token_splits)
+        return index_in(self.token_segment, self.token_splits)
 
 
 def flatten(content: tf.RaggedTensor) -> Units:
@@ -240,9 +259,9 @@ def select(units: Units, kept: Kept) -> Units:
     """The units that are kept."""
     # Tokens before each segment, and the first of each that has any.
     before = cumulative(kept.lengths)
-    segment = _owners(before)
+    segment = owners(before)
     # [kept tokens]
-    token = tf.gather(units.token_splits, segment) + _index_in(segment, before)
+    token = tf.gather(units.token_splits, segment) + index_in(segment, before)
     groups = tf.where(kept.groups)[:, 0]
     segments = tf.where(kept.segments)[:, 0]
     num_segments = sum_rows(kept.segments, units.segment_splits)

@@ -16,7 +16,6 @@ from etcmodel.layers import streaming_labels
 from etcmodel.layers import streaming_tools as tools
 
 
-@tf.autograph.experimental.do_not_convert
 def streaming_global_attention(
     queries: tf.Tensor,
     global_keys: tf.Tensor,

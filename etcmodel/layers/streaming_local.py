@@ -20,7 +20,6 @@ from etcmodel.layers import streaming_tools as tools
 MIN_BLOCK_LEN = 64
 
 
-@tf.autograph.experimental.do_not_convert
 def streaming_local_attention(
     queries: tf.Tensor,
     keys: tf.Tensor,

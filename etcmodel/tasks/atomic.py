@@ -90,7 +90,7 @@ def check_free(path: str, overwrite: bool) -> None:
     Raises:
         UserError: it is there, and may not.
     """
-    if os.path.exists(path) and not overwrite:
+    if os.path.isfile(path) and not overwrite:
         raise UserError(
             f"{path} exists. Choose another file, or replace it with "
             "--overwrite."
@@ -98,28 +98,25 @@ def check_free(path: str, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(
-    path: str, mode: str = "w", overwrite: bool = True
-) -> Iterator[IO]:
+def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a file that replaces `path` when the block ends well.
 
     Until then, and if the block raises, `path` stays as it was.
 
     Args:
-        path: the file to write; its directories are made.
+        path: the file to write; its directories are made. An existing file
+            is replaced; see `check_free`.
         mode: `"w"` (UTF-8 text) or `"wb"`.
-        overwrite: whether an existing file may be replaced.
 
     Yields:
         The open file.
 
     Raises:
-        UserError: the path exists, or cannot be written to.
+        UserError: the path cannot be written to.
     """
     path, parent = _prepare(path)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
-    check_free(path, overwrite)
     handle, temporary = tempfile.mkstemp(
         prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )

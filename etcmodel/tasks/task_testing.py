@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -139,6 +140,33 @@ def shared_encoders():
     return mock.patch.object(TaskSpec, "record_encoder", record_encoder)
 
 
+def preprocess_few(
+    task: str, path: str, vocab_file: str, output: str, sizes: Sequence[str]
+) -> None:
+    """Preprocesses a few records with the program itself.
+
+    Args:
+        task: name of the task.
+        path: the data file, read for the split "dev".
+        vocab_file: the vocabulary.
+        output: directory of the TFRecords; replaced if it exists.
+        sizes: flags that are the task's own.
+    """
+    with without_tracing():
+        code, _, err = run_cli(
+            "preprocess",
+            f"--task={task}",
+            f"--input={path}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={output}",
+            "--num_shards=2",
+            "--split=dev",
+            "--overwrite",
+            *sizes,
+        )
+    assert code == 0, err
+
+
 class EndToEndTestCase(tf.test.TestCase):
     """From a data file to a SavedModel: records learned by heart.
 
@@ -187,17 +215,9 @@ class EndToEndTestCase(tf.test.TestCase):
         cls.model_dir = cls.path("run")
         cls.saved_model = cls.path("saved_model")
         cls.input, cls.vocab_file = cls.write_data()
-        with without_tracing():
-            cls.run_command(
-                "preprocess",
-                f"--task={cls.task}",
-                f"--input={cls.input}",
-                f"--vocab_file={cls.vocab_file}",
-                f"--output_dir={cls.records}",
-                "--num_shards=2",
-                "--split=dev",
-                *cls.features,
-            )
+        preprocess_few(
+            cls.task, cls.input, cls.vocab_file, cls.records, cls.features
+        )
         tf.keras.utils.set_random_seed(1)
         cls.train_output = cls.run_command("train", *cls.train_flags())
         if cls.exports:
@@ -523,21 +543,7 @@ def write_small_records(
     write, sizes = SMALL_RECORDS[task]
     path, vocab_file = write(directory, num_records, **options)
     output = os.path.join(directory, "records")
-    with without_tracing():
-        code = cli.main(
-            [
-                "preprocess",
-                f"--task={task}",
-                f"--input={path}",
-                f"--vocab_file={vocab_file}",
-                f"--output_dir={output}",
-                "--num_shards=2",
-                "--split=dev",
-                "--overwrite",
-                *sizes,
-            ]
-        )
-    assert code == 0
+    preprocess_few(task, path, vocab_file, output, sizes)
     return output
 
 

@@ -79,15 +79,47 @@ def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
     Raises:
-        UserError: the SavedModel or the data cannot be used, or the output
+        UserError: the SavedModel or the data cannot be used, or a file to write
             exists.
     """
     paths = files.find(flag_values.input)
+    for path in (flag_values.output, flag_values.metrics or ""):
+        check_free(path, flag_values.overwrite)
+    model, metadata = load_saved_model(flag_values.saved_model)
+    import tensorflow as tf
+
+    from etcmodel.tasks.frame import evaluation
+    from etcmodel.tasks.frame import serving
+    from etcmodel.tasks.frame.features import raw_inputs
+    from etcmodel.tasks.progress import file_progress
+
+    spec = registry.get_with_answers(metadata["task"])
+    dataset = spec.dataset
+    builder = load(spec.features)
+    task_model = spec.make_model(options=spec.options(**metadata["options"]))
+    answer = model.signatures[serving.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
-    overwrite = flag_values.overwrite
-    check_free(flag_values.metrics or "", overwrite)
-    with atomic_file(flag_values.output, overwrite=overwrite) as stream:
-        dataset, predictions, gold = _answer(flag_values, paths, bad_records)
+    predictions, gold = {}, {}
+    with (
+        atomic_file(flag_values.output) as stream,
+        file_progress(paths, "Predicting") as progress,
+    ):
+        records = dataset.FORMAT.read(
+            paths, "predict", bad_records, progress.at
+        )
+        while batch := list(itertools.islice(records, flag_values.batch_size)):
+            inputs = raw_inputs(builder, batch)
+            made = evaluation.collect(
+                task_model,
+                answer(**{x: tf.constant(y) for x, y in inputs.items()}),
+                [task_model.reference(record) for record in batch],
+            )
+            for record, prediction in zip(batch, made, strict=True):
+                predictions[record.id] = prediction
+                right = dataset.gold(record)
+                if right is not None:
+                    gold[record.id] = right
+            progress.done(len(batch))
         if not predictions:
             raise UserError(
                 f"{flag_values.input}: no usable record was found. "
@@ -106,43 +138,3 @@ def run(flag_values: flags.FlagValues) -> None:
         if flag_values.metrics:
             with atomic_file(flag_values.metrics) as stream:
                 json.dump(metrics, stream, indent=2, sort_keys=True)
-
-
-def _answer(flag_values, paths, bad_records):
-    """Answers the records of some files.
-
-    Returns:
-        The dataset, and by the ids of records predictions and right answers.
-    """
-    model, metadata = load_saved_model(flag_values.saved_model)
-    import tensorflow as tf
-
-    from etcmodel.tasks.frame import evaluation
-    from etcmodel.tasks.frame import serving
-    from etcmodel.tasks.frame.features import raw_inputs
-    from etcmodel.tasks.progress import file_progress
-
-    spec = registry.get_with_answers(metadata["task"])
-    dataset = spec.dataset
-    builder = load(spec.features)
-    task_model = spec.make_model(options=spec.options(**metadata["options"]))
-    answer = model.signatures[serving.SERVING_DEFAULT]
-    predictions, gold = {}, {}
-    with file_progress(paths, "Predicting") as progress:
-        records = dataset.FORMAT.read(
-            paths, "predict", bad_records, progress.at
-        )
-        while batch := list(itertools.islice(records, flag_values.batch_size)):
-            inputs = raw_inputs(builder, batch)
-            made = evaluation.collect(
-                task_model,
-                answer(**{x: tf.constant(y) for x, y in inputs.items()}),
-                [task_model.reference(record) for record in batch],
-            )
-            for record, prediction in zip(batch, made, strict=True):
-                predictions[record.id] = prediction
-                right = dataset.gold(record)
-                if right is not None:
-                    gold[record.id] = right
-            progress.done(len(batch))
-    return dataset, predictions, gold

@@ -116,7 +116,6 @@ class EtcTask(experiments.RecordsTask):
             (self.metadata or {}).get("vocab_size")
         )
 
-    @experiments.graph_code
     def build_model(self) -> tf.keras.Model:
         """The model, with the static lengths of the records."""
         encoder = self.task_config.model.encoder

@@ -131,7 +131,6 @@ class PretrainTask(experiments.RecordsTask):
             or self._sizes.block_length // 4
         )
 
-    @experiments.graph_code
     def build_model(self) -> tf.keras.Model:
         """The encoder with its heads.
 
