@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from etcmodel import inner_jit
-from etcmodel import own_gradients
+from etcmodel.attention import custom_gradients
+from etcmodel.attention import elementwise_jit
 
 _SQRT_2_OVER_PI = 0.7978845608028654
 _CUBIC = 0.044715
@@ -27,7 +27,7 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
     return _tanh_gelu(tf.convert_to_tensor(x))
 
 
-@own_gradients.custom_gradient
+@custom_gradients.custom_gradient
 def _tanh_gelu(x):
     """Keeps nothing but `x`, where TensorFlow would keep seven steps."""
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
@@ -41,13 +41,13 @@ def _tanh_of_gelu(x):
     return x, tf.tanh(inner)
 
 
-@inner_jit.jit_if_large
+@elementwise_jit.jit_if_large
 def _gelu_value(x):
     wide, tanh = _tanh_of_gelu(x)
     return tf.cast(0.5 * wide * (1.0 + tanh), x.dtype)
 
 
-@inner_jit.jit_if_large
+@elementwise_jit.jit_if_large
 def _gelu_gradient(x, upstream):
     wide, tanh = _tanh_of_gelu(x)
     slope = _SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * wide * wide)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import activations
-from etcmodel import inner_jit
+from etcmodel.attention import elementwise_jit
 
 
 def gelu_derivative(x):
@@ -86,8 +86,8 @@ class ActivationTest(parameterized.TestCase, tf.test.TestCase):
         if mode in ("graph", "jit"):
             function = tf.function(gelu_gradient, jit_compile=mode == "jit")
         rng = np.random.default_rng(1)
-        minimum = 0 if mode == "pieces" else inner_jit.MIN_ELEMENTS
-        with mock.patch.object(inner_jit, "MIN_ELEMENTS", minimum):
+        minimum = 0 if mode == "pieces" else elementwise_jit.MIN_ELEMENTS
+        with mock.patch.object(elementwise_jit, "MIN_ELEMENTS", minimum):
             for shape in ((2, 3), (4,), (2, 3), (0, 3), ()):
                 x = rng.standard_normal(shape)
                 gradient = function(tf.constant(x), tf.ones(shape, tf.float64))

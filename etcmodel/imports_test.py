@@ -9,24 +9,16 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 
 # What the modules of a room may import from the project: rooms below it.
 ALLOWED = {
-    "layers": {
-        "layers",
-        "tensor_utils",
-        "activations",
-        "attention_specs",
-        "inner_jit",
-        "own_gradients",
-    },
-    "feature_utils": {"feature_utils", "tensor_utils", "attention_specs"},
+    "attention": {"attention", "tensor_utils"},
+    "layers": {"layers", "attention", "tensor_utils", "activations"},
+    "feature_utils": {"feature_utils", "attention", "tensor_utils"},
     "models": {
         "models",
         "layers",
+        "attention",
         "feature_utils",
         "tensor_utils",
         "activations",
-        "attention_specs",
-        "inner_jit",
-        "own_gradients",
         "cross_replica",
     },
     "datasets": {"datasets", "errors"},
@@ -62,6 +54,10 @@ class ImportsTest(unittest.TestCase):
                     if name.startswith("etcmodel.")
                 }
                 self.assertLessEqual(rooms, allowed, path)
+
+    def test_attention_knows_nothing_of_keras(self):
+        for path in self.files("attention"):
+            self.assertNotIn("tf.keras", path.read_text("utf-8"), path)
 
     def test_no_task_imports_another(self):
         tasks = [p.parent.name for p in PACKAGE.glob("tasks/*/task.py")]

@@ -13,8 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel import tensor_utils
+from etcmodel.attention import labels
+from etcmodel.attention import specs
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
 from etcmodel.feature_utils.typed_links import TypedLink
@@ -30,7 +32,7 @@ class GlobalLocalTransformerSideInputs:
     distance `k - local_radius`.
 
     Where long tokens take part, a field may also describe its tensor (see
-    `etcmodel.attention_specs`), which then takes memory for each token rather
+    `etcmodel.attention`), which then takes memory for each token rather
     than for each pair.
 
     Attributes:
@@ -224,7 +226,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
         check_matrices(global_example_ids=global_example_ids)
 
         def make_mask(is_hard):
-            return attention_specs.LongGlobalMask(
+            return attention.LongGlobalMask(
                 long_example_ids,
                 global_example_ids,
                 links=[sentence_ids] if is_hard else None,
@@ -303,9 +305,13 @@ def make_fixed_block_side_inputs(
                 "`num_tokens_per_block` must be 1 or more, got "
                 f"{num_tokens_per_block}."
             )
+        batch_size, length = tensor_utils.get_shape_list(input_mask)
+        num_blocks = -(-length // num_tokens_per_block)
+        missing = num_blocks * num_tokens_per_block - length
         # [batch, global, num_tokens_per_block]
-        blocks = tensor_utils.split_into_blocks(
-            input_mask, num_tokens_per_block, axis=1
+        blocks = tf.reshape(
+            tf.pad(input_mask, [[0, 0], [0, missing]]),
+            [batch_size, num_blocks, num_tokens_per_block],
         )
         # [batch, global]
         global_mask = tf.reduce_max(blocks, axis=2)
@@ -401,8 +407,8 @@ def example_ids_from_breakpoints(
 def assemble_side_inputs(
     long_segment_ids: tf.Tensor,
     g2g_att_mask: tf.Tensor,
-    l2g_att_mask: attention_specs.LongGlobalMask,
-    g2l_att_mask: attention_specs.LongGlobalMask,
+    l2g_att_mask: attention.LongGlobalMask,
+    g2l_att_mask: attention.LongGlobalMask,
     links: Sequence[TypedLink],
     local_radius: int,
     relative_pos_max_distance: int,
@@ -442,7 +448,7 @@ def assemble_side_inputs(
         """The labels that pairs of a link's ids and its own label give."""
         ids, own = zip(*labelled, strict=True)
         linked = [not_linked + (1 if x is None else 3 + x) for x in own]
-        return attention_specs.LongGlobalLabels(ids, linked, otherwise)
+        return attention.LongGlobalLabels(ids, linked, otherwise)
 
     l2g_ids = describe(
         [(x.ids, x.label) for x in links if x.source == "long"], not_linked
@@ -471,7 +477,7 @@ def assemble_side_inputs(
             for labels in (tf.transpose(back, [0, 2, 1]), there):
                 g2g_ids = tf.where(labels < 0, g2g_ids, labels)
     side_inputs = GlobalLocalTransformerSideInputs(
-        l2l_att_mask=attention_specs.SegmentMask(long_segment_ids),
+        l2l_att_mask=attention.SegmentMask(long_segment_ids),
         g2g_att_mask=g2g_att_mask,
         l2g_att_mask=l2g_att_mask,
         g2l_att_mask=g2l_att_mask,
@@ -495,7 +501,7 @@ def _spell_out(
     # [batch, long, global]
     l2g_mask = side_inputs.l2g_att_mask.to_tensor()
     # [batch, global, long]
-    g2l_mask = attention_specs.side_mask_tensor(
+    g2l_mask = specs.pair_mask_tensor(
         side_inputs.g2l_att_mask, from_global=True
     )
     if l2g_ids is not None:
@@ -511,7 +517,7 @@ def _spell_out(
         l2g_att_mask=tf.cast(l2g_mask, tf.int32),
         g2l_att_mask=tf.cast(g2l_mask, tf.int32),
         # [batch, long, 2 * local_radius + 1]
-        l2l_relative_att_ids=attention_specs.band_label_tensor(
+        l2l_relative_att_ids=labels.band_label_tensor(
             l2l_ids, batch_size, long_len
         ),
         l2g_relative_att_ids=l2g_ids,

@@ -9,7 +9,7 @@ Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 
 
 def overwrite_relative_att_ids_outside_segments(
@@ -196,7 +196,7 @@ def make_local_segmented_att_mask(
             raise ValueError(
                 f"`local_radius` must be 1 or more, got {local_radius}."
             )
-        mask = attention_specs.SegmentMask(segment_ids)
+        mask = attention.SegmentMask(segment_ids)
         # [batch, seq, 2 * local_radius + 1]
         return tf.cast(mask.to_band(local_radius), tf.int32)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel.feature_utils import global_local_side_inputs as common
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.typed_links import TypedLink
@@ -164,10 +164,10 @@ def make_multihop_side_inputs(
         return common.assemble_side_inputs(
             long_segment_ids=long_valid if flat_sequence else long_segments,
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
-            l2g_att_mask=attention_specs.LongGlobalMask(
+            l2g_att_mask=attention.LongGlobalMask(
                 long_valid, global_valid, **l2g_limits
             ),
-            g2l_att_mask=attention_specs.LongGlobalMask(
+            g2l_att_mask=attention.LongGlobalMask(
                 long_valid, global_valid, **g2l_limits
             ),
             links=[*named.values()],

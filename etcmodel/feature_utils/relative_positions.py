@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 
 
 class RelativePositionGenerator:
@@ -147,7 +147,7 @@ class RelativePositionGenerator:
 
     def make_local_relative_att_spec(
         self, local_radius: int
-    ) -> attention_specs.DistanceLabels:
+    ) -> attention.DistanceLabels:
         """Describes the labels of local attention of a sequence to itself.
 
         Args:
@@ -169,7 +169,7 @@ class RelativePositionGenerator:
         """
         _check_at_least_one("local_radius", local_radius)
         offsets = np.arange(-local_radius, local_radius + 1)
-        return attention_specs.DistanceLabels(self._labels(offsets, np))
+        return attention.DistanceLabels(self._labels(offsets, np))
 
     def _labels(self, offsets, ops=tf):
         """The labels of distances.

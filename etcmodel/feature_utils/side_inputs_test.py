@@ -4,8 +4,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel import feature_utils
+from etcmodel.attention import labels
+from etcmodel.attention import specs
 from etcmodel.feature_utils import side_inputs
 
 RADIUS, MAX_DISTANCE = 3, 2
@@ -226,19 +228,19 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
         ).to_dict()
         self.assert_as_defined(plain, make, features, **hard)
         made = make(features, as_specs=True, **options)
-        mask = attention_specs.LongGlobalMask
-        labels = attention_specs.LongGlobalLabels
+        mask = attention.LongGlobalMask
+        link_labels = attention.LongGlobalLabels
         for name, kind in (
-            ("l2l_att_mask", attention_specs.SegmentMask),
+            ("l2l_att_mask", attention.SegmentMask),
             ("l2g_att_mask", mask),
             ("g2l_att_mask", mask),
-            ("l2l_relative_att_ids", attention_specs.DistanceLabels),
-            ("l2g_relative_att_ids", labels),
-            ("g2l_relative_att_ids", labels),
+            ("l2l_relative_att_ids", attention.DistanceLabels),
+            ("l2g_relative_att_ids", link_labels),
+            ("g2l_relative_att_ids", link_labels),
         ):
             self.assertIsInstance(getattr(made, name), kind)
-        side_mask = attention_specs.side_mask_tensor
-        side_label = attention_specs.side_label_tensor
+        side_mask = specs.pair_mask_tensor
+        side_label = labels.pair_label_tensor
         size = plain["g2g_att_mask"].shape[1]
         spelled_out = (
             made.l2l_att_mask.to_band(RADIUS),

@@ -1,8 +1,5 @@
 """Keras layers of ETC and ReadTwice; they need TensorFlow alone."""
 
-from etcmodel.layers.attention import ProjectAttentionHeads
-from etcmodel.layers.attention import QkvRelativeAttention
-from etcmodel.layers.attention import RelativeAttention
 from etcmodel.layers.dropout import RecomputingDropout
 from etcmodel.layers.embedding import EmbeddingLookup
 from etcmodel.layers.fused_attention import FusedGlobalLocalAttention
@@ -10,6 +7,9 @@ from etcmodel.layers.fused_side_attention import FusedSideAttention
 from etcmodel.layers.helpers import DenseLayers
 from etcmodel.layers.helpers import TrackedLambda
 from etcmodel.layers.local_attention import QkvRelativeLocalAttention
+from etcmodel.layers.relative_attention import ProjectAttentionHeads
+from etcmodel.layers.relative_attention import QkvRelativeAttention
+from etcmodel.layers.relative_attention import RelativeAttention
 from etcmodel.layers.relative_transformer import RelativeTransformerLayers
 from etcmodel.layers.side_attention import SideAttention
 from etcmodel.layers.side_transformer import TransformerWithSideInputLayers

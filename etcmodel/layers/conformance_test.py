@@ -4,8 +4,8 @@ import unittest
 import pytest
 import tensorflow as tf
 
+from etcmodel import activations
 from etcmodel import layers
-from etcmodel import tensor_utils
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
 from etcmodel.conformance.cases import Case
@@ -73,7 +73,7 @@ CASES = {
         variants=(
             dict(hidden_sizes=[3]),
             # The tanh form, which is not Keras's.
-            dict(hidden_sizes=[3, 2], activation=tensor_utils.gelu),
+            dict(hidden_sizes=[3, 2], activation=activations.gelu),
             lambda: dict(
                 hidden_sizes=[6, 4, 2],
                 activation="relu",

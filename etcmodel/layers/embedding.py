@@ -5,7 +5,6 @@ import math
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
 from etcmodel.layers import graph_layer
 
 
@@ -100,8 +99,15 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             input_ids *= tf.cast(input_mask, tf.int32)
         # [..., embedding_size]
         if self.use_one_hot_lookup:
-            output = tensor_utils.gather_by_one_hot(
-                tf.cast(self.embedding_table, self.compute_dtype), input_ids
+            # [..., vocab_size]
+            one_hot = tf.one_hot(
+                input_ids, self.vocab_size, dtype=self.compute_dtype
+            )
+            # [..., embedding_size]
+            output = tf.tensordot(
+                one_hot,
+                tf.cast(self.embedding_table, self.compute_dtype),
+                axes=1,
             )
         else:
             output = tf.cast(

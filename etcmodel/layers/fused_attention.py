@@ -2,14 +2,13 @@
 
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel import tensor_utils
-from etcmodel.layers import attention
 from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
-from etcmodel.layers import streaming_global
+from etcmodel.layers import relative_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -98,7 +97,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             dtype=self.dtype_policy,
             name="long_qkv_attention",
         )
-        self.global_qkv_attention = attention.QkvRelativeAttention(
+        self.global_qkv_attention = relative_attention.QkvRelativeAttention(
             relative_vocab_size=relative_vocab_size,
             att_dropout_prob=att_dropout_prob,
             use_one_hot_lookup=use_one_hot_lookup,
@@ -117,7 +116,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
 
     def _check_sizes(self):
-        attention.check_divisible(
+        relative_attention.check_divisible(
             self.num_heads,
             long_total_att_size=self.long_total_att_size,
             global_total_att_size=self.global_total_att_size,
@@ -145,7 +144,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
 
     def _make_query_key_value_projections(self):
         def project(total_att_size, name):
-            return attention.ProjectAttentionHeads(
+            return relative_attention.ProjectAttentionHeads(
                 self.num_heads,
                 total_att_size // self.num_heads,
                 initializer=self.initializer,
@@ -246,7 +245,8 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
 
         All masks are `<int32 or bool>`, 1 where attending is allowed and
         everywhere if None; all ids are `<int32>` labels or None. Where long
-        tokens take part, each may also be one of `attention_specs`.
+        tokens take part, each may also be a description (see
+        `etcmodel.attention`).
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.
@@ -268,41 +268,58 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         Raises:
             ValueError: only one of the two kinds of ids of a softmax is given.
         """
-        if (g2g_relative_att_ids is None) != (g2l_relative_att_ids is None):
-            raise ValueError(
-                f"{self.name}: give both g2g_relative_att_ids and "
-                "g2l_relative_att_ids, or none."
-            )
-        attention_specs.check_types(
-            None, None, g2l_att_mask, g2l_relative_att_ids
-        )
+        long_queries = self.long_query_projection(long_input)
+        global_queries = self.global_query_projection(global_input)
         # [batch, long, heads, size]
-        long_output = self.long_qkv_attention(
-            self.long_query_projection(long_input),
-            self.l2l_key_projection(long_input),
-            self.l2l_value_projection(long_input),
-            att_mask=l2l_att_mask,
-            relative_att_ids=l2l_relative_att_ids,
-            side_keys=self.l2g_key_projection(global_input),
-            side_values=self.l2g_value_projection(global_input),
-            side_att_mask=l2g_att_mask,
-            side_relative_att_ids=l2g_relative_att_ids,
-            att_implementation=att_implementation,
-            training=training,
+        long_output = attention.long_attention(
+            long_queries,
+            attention.Keys(
+                self.l2l_key_projection(long_input),
+                self.l2l_value_projection(long_input),
+                l2l_att_mask,
+                l2l_relative_att_ids,
+                "l2l_",
+            ),
+            attention.Keys(
+                self.l2g_key_projection(global_input),
+                self.l2g_value_projection(global_input),
+                l2g_att_mask,
+                l2g_relative_att_ids,
+                "l2g_",
+            ),
+            self.local_radius,
+            implementation=att_implementation,
+            **self._weights_of(
+                self.long_qkv_attention.qkv_relative_attention,
+                long_queries.dtype,
+                [l2l_relative_att_ids, l2g_relative_att_ids],
+                training,
+            ),
         )
         # [batch, global, heads, size]
-        global_output = self._attend_from_global(
-            self.global_query_projection(global_input),
-            self.g2g_key_projection(global_input),
-            self.g2g_value_projection(global_input),
-            self.g2l_key_projection(long_input),
-            self.g2l_value_projection(long_input),
-            g2g_att_mask,
-            g2l_att_mask,
-            g2g_relative_att_ids,
-            g2l_relative_att_ids,
-            att_implementation,
-            training,
+        global_output = attention.global_attention(
+            global_queries,
+            attention.Keys(
+                self.g2g_key_projection(global_input),
+                self.g2g_value_projection(global_input),
+                g2g_att_mask,
+                g2g_relative_att_ids,
+                "g2g_",
+            ),
+            attention.Keys(
+                self.g2l_key_projection(long_input),
+                self.g2l_value_projection(long_input),
+                g2l_att_mask,
+                g2l_relative_att_ids,
+                "g2l_",
+            ),
+            implementation=att_implementation,
+            **self._weights_of(
+                self.global_qkv_attention,
+                global_queries.dtype,
+                [g2g_relative_att_ids, g2l_relative_att_ids],
+                training,
+            ),
         )
         return [
             # [batch, long, long_hidden_size]
@@ -315,69 +332,12 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             ),
         ]
 
-    def _attend_from_global(
-        self,
-        queries,
-        global_keys,
-        global_values,
-        long_keys,
-        long_values,
-        g2g_att_mask,
-        g2l_att_mask,
-        g2g_relative_att_ids,
-        g2l_relative_att_ids,
-        att_implementation,
-        training,
-    ):
-        """One softmax over g2g and g2l, `<float>[batch, global, h, size]`."""
-        child = self.global_qkv_attention
-        implementation = local_attention.choose_implementation(
-            att_implementation, long_keys.shape[1]
-        )
-        if implementation == "streaming":
-            return streaming_global.streaming_global_attention(
-                queries,
-                global_keys,
-                global_values,
-                long_keys,
-                long_values,
-                g2g_att_mask=g2g_att_mask,
-                g2l_att_mask=g2l_att_mask,
-                g2g_relative_att_ids=g2g_relative_att_ids,
-                g2l_relative_att_ids=g2l_relative_att_ids,
-                labels=child.labels(
-                    queries.dtype, g2g_relative_att_ids, g2l_relative_att_ids
-                ),
-                dropout=child.streaming_dropout(training),
-            )
-        g2l_att_mask = attention_specs.side_mask_tensor(
-            g2l_att_mask, from_global=True
-        )
-        relative_att_ids = None
-        if g2g_relative_att_ids is not None:
-            global_len = tensor_utils.get_shape_list(queries)[1]
-            g2l_relative_att_ids = attention_specs.side_label_tensor(
-                g2l_relative_att_ids, global_len, from_global=True
-            )
-            # [batch, global, global + long]
-            relative_att_ids = tf.concat(
-                [
-                    tf.cast(g2g_relative_att_ids, tf.int32),
-                    tf.cast(g2l_relative_att_ids, tf.int32),
-                ],
-                axis=-1,
-            )
-        return child(
-            queries,
-            # [batch, global + long, heads, size]
-            tf.concat([global_keys, long_keys], axis=1),
-            tf.concat([global_values, long_values], axis=1),
-            att_mask=_join_masks(
-                g2g_att_mask, g2l_att_mask, long_keys, global_keys
-            ),
-            relative_att_ids=relative_att_ids,
-            training=training,
-        )
+    def _weights_of(self, layer, dtype, ids, training):
+        """A `QkvRelativeAttention`'s labels and dropout."""
+        return {
+            "table": layer.label_table(dtype, *ids),
+            "dropout": layer.make_dropout(training),
+        }
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -397,22 +357,3 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             "share_att_output_projection": self.share_att_output_projection,
             "use_one_hot_lookup": self.use_one_hot_lookup,
         }
-
-
-def _join_masks(g2g_att_mask, g2l_att_mask, long_input, global_input):
-    """The global queries' mask, `<int32>[batch, global, global + long]`."""
-    if g2g_att_mask is None and g2l_att_mask is None:
-        return None
-    batch_size, long_len = tensor_utils.get_shape_list(long_input)[:2]
-    global_len = tensor_utils.get_shape_list(global_input)[1]
-    if g2g_att_mask is None:
-        # [batch, global, global]
-        g2g_att_mask = tf.ones([batch_size, global_len, global_len], tf.int32)
-    if g2l_att_mask is None:
-        # [batch, global, long]
-        g2l_att_mask = tf.ones([batch_size, global_len, long_len], tf.int32)
-    masks = [
-        tf.cast(tf.cast(mask, tf.bool), tf.int32)
-        for mask in (g2g_att_mask, g2l_att_mask)
-    ]
-    return tf.concat(masks, axis=-1)

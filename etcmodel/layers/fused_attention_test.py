@@ -1,13 +1,12 @@
 import itertools
 import operator
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
-from etcmodel.layers import attention_reference
+from etcmodel import attention
+from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_attention
 from etcmodel.layers import fused_side_attention_test as shared
 
@@ -86,14 +85,14 @@ def reference(layer, call):
             if parts[0] is None:
                 return None
             if pieces[0] == "l2l":
-                parts[0] = attention_reference.square_of_band(parts[0])
+                parts[0] = attention_testing.square_of_band(parts[0])
             return np.concatenate(parts, axis=-1)
 
         tables = getattr(layer, f"{name}_qkv_attention")
         tables = getattr(tables, "qkv_relative_attention", tables)
         labels = columns("relative_att_ids")
         projection = getattr(layer, f"{name}_query_projection")
-        attended = attention_reference.reference_attention(
+        attended = attention_testing.reference_attention(
             shared.project(projection, inputs[name[0]]),
             keys("key"),
             keys("value"),
@@ -112,24 +111,6 @@ def reference(layer, call):
 
 
 class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
-    def test_auto_looks_at_the_long_input(self):
-        layer = fused_attention.FusedGlobalLocalAttention(4, 4, 1, 1)
-        name = "streaming_global_attention"
-        for long_len, number in ((5, 0), (6, 1)):
-            call = make_call(0, long_len, 8 - long_len, 1, 4, 4)
-            with (
-                mock.patch.object(
-                    fused_attention.local_attention, "MAX_AUTO_FULL_LENGTH", 5
-                ),
-                mock.patch.object(
-                    fused_attention.streaming_global,
-                    name,
-                    side_effect=lambda queries, *_, **__: queries,
-                ) as streaming,
-            ):
-                layer(call["long_input"], call["global_input"])
-            self.assertEqual(number, streaming.call_count)
-
     @parameterized.product(
         share_kv_projections=[False, True],
         share_qkv_projections=[False, True],
@@ -232,7 +213,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         make = fused_attention.FusedGlobalLocalAttention
         layer = make(8, 8, 2, 2, relative_vocab_size=VOCAB)
         call = make_call(6, 5, 3, 2)
-        wrong = attention_specs.SegmentMask([[0] * 5] * 2)
+        wrong = attention.SegmentMask([[0] * 5] * 2)
         for message, arguments, options in (
             ("long_total_att_size", (8, 8, 2, 1), {"long_total_att_size": 7}),
             *(

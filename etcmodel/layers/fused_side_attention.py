@@ -10,13 +10,12 @@ import math
 import tensorflow as tf
 
 from etcmodel import tensor_utils
-from etcmodel.layers import attention
-from etcmodel.layers import attention_core
+from etcmodel.attention import core
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
-from etcmodel.layers import streaming_tools
+from etcmodel.layers import relative_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -61,7 +60,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        attention.check_divisible(num_heads, hidden_size=hidden_size)
+        relative_attention.check_divisible(num_heads, hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.att_dropout_prob = att_dropout_prob
@@ -69,7 +68,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         self.initializer = tf.keras.initializers.get(initializer)
 
         def project(name):
-            return attention.ProjectAttentionHeads(
+            return relative_attention.ProjectAttentionHeads(
                 num_heads,
                 hidden_size // num_heads,
                 initializer=self.initializer,
@@ -160,7 +159,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         scores = [attention_scores(queries, k) for k in keys]
         for piece, mask in zip(scores, masks, strict=True):
             check_columns(mask, piece)
-        probs = attention_core.joint_softmax(scores, masks)
+        probs = core.joint_softmax(scores, masks)
         if self.att_dropout_prob:
             probs = [self.att_dropout(p, training=training) for p in probs]
         # [heads, batch, main, size]
@@ -230,7 +229,7 @@ def attention_scores(queries, keys) -> tf.Tensor:
         scores = _per_head(
             lambda rows: tf.matmul(rows, keys, transpose_b=True), queries
         )
-    return streaming_tools.to_score_dtype(scores)
+    return core.to_score_dtype(scores)
 
 
 def weighted_sum(probs, values) -> tf.Tensor:

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import attention_reference
+from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
@@ -44,7 +44,7 @@ def reference(layer, main, side=None, mask=None):
         values = np.concatenate(
             [values, project(layer.side_value_projection, side)], axis=1
         )
-    output = attention_reference.reference_attention(
+    output = attention_testing.reference_attention(
         project(layer.main_query_projection, main), keys, values, mask
     )
     output = output.reshape(*output.shape[:2], -1)

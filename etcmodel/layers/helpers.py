@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel import own_gradients
 from etcmodel import tensor_utils
+from etcmodel.attention import custom_gradients
 from etcmodel.layers import initializers
 
 
@@ -18,7 +18,7 @@ class DenseLayers(tf.keras.layers.Layer):
     Args:
         hidden_sizes: output size of each layer.
         activation: function between the layers, or its Keras name (in which
-            "gelu" is the exact form; `etcmodel.tensor_utils.gelu` is the form
+            "gelu" is the exact form; `etcmodel.activations.gelu` is the form
             of BERT and ETC).
         use_bias: whether the layers have biases.
         kernel_initializer: initializer of the kernels; None for Keras's
@@ -200,7 +200,7 @@ def _activate_and_apply(activation, layer, inputs):
         `<float>[..., units]`.
     """
 
-    @own_gradients.custom_gradient
+    @custom_gradients.custom_gradient
     def apply(rows, kernel):
         def grad(upstream):
             # As it waits for what comes back, TensorFlow does not take it for

@@ -1,15 +1,11 @@
-import contextlib
-from unittest import mock
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
-from etcmodel.layers import attention_core_test
+from etcmodel import attention
+from etcmodel.attention import attention_testing
 from etcmodel.layers import local_attention
 from etcmodel.layers import recompute
-from etcmodel.layers import streaming_tools_test
 
 IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
@@ -17,7 +13,7 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 def make_call(seed, length, radius):
     """Random arguments of the layer's call, as float32 and int32 tensors."""
     rng = np.random.default_rng(seed)
-    inputs = attention_core_test.make_inputs(rng, 2, length, 3, radius)
+    inputs = attention_testing.make_inputs(rng, 2, length, 3, radius)
     return {
         name: tf.cast(x, tf.float32) if x.dtype == np.float64 else x
         for name, x in inputs.items()
@@ -66,14 +62,14 @@ class DropoutTest(parameterized.TestCase, tf.test.TestCase):
         layer = local_attention.QkvRelativeLocalAttention(
             3, 6, att_dropout_prob=0.5
         )
-        layer.build((None, None, 2, attention_core_test.SIZE))
+        layer.build((None, None, 2, attention_testing.SIZE))
         return layer
 
     @parameterized.parameters("eager", "jit", "recomputed")
     def test_both_passes_drop_the_same(self, mode):
         call = make_call(8, length=13, radius=3)
         layer = self.make_layer()
-        with streaming_tools_test.chunks_of(1, 4):
+        with attention_testing.chunks_of(1, 4):
             step = self.make_step(layer, call, mode)
             first, *sums = step(call["queries"])
             self.assertAllClose(*sums, rtol=1e-4, atol=1e-4)
@@ -85,7 +81,7 @@ class DropoutTest(parameterized.TestCase, tf.test.TestCase):
         call = make_call(9, length=13, radius=3)
         layer = self.make_layer()
         expected = layer(**call, att_implementation="streaming")
-        with streaming_tools_test.chunks_of(1, 4):
+        with attention_testing.chunks_of(1, 4):
             step = self.make_step(layer, call, "graph")
             first, *sums = step(call["queries"], tf.constant(True))
             self.assertAllClose(*sums, rtol=1e-4, atol=1e-4)
@@ -143,42 +139,6 @@ class QkvRelativeLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             expected = near / near.sum(axis=-1, keepdims=True)
             self.assertAllClose(probs, expected)
 
-    def test_auto_looks_at_the_static_length_alone(self):
-        layer = local_attention.QkvRelativeLocalAttention(4)
-        layer.build((None, None, 1, 2))
-
-        functions = {
-            "full": (local_attention, "_squared_attention"),
-            "sparse": (local_attention.attention_core, "banded_attention"),
-            "streaming": (
-                local_attention.streaming_local,
-                "streaming_local_attention",
-            ),
-        }
-
-        def chosen(static_length):
-            signature = [tf.TensorSpec([1, static_length, 1, 2])]
-            attend = tf.function(
-                lambda x: layer(x, x, x), input_signature=signature
-            )
-            with contextlib.ExitStack() as stack:
-                mocks = {
-                    name: stack.enter_context(
-                        mock.patch.object(
-                            *function,
-                            side_effect=lambda queries, *_, **__: queries,
-                        )
-                    )
-                    for name, function in functions.items()
-                }
-                attend.get_concrete_function()
-            return [name for name, mocked in mocks.items() if mocked.called]
-
-        longest = local_attention.MAX_AUTO_FULL_LENGTH
-        self.assertEqual(["full"], chosen(longest))
-        self.assertEqual(["streaming"], chosen(longest + 1))
-        self.assertEqual(["streaming"], chosen(None))
-
     def test_errors_name_what_is_missing(self):
         call = make_call(3, length=5, radius=2)
         layer = local_attention.QkvRelativeLocalAttention(2, 6)
@@ -188,7 +148,7 @@ class QkvRelativeLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             ("side_relative_att_ids", {"side_relative_att_ids": None}),
             ("dense.*sparse", {"att_implementation": "dense"}),
             (
-                "2\\*local_radius.*5",
+                "\\[2, 5, 5\\], but.*2\\*local_radius",
                 {"att_mask": tf.ones([2, 5, 7], tf.int32)},
             ),
         ):
@@ -202,10 +162,10 @@ class QkvRelativeLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer = local_attention.QkvRelativeLocalAttention(2, 6)
         ids = [[0] * 5] * 2
         described = dict(
-            att_mask=attention_specs.SegmentMask(ids),
-            relative_att_ids=attention_specs.DistanceLabels([0] * 5),
-            side_att_mask=attention_specs.LongGlobalMask(ids, [[0] * 3] * 2),
-            side_relative_att_ids=attention_specs.LongGlobalLabels([ids], 1, 0),
+            att_mask=attention.SegmentMask(ids),
+            relative_att_ids=attention.DistanceLabels([0] * 5),
+            side_att_mask=attention.LongGlobalMask(ids, [[0] * 3] * 2),
+            side_relative_att_ids=attention.LongGlobalLabels([ids], 1, 0),
         )
         # Each in the place of the one before it.
         kinds = list(described.values())
@@ -213,7 +173,7 @@ class QkvRelativeLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, type(wrong).__name__):
                 layer(**call | {name: wrong})
         for width in (3, 7):
-            wrong = attention_specs.DistanceLabels([0] * width)
+            wrong = attention.DistanceLabels([0] * width)
             with self.assertRaisesRegex(ValueError, f"5 distances.*{width}"):
                 layer(**call | {"relative_att_ids": wrong})
 

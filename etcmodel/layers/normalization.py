@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from etcmodel import inner_jit
-from etcmodel import own_gradients
+from etcmodel.attention import custom_gradients
+from etcmodel.attention import elementwise_jit
 from etcmodel.layers import helpers
 
 
@@ -14,8 +14,8 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     Weights, names and numbers are those of `tf.keras.layers.
     LayerNormalization`, and so is the name of the class, from which Keras makes
     the names in a file of weights: either can load the other's. Each pass is a
-    single compiled function (see `inner_jit`) that keeps the input and each
-    position's mean and deviation for the backward pass.
+    single compiled function (see `attention.elementwise_jit`) that keeps the
+    input and each position's mean and deviation for the backward pass.
 
     Args:
         epsilon: added to the variance.
@@ -63,7 +63,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             offset = tf.cast(tf.convert_to_tensor(self.beta), dtype)
         epsilon = float(self.epsilon)
 
-        @own_gradients.custom_gradient
+        @custom_gradients.custom_gradient
         def normalize(x, scale, offset):
             output, mean, inverse_deviation = _normalize(
                 x, scale, offset, epsilon=epsilon
@@ -87,7 +87,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
         return {**super().get_config(), "axis": -1}
 
 
-@inner_jit.jit_if_large
+@elementwise_jit.jit_if_large
 def _normalize(x, scale, offset, *, epsilon):
     wide = tf.cast(x, scale.dtype)
     # [rows, 1]
@@ -99,7 +99,7 @@ def _normalize(x, scale, offset, *, epsilon):
     return tf.cast(output, x.dtype), mean, inverse_deviation
 
 
-@inner_jit.jit_if_large
+@elementwise_jit.jit_if_large
 def _gradients(x, scale, mean, inverse_deviation, upstream):
     wide = tf.cast(upstream, scale.dtype)
     normalized = (tf.cast(x, scale.dtype) - mean) * inverse_deviation

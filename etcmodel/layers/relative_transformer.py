@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
-from etcmodel.layers import attention
 from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
+from etcmodel.layers import relative_attention
 from etcmodel.layers import wrappers
 
 
@@ -58,8 +58,10 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
-        attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
+        relative_attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
+        relative_attention.check_divisible(
+            num_attention_heads, hidden_size=hidden_size
+        )
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
@@ -91,7 +93,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         for i in range(num_hidden_layers):
             self.attention_layers.append(
                 make_block(
-                    attention.RelativeAttention(
+                    relative_attention.RelativeAttention(
                         hidden_size=hidden_size,
                         num_heads=num_attention_heads,
                         relative_vocab_size=relative_vocab_size,

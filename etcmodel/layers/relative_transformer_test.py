@@ -2,8 +2,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import attention_test
 from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.layers import relative_attention_test
 from etcmodel.layers import relative_transformer
 from etcmodel.layers.side_attention_test import normalize
 from etcmodel.layers.side_transformer_test import feed_forward
@@ -38,7 +38,7 @@ class RelativeTransformerLayersTest(tf.test.TestCase, parameterized.TestCase):
         inputs = rng.normal(size=[2, 6, _HIDDEN])
 
         def attend(inner, x):
-            return attention_test.reference(inner, x, x, mask, ids)
+            return relative_attention_test.reference(inner, x, x, mask, ids)
 
         def reference(x):
             for pair in zip(

@@ -3,14 +3,13 @@
 import tensorflow as tf
 
 from etcmodel import tensor_utils
-from etcmodel.layers import attention
-from etcmodel.layers import attention_core
+from etcmodel.attention import core
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
-from etcmodel.layers import streaming_tools
+from etcmodel.layers import relative_attention
 from etcmodel.layers import token_selection
 from etcmodel.layers.fused_side_attention import as_mask
 from etcmodel.layers.fused_side_attention import attention_scores
@@ -143,7 +142,7 @@ class SideAttention(graph_layer.GraphLayer):
                 f"num_heads must be at least 0, but is {self.num_heads}."
             )
         if self.num_heads:
-            attention.check_divisible(
+            relative_attention.check_divisible(
                 self.num_heads, hidden_size=self.hidden_size
             )
         k = self.top_k_attention
@@ -165,11 +164,11 @@ class SideAttention(graph_layer.GraphLayer):
         for name in ("pos_embed_size", "use_one_hot_embeddings"):
             if getattr(self, name) is None:
                 raise ValueError(f"pos_embed_mode {mode!r} needs {name}.")
-        attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
+        relative_attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
 
     def _make_projections(self):
         def project(name):
-            return attention.ProjectAttentionHeads(
+            return relative_attention.ProjectAttentionHeads(
                 self.num_heads,
                 self._size_per_head,
                 initializer=self.initializer,
@@ -436,7 +435,7 @@ class SideAttention(graph_layer.GraphLayer):
             biases = tf.transpose(biases, [3, 0, 1, 2])
             return tf.cast(
                 biases * self._size_per_head**-0.5,
-                streaming_tools.score_dtype(queries.dtype),
+                core.score_dtype(queries.dtype),
             )
         # [2 * pos_embed_size + 1, heads, size]
         table = self._split_heads(
@@ -472,7 +471,7 @@ class SideAttention(graph_layer.GraphLayer):
             masks = [x >= least for x in pieces]
             if mask is not None:
                 masks[0] = tf.logical_and(masks[0], mask)
-        return attention_core.joint_softmax(pieces, masks)[0]
+        return core.joint_softmax(pieces, masks)[0]
 
     def _kth_best(self, pieces, mask):
         """The least score that is attended to, `<float>[..., main, 1]`."""

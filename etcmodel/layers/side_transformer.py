@@ -4,12 +4,12 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import gelu
-from etcmodel.layers import attention
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
+from etcmodel.layers import relative_attention
 from etcmodel.layers import side_attention
 from etcmodel.layers import transformer
 from etcmodel.layers import wrappers
@@ -83,8 +83,10 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         super().__init__(
             name=helpers.default_name(name, "transformer_layers"), **kwargs
         )
-        attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
-        attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
+        relative_attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
+        relative_attention.check_divisible(
+            num_attention_heads, hidden_size=hidden_size
+        )
         if enable_default_side_input and num_cross_attention_heads is None:
             raise ValueError(
                 "enable_default_side_input needs num_cross_attention_heads: "

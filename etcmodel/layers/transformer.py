@@ -282,7 +282,8 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
 
         All masks are `<int32 or bool>`, 1 where attending is allowed and
         everywhere if None; all ids are `<int32>` labels or None. Where long
-        tokens take part, each may also be one of `attention_specs`.
+        tokens take part, each may also be a description (see
+        `etcmodel.attention`).
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel.layers import transformer
 from etcmodel.testing import call_in_fresh_process
 from etcmodel.testing import two_device_strategy
@@ -42,10 +42,8 @@ def _train_on_two_replicas():
         with tf.GradientTape() as tape:
             outputs = layer(
                 *streams,
-                l2l_att_mask=attention_specs.SegmentMask([[0] * 4 + [1] * 5]),
-                l2l_relative_att_ids=attention_specs.DistanceLabels(
-                    [1, 1, 0, 2, 2]
-                ),
+                l2l_att_mask=attention.SegmentMask([[0] * 4 + [1] * 5]),
+                l2l_relative_att_ids=attention.DistanceLabels([1, 1, 0, 2, 2]),
                 l2g_relative_att_ids=tf.zeros([1, 9, 3], tf.int32),
                 att_implementation="streaming",
                 training=True,

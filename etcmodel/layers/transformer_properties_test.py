@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
+from etcmodel import attention
+from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_attention_test
-from etcmodel.layers import streaming_tools_test
 from etcmodel.layers import transformer
 
 SIZE, RADIUS, LABELS = 6, 2, 4
@@ -65,24 +65,22 @@ def pad(rng, examples, extra):
 def apply(stack, batch, implementation):
     """Both outputs, with masks and labels described."""
     links = [tf.constant(batch["links"])]
-    mask = attention_specs.LongGlobalMask(
+    mask = attention.LongGlobalMask(
         batch["long_ids"],
         batch["global_ids"],
         links,
         exempt_long=batch["exempt_long"],
     )
-    labels = attention_specs.LongGlobalLabels(links, 3, 1)
-    with streaming_tools_test.chunks_of(30):
+    labels = attention.LongGlobalLabels(links, 3, 1)
+    with attention_testing.chunks_of(30):
         return stack(
             tf.constant(batch["long_input"]),
             tf.constant(batch["global_input"]),
-            l2l_att_mask=attention_specs.SegmentMask(batch["segment_ids"]),
+            l2l_att_mask=attention.SegmentMask(batch["segment_ids"]),
             g2g_att_mask=batch["g2g_att_mask"],
             l2g_att_mask=mask,
             g2l_att_mask=mask,
-            l2l_relative_att_ids=attention_specs.DistanceLabels(
-                [1, 1, 0, 2, 2]
-            ),
+            l2l_relative_att_ids=attention.DistanceLabels([1, 1, 0, 2, 2]),
             g2g_relative_att_ids=batch["g2g_labels"],
             l2g_relative_att_ids=labels,
             g2l_relative_att_ids=labels,
@@ -125,7 +123,7 @@ class ReproducibilityTest(parameterized.TestCase, tf.test.TestCase):
             tf.constant(rng.normal(size=[2, length, SIZE]), tf.float32)
             for length in (7, 3)
         ]
-        labels = attention_specs.DistanceLabels([1, 1, 0, 2, 2])
+        labels = attention.DistanceLabels([1, 1, 0, 2, 2])
         l2g_labels = tf.ones([2, 7, 3], tf.int32)
 
         def train(seed):

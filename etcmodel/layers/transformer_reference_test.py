@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import attention_testing as tools
 from etcmodel.layers import fused_attention_test as fused_test
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import side_transformer_test
-from etcmodel.layers import streaming_tools_test as tools
 from etcmodel.layers import transformer
 
 LONG, GLOBAL, SIZE, RADIUS = 7, 3, 8, 2

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
-from etcmodel import inner_jit
-from etcmodel.layers import streaming_tools_test as shared
+from etcmodel import attention
+from etcmodel.attention import attention_testing as shared
+from etcmodel.attention import elementwise_jit
 from etcmodel.layers import transformer
 
 BATCH, LONG, GLOBAL, HIDDEN = 2, 19, 4, 8
@@ -46,20 +46,20 @@ def describe():
     """
     position = tf.tile(tf.range(LONG)[tf.newaxis], [BATCH, 1])
     links = [position // 4]
-    mask = attention_specs.LongGlobalMask(
+    mask = attention.LongGlobalMask(
         tf.cast(position < LONG - 1, tf.int32),
         tf.ones([BATCH, GLOBAL], tf.int32),
         links,
         exempt_global=[[True] + [False] * (GLOBAL - 1)] * BATCH,
     )
-    labels = attention_specs.LongGlobalLabels([*links, position % 5], [5, 3], 4)
+    labels = attention.LongGlobalLabels([*links, position % 5], [5, 3], 4)
     return dict(
-        l2l_att_mask=attention_specs.SegmentMask(
+        l2l_att_mask=attention.SegmentMask(
             tf.where(position < LONG - 1, position // 4, -1)
         ),
         l2g_att_mask=mask,
         g2l_att_mask=mask,
-        l2l_relative_att_ids=attention_specs.DistanceLabels(
+        l2l_relative_att_ids=attention.DistanceLabels(
             [1] * 3 + [0] + [2, 3, 3]
         ),
         g2g_relative_att_ids=tf.zeros([BATCH, GLOBAL, GLOBAL], tf.int32),
@@ -108,8 +108,8 @@ class StreamingTransformerTest(parameterized.TestCase, tf.test.TestCase):
             return layer(*streams, **describe())
 
         with (
-            mock.patch.object(inner_jit, "MIN_ELEMENTS", 0),
-            inner_jit.inner_jit(is_on),
+            mock.patch.object(elementwise_jit, "MIN_ELEMENTS", 0),
+            elementwise_jit.elementwise_jit(is_on),
         ):
             graph = apply.get_concrete_function(*make_streams()).graph
         is_compiled = "_XlaMustCompile" in str(graph.as_graph_def())

@@ -4,7 +4,7 @@ import inspect
 
 import tensorflow as tf
 
-from etcmodel import attention_specs
+from etcmodel import attention
 from etcmodel.layers import dropout
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
@@ -123,7 +123,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             if name not in ("training", "options")
             and isinstance(
                 kwargs[name],
-                str | bool | int | float | attention_specs.AttentionSpec,
+                str | bool | int | float | attention.AttentionSpec,
             )
         }
         if options:

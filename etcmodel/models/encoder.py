@@ -218,7 +218,7 @@ class StructuredEtcModel(etc_model.EtcModel):
     """An `EtcModel` that makes its masks and relative labels by itself.
 
     They exist within a call only and, where long tokens take part, merely as
-    descriptions (see `etcmodel.attention_specs`): no tensor of the size of
+    descriptions (see `etcmodel.attention`): no tensor of the size of
     the long input times its window, or times the global input, has to be kept
     for all layers.
 

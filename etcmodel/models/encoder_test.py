@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import streaming
 from etcmodel.layers import local_attention
-from etcmodel.layers import streaming_tools
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
@@ -240,7 +240,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             return tape.gradient(loss, weights)
 
         # A quarter of the global tokens' scores at a time.
-        with mock.patch.object(streaming_tools, "CHUNK_ELEMENTS", 2**15):
+        with mock.patch.object(streaming, "CHUNK_ELEMENTS", 2**15):
             shapes = _all_shapes(encode, features)
         smallest_mask = long * min(global_, 2 * radius + 1)
         self.assertIn([1, long, 16], shapes)

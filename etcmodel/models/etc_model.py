@@ -190,8 +190,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         All masks are `<int32 or bool>`, 1 where attending is allowed and
         everywhere if None; all relative ids are `<int32>` labels or None. The
         functions of `etcmodel.feature_utils` make them. Where long tokens
-        take part, each may also be one of `attention_specs`, except between
-        the layers of a functional model.
+        take part, each may also be a description (see `etcmodel.attention`),
+        except between the layers of a functional model.
 
         Args:
             token_ids: `<int32>[batch, long]`.

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import streaming
 from etcmodel.layers import fused_side_attention_test as fused_test
 from etcmodel.layers import local_attention
 from etcmodel.layers import side_attention_test as side_test
-from etcmodel.layers import streaming_tools
 from etcmodel.layers import transformer_reference_test as transformer_test
 from etcmodel.layers.side_transformer_test import gelu
 from etcmodel.models import EtcConfig
@@ -164,7 +164,7 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
                 "MAX_AUTO_FULL_LENGTH",
                 {"full": LONG, "streaming": 0}[implementation],
             ),
-            mock.patch.object(streaming_tools, "CHUNK_ELEMENTS", 64),
+            mock.patch.object(streaming, "CHUNK_ELEMENTS", 64),
             tf.GradientTape() as tape,
         ):
             tape.watch(tensors)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import inner_jit
-from etcmodel import own_gradients
+from etcmodel.attention import custom_gradients
+from etcmodel.attention import elementwise_jit
 from etcmodel.tasks.atomic import atomic_directory
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.serving_warmup import write_warmup_requests
@@ -109,7 +109,10 @@ def export_saved_model(
         UserError: the directory exists and is not empty, or cannot be written.
     """
     # A server may have XLA switched off, and it does not train.
-    with inner_jit.inner_jit(False), own_gradients.forward_only():
+    with (
+        elementwise_jit.elementwise_jit(False),
+        custom_gradients.forward_only(),
+    ):
         signatures = module.signatures()
     for name, inputs in warmup_inputs.items():
         signatures[name](

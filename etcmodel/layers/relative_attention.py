@@ -1,19 +1,16 @@
 """Attention layers with relative labels: dense and multi-head.
 
-They hold the weights; the arithmetic is in `attention_core`.
+They hold the weights; the arithmetic is in `etcmodel.attention`.
 """
-
-import functools
 
 import tensorflow as tf
 
+from etcmodel import attention
 from etcmodel import tensor_utils
-from etcmodel.layers import attention_core
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import helpers
 from etcmodel.layers import initializers
-from etcmodel.layers import streaming_tools
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -196,18 +193,14 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         Raises:
             ValueError: ids are given, but the layer has no labels.
         """
-        # Keras 2 casts the first argument only to the dtype of the policy.
-        return attention_core.dense_attention(
+        return attention.dense_attention(
             queries,
-            tf.cast(keys, queries.dtype),
-            tf.cast(values, queries.dtype),
-            att_mask=att_mask,
-            relative_att_ids=relative_att_ids,
-            labels=self.labels(queries.dtype, relative_att_ids),
-            dropout_fn=self.dropout_fn(training),
+            attention.Keys(keys, values, att_mask, relative_att_ids),
+            self.label_table(queries.dtype, relative_att_ids),
+            self.make_dropout(training),
         )
 
-    def labels(self, dtype, *ids) -> attention_core.RelativeLabels | None:
+    def label_table(self, dtype, *ids) -> attention.LabelTable | None:
         """The label tables as tensors, or None if all the ids are None.
 
         Args:
@@ -228,26 +221,20 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
                 "layer was made without labels. Set `relative_vocab_size` or "
                 "leave the ids out."
             )
-        return attention_core.RelativeLabels(
+        return attention.LabelTable(
             tf.cast(tf.convert_to_tensor(self.relative_emb_table), dtype),
             tf.cast(tf.convert_to_tensor(self.relative_bias_table), dtype),
             self.use_one_hot_lookup,
         )
 
-    def dropout_fn(self, training):
-        """The dropout of the probabilities as a function, or None if none."""
-        if not self.att_dropout_prob:
-            return None
-        return functools.partial(self.att_dropout, training=training)
-
-    def streaming_dropout(self, training):
-        """The dropout of the probabilities as streaming attention takes it.
+    def make_dropout(self, training) -> attention.Dropout | None:
+        """The dropout of one call's probabilities.
 
         Args:
             training: whether dropout is applied; a bool, None or `<bool>[]`.
 
         Returns:
-            `streaming_tools.Dropout` with a seed of its own, or None.
+            A dropout with a seed of its own, or None.
         """
         if not self.att_dropout_prob:
             return None
@@ -256,7 +243,7 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
             rate = tf.where(training, rate, 0.0)
         elif not training:
             return None
-        return streaming_tools.Dropout(rate, self.att_dropout.draw_seed())
+        return attention.Dropout(rate, self.att_dropout.draw_seed())
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -1,8 +1,8 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers import attention_reference
-from etcmodel.layers.attention_reference import reference_attention
+from etcmodel.attention import attention_testing
+from etcmodel.attention.attention_testing import reference_attention
 
 
 def heads(rows):
@@ -72,14 +72,14 @@ class SquareOfBandTest(tf.test.TestCase):
             [-1, -1, 10, 11],
         ]
         self.assertAllEqual(
-            [square], attention_reference.square_of_band(band, -1)
+            [square], attention_testing.square_of_band(band, -1)
         )
 
     def test_batch_and_radius_beyond_the_length(self):
         band = np.stack([np.full([2, 5], 1), np.full([2, 5], 7)])
         self.assertAllEqual(
             [[[1, 1], [1, 1]], [[7, 7], [7, 7]]],
-            attention_reference.square_of_band(band),
+            attention_testing.square_of_band(band),
         )
 
 

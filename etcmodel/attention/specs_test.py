@@ -4,7 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention_specs
+from etcmodel import attention
+from etcmodel.attention import labels
+from etcmodel.attention import specs
 
 
 def _rows(text):
@@ -15,13 +17,13 @@ def _rows(text):
 class BandTest(tf.test.TestCase, parameterized.TestCase):
     def test_segment_mask(self):
         ids = np.array(_rows("779 777"), np.uint8)
-        band = attention_specs.SegmentMask(ids).to_band(1)
+        band = attention.SegmentMask(ids).to_band(1)
         self.assertEqual(band.dtype, tf.bool)
         expected = [_rows("011 110 010"), _rows("011 111 110")]
         self.assertAllEqual(tf.cast(band, tf.int32), expected)
 
     def test_distance_labels(self):
-        labels = attention_specs.DistanceLabels(np.array([2, 0, 1], np.int8))
+        labels = attention.DistanceLabels(np.array([2, 0, 1], np.int8))
         self.assertEqual(labels.pattern, (2, 0, 1))
         self.assertIs(type(labels.pattern[0]), int)
         band = labels.to_band(2, 4)
@@ -40,12 +42,12 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
         ([4, 2, 2], 1, [4, 2], 2),
     )
     def test_runs(self, pattern, lead, columns, trail):
-        runs = attention_specs.DistanceLabels(pattern).runs()
+        runs = attention.DistanceLabels(pattern).runs()
         self.assertEqual(runs, (lead, columns, trail))
 
     def test_runs_of_one_label(self):
         for pattern in ([7, 7, 7], [7] * 9):
-            labels = attention_specs.DistanceLabels(pattern)
+            labels = attention.DistanceLabels(pattern)
             lead, columns, trail = labels.runs()
             self.assertEqual(
                 lead * columns[:1] + columns[1:-1] + trail * columns[-1:],
@@ -55,23 +57,23 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(0, 1, 2, 4)
     def test_pattern_of_a_wrong_length(self, length):
         with self.assertRaisesRegex(ValueError, f"has {length}$"):
-            attention_specs.DistanceLabels(range(length))
+            attention.DistanceLabels(range(length))
 
 
 class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
     def test_examples(self):
         """Those of the docstrings."""
-        mask = attention_specs.LongGlobalMask(
+        mask = attention.LongGlobalMask(
             long_ids=[[1, 1, 0]], global_ids=[[1, 1]], links=[[[0, 1, 1]]]
         ).to_tensor()
         self.assertEqual(mask.dtype, tf.bool)
         self.assertAllEqual(tf.cast(mask, tf.int32), [_rows("10 01 00")])
-        labels = attention_specs.LongGlobalLabels(
+        labels = attention.LongGlobalLabels(
             [[[0, 1, -1]]], linked=np.int64(8), not_linked=7
         ).to_tensor(2)
         self.assertEqual(labels.dtype, tf.int32)
         self.assertAllEqual(labels, [_rows("87 78 77")])
-        labels = attention_specs.LongGlobalLabels(
+        labels = attention.LongGlobalLabels(
             [[[0, 1, -1]], [[0, 0, -1]]], linked=[8, 9], not_linked=7
         )
         self.assertEqual(labels.columns, [7, 8, 9])
@@ -109,7 +111,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         )
         if num_links:
             inputs["links"] = [*links]
-        mask = attention_specs.LongGlobalMask(
+        mask = attention.LongGlobalMask(
             **tf.nest.map_structure(tf.constant, inputs | exempts)
         )
         self.assertAllEqual(mask.to_tensor(), expected)
@@ -122,7 +124,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(tf.concat(parts, 1), expected)
         tensors = tf.nest.map_structure(tf.constant, inputs)
         make = tf.function(
-            lambda inputs: attention_specs.LongGlobalMask(**inputs).to_tensor(),
+            lambda inputs: attention.LongGlobalMask(**inputs).to_tensor(),
             input_signature=[
                 tf.nest.map_structure(
                     lambda x: tf.TensorSpec([None, None], x.dtype), tensors
@@ -132,7 +134,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(make(tensors), expected)
         if num_links:
-            labels = attention_specs.LongGlobalLabels([*links], 2, 1)
+            labels = attention.LongGlobalLabels([*links], 2, 1)
             expected = named.any(axis=0)
             self.assertAllEqual(labels.to_tensor(4), 1 + expected)
             part = labels.part([x[:, 3:6] for x in labels.long_tensors()], 4)
@@ -150,7 +152,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
     def test_labels_of_links(self, linked, columns):
         rng = np.random.default_rng(1)
         links = rng.integers(-1, 5, [3, 2, 9])
-        spec = attention_specs.LongGlobalLabels([*links], linked, 7)
+        spec = attention.LongGlobalLabels([*links], linked, 7)
         self.assertEqual(spec.columns, columns)
         expected = np.full([2, 9, 4], 7)
         for i, label in enumerate(np.broadcast_to(linked, 3)):
@@ -167,78 +169,60 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_no_links(self):
         with self.assertRaisesRegex(ValueError, "links needs at least one"):
-            attention_specs.LongGlobalLabels([], 8, 7)
+            attention.LongGlobalLabels([], 8, 7)
         with self.assertRaisesRegex(ValueError, "for each of the 2 links"):
-            attention_specs.LongGlobalLabels([[[0]], [[1]]], [8, 9, 8], 7)
+            attention.LongGlobalLabels([[[0]], [[1]]], [8, 9, 8], 7)
 
 
-class FunctionsTest(tf.test.TestCase, parameterized.TestCase):
+class FunctionsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.specs = [
-            attention_specs.SegmentMask(_rows("779")),
-            attention_specs.DistanceLabels([2, 0, 1]),
-            attention_specs.LongGlobalMask(_rows("110"), _rows("10")),
-            attention_specs.LongGlobalLabels([[[0, 1, -1]]], 8, 7),
+            attention.SegmentMask(_rows("779")),
+            attention.DistanceLabels([2, 0, 1]),
+            attention.LongGlobalMask(_rows("110"), _rows("10")),
+            attention.LongGlobalLabels([[[0, 1, -1]]], 8, 7),
         ]
-
-    def test_types_in_place(self):
-        attention_specs.check_types(*self.specs)
-        attention_specs.check_types(None, None, None, None)
-        attention_specs.check_types(*[tf.zeros([])] * 4)
-
-    @parameterized.parameters((0, 1), (1, 0), (2, 3), (3, 2), (2, 0), (1, 3))
-    def test_types_out_of_place(self, place, kind):
-        specs = [None] * 4
-        specs[place] = self.specs[kind]
-        name = ("l2l_att_mask", "l2l_rel", "g2l_att_mask", "g2l_rel")[place]
-        allowed, given = (type(self.specs[i]).__name__ for i in (place, kind))
-        with self.assertRaisesRegex(
-            ValueError, f"{name}.*tensor or a {allowed}, but is a {given}"
-        ):
-            attention_specs.check_types(*specs)
 
     def test_all_are_specs(self):
         for spec in self.specs:
-            self.assertIsInstance(spec, attention_specs.AttentionSpec)
+            self.assertIsInstance(spec, attention.AttentionSpec)
 
     def test_tensors_stay(self):
         tensor = tf.zeros([1, 2, 3], tf.int32)
         for value in (tensor, None):
-            self.assertIs(attention_specs.band_mask_tensor(value, 1), value)
-            self.assertIs(attention_specs.band_label_tensor(value, 1, 2), value)
+            self.assertIs(specs.band_mask_tensor(value, 1), value)
+            self.assertIs(labels.band_label_tensor(value, 1, 2), value)
             for from_global in (False, True):
+                self.assertIs(specs.pair_mask_tensor(value, from_global), value)
                 self.assertIs(
-                    attention_specs.side_mask_tensor(value, from_global), value
-                )
-                self.assertIs(
-                    attention_specs.side_label_tensor(value, 3, from_global),
+                    labels.pair_label_tensor(value, 3, from_global),
                     value,
                 )
 
     def test_specs_become_tensors(self):
         l2l_mask, l2l_ids, l2g_mask, l2g_ids = self.specs
         self.assertAllEqual(
-            tf.cast(attention_specs.band_mask_tensor(l2l_mask, 1), tf.int32),
+            tf.cast(specs.band_mask_tensor(l2l_mask, 1), tf.int32),
             [_rows("011 110 010")],
         )
         self.assertAllEqual(
-            attention_specs.band_label_tensor(l2l_ids, 1, 2),
+            labels.band_label_tensor(l2l_ids, 1, 2),
             [_rows("201 201")],
         )
         self.assertAllEqual(
-            tf.cast(attention_specs.side_mask_tensor(l2g_mask), tf.int32),
+            tf.cast(specs.pair_mask_tensor(l2g_mask), tf.int32),
             [_rows("10 10 01")],
         )
         self.assertAllEqual(
-            tf.cast(attention_specs.side_mask_tensor(l2g_mask, True), tf.int32),
+            tf.cast(specs.pair_mask_tensor(l2g_mask, True), tf.int32),
             [_rows("110 001")],
         )
         self.assertAllEqual(
-            attention_specs.side_label_tensor(l2g_ids, 2), [_rows("87 78 77")]
+            labels.pair_label_tensor(l2g_ids, 2), [_rows("87 78 77")]
         )
         self.assertAllEqual(
-            attention_specs.side_label_tensor(l2g_ids, 2, from_global=True),
+            labels.pair_label_tensor(l2g_ids, 2, from_global=True),
             [_rows("877 787")],
         )
 

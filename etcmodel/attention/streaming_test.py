@@ -1,155 +1,64 @@
-"""Tests that both streaming attentions must pass."""
+"""Tests of attention in chunks, from long and from global queries."""
 
-import dataclasses
+import itertools
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import inner_jit
-from etcmodel.layers import attention_core
-from etcmodel.layers import attention_core_test
-from etcmodel.layers import attention_reference
-from etcmodel.layers import streaming_tools
-from etcmodel.layers import streaming_tools_test as tools
-
-HEADS = attention_core_test.HEADS
-SIZE = attention_core_test.SIZE
-VALUE_SIZE = attention_core_test.VALUE_SIZE
-VOCAB = attention_core_test.VOCAB
+from etcmodel import attention
+from etcmodel.attention import attention_testing as testing
+from etcmodel.attention import elementwise_jit
+from etcmodel.attention import streaming
 
 
-@dataclasses.dataclass
-class Case:
-    """Inputs of an attention.
-
-    Attributes:
-        floats: float64 arrays by name, tables among them.
-        arrays: masks and ids as int arrays by name.
-        given: the same in the form in which they are passed.
-        upstream: gradient of the output.
-    """
-
-    floats: dict
-    arrays: dict
-    given: dict
-    upstream: np.ndarray
+class ChunksTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        # Units, how many a chunk may hold, length and number of chunks.
+        (7, 3, 3, 3),
+        (9, 4, 3, 3),
+        (10, 4, 4, 3),
+        # Two would be one.
+        (8, 4, 8, 1),
+        (5, 4, 5, 1),
+        (4, 4, 4, 1),
+        (1, 4, 1, 1),
+        (5, 0.1, 1, 5),
+    )
+    def test_plan_chunks(self, num_units, most, chunk_len, num_chunks):
+        with testing.chunks_of(int(100 * most)):
+            for arguments in (
+                (num_units, 100),
+                (tf.constant(num_units), 100),
+                # A size of the batch that is not known beforehand.
+                (num_units, tf.constant(100)),
+            ):
+                self.assertAllEqual(
+                    streaming.plan_chunks(*arguments), (chunk_len, num_chunks)
+                )
 
 
 class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
-    """Tests of an attention, which subclasses of two test classes describe.
-
-    Attributes:
-        PIECES: the names, less `keys` and `values`, of the two kinds of keys.
-        COMPILED, DROPPED, EMPTY: sizes of cases.
-        LEFT_OUT: names that need not be given together.
-    """
-
-    def make_case(self, rng, *sizes, with_specs=False) -> Case:
-        """Random inputs. Some queries have nothing to attend to.
-
-        Args:
-            rng: makes random numbers.
-            *sizes: of the inputs.
-            with_specs: whether masks and labels are described; the labels of
-                both links, if they differ.
-        """
-        raise NotImplementedError
-
-    def attend(self, **arguments):
-        """The attention itself."""
-        raise NotImplementedError
-
-    def square(self, arrays, name):
-        """Masks (`att_mask`) or ids of all pairs, `[batch, from, to]`."""
-        raise NotImplementedError
-
-    def random_sizes(self, rng):
-        raise NotImplementedError
+    """Tests of an attention that a subclass of `testing.Cases` describes."""
 
     def independent_parts(self, is_kept):
         """Parts of dropout's choices, each of the same shape."""
         raise NotImplementedError
 
-    def leave_out(self, case, name):
-        """Takes a mask or the labels out of a case, but for the floats.
-
-        Returns:
-            Names of floats that are not to be given either.
-        """
-        if name == "labels":
-            case.floats["emb_table"] *= 0
-            case.floats["bias_table"] *= 0
-            for ids in [x for x in case.given if x.endswith("ids")]:
-                del case.given[ids]
-            return ["emb_table", "bias_table"]
-        del case.given[name]
-        case.arrays[name] = np.ones_like(case.arrays[name])
-        return []
-
-    def streaming(self, given, use_one_hot_lookup=False, **options):
+    def streaming(self, given, **options):
         """The attention as a function of its float inputs by name."""
-
-        def attend(emb_table=None, bias_table=None, **floats):
-            labels = None
-            if emb_table is not None:
-                labels = attention_core.RelativeLabels(
-                    emb_table, bias_table, use_one_hot_lookup
-                )
-            return self.attend(labels=labels, **floats, **given, **options)
-
-        return attend
-
-    def joined(self, floats, kind, concat):
-        return concat([floats[f"{piece}{kind}"] for piece in self.PIECES], 1)
-
-    def dense(self, arrays, keep=None):
-        """The same by way of all pairs, of which many may be masked.
-
-        Args:
-            arrays: masks and ids.
-            keep: factors of the probabilities, `[batch, heads, from, to]`.
-        """
-
-        def attend(emb_table, bias_table, **floats):
-            return attention_core.dense_attention(
-                floats["queries"],
-                self.joined(floats, "keys", tf.concat),
-                self.joined(floats, "values", tf.concat),
-                att_mask=self.square(arrays, "att_mask"),
-                relative_att_ids=self.square(arrays, "relative_att_ids"),
-                labels=attention_core.RelativeLabels(emb_table, bias_table),
-                dropout_fn=None if keep is None else drop,
-            )
-
-        def drop(probs):
-            return probs * tf.cast(keep, probs.dtype)
-
-        return attend
-
-    def oracle(self, case, **changed):
-        """The output that the paper's equations give."""
-        floats = case.floats | changed
-        return attention_reference.reference_attention(
-            floats["queries"],
-            self.joined(floats, "keys", np.concatenate),
-            self.joined(floats, "values", np.concatenate),
-            self.square(case.arrays, "att_mask"),
-            self.square(case.arrays, "relative_att_ids"),
-            floats["emb_table"],
-            floats["bias_table"],
-        )
+        return self.attention(given, "streaming", **options)
 
     def expect(self, case, keep=None):
-        return tools.run(
+        return testing.run(
             self.dense(case.arrays, keep), case.floats, case.upstream
         )
 
     def run_case(self, case, elements=2**22, block_len=4, **options):
         """Output and gradients in chunks of a size."""
-        with tools.chunks_of(elements, block_len):
-            return tools.run(
+        with testing.chunks_of(elements, block_len):
+            return testing.run(
                 self.streaming(case.given, **options),
                 case.floats,
                 case.upstream,
@@ -174,14 +83,14 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.assertAllClose(
                 results["output"], self.oracle(case), 1e-9, 1e-9, message
             )
-            tools.assert_all_close(
+            testing.assert_all_close(
                 self, self.expect(case), results, 1e-9, message
             )
 
     def test_what_is_left_out(self):
         for i, names in enumerate(self.LEFT_OUT):
             rng = np.random.default_rng(3)
-            case = self.make_case(rng, *self.COMPILED)
+            case = self.make_case(rng, *self.SMALL)
             missing = [x for name in names for x in self.leave_out(case, name)]
             expected = self.expect(case)
             self.assertAllClose(
@@ -190,7 +99,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             for name in missing:
                 del case.floats[name], expected[name]
             results = self.run_case(case, (1, 2**22)[i % 2])
-            tools.assert_all_close(self, expected, results, 1e-9, names)
+            testing.assert_all_close(self, expected, results, 1e-9, names)
 
     @parameterized.parameters(
         # Type, whether masks and labels are described, rate of dropout.
@@ -205,13 +114,13 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     ):
         rng = np.random.default_rng(4)
         cases = []
-        with tools.chunks_of(200, 8):
+        with testing.chunks_of(200, 8):
             for i in range(2):
                 case = self.make_case(rng, *self.LARGE, with_specs=with_specs)
                 keep, options = None, {}
                 if rate:
                     seed = tf.constant([i, 8])
-                    options["dropout"] = streaming_tools.Dropout(rate, seed)
+                    options["dropout"] = attention.Dropout(rate, seed)
                     keep, _ = self.factors(case, options["dropout"])
                 cases.append(
                     (
@@ -220,18 +129,18 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                         case.floats | {"upstream": case.upstream},
                     )
                 )
-            tools.assert_at_most_twice_the_error(self, cases, dtype)
+            testing.assert_at_most_twice_the_error(self, cases, dtype)
 
     @parameterized.parameters(
         ("float32", 2**22), ("bfloat16", 1), ("float16", 1)
     )
     def test_queries_with_nothing_to_attend_to(self, dtype, elements):
         rng = np.random.default_rng(5)
-        case = self.make_case(rng, *self.COMPILED)
+        case = self.make_case(rng, *self.SMALL)
         is_empty = ~self.square(case.arrays, "att_mask").any(axis=-1)
         self.assertTrue(is_empty.any() and not is_empty.all())
-        case.floats = tools.cast(case.floats, dtype)
-        results = tools.to_float64(self.run_case(case, elements))
+        case.floats = testing.cast(case.floats, dtype)
+        results = testing.to_float64(self.run_case(case, elements))
         for name in ("output", "queries"):
             empty = results[name][is_empty]
             self.assertAllEqual(empty, np.zeros_like(empty))
@@ -254,7 +163,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                 [None, None, *(x.shape[2:] if is_fixed else [None])], x.dtype
             )
 
-        floats, arrays, upstream = tensors(self.make_case(rng, *self.COMPILED))
+        floats, arrays, upstream = tensors(self.make_case(rng, *self.SMALL))
         signature = [
             {name: unknown(name, x) for name, x in floats.items()},
             {name: unknown(name, x) for name, x in arrays.items()},
@@ -263,63 +172,61 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
 
         @tf.function(input_signature=signature)
         def attend(floats, given, upstream):
-            return tools.run(self.streaming(given), floats, upstream)
+            return testing.run(self.streaming(given), floats, upstream)
 
-        with tools.chunks_of(24 * HEADS, 4):
+        with testing.chunks_of(24 * testing.HEADS, 4):
             attend.get_concrete_function()
-        for sizes in (self.COMPILED, *self.EMPTY):
+        for sizes in (self.SMALL, *self.EMPTY):
             case = self.make_case(rng, *sizes)
             expected = self.expect(case)
             for results in (attend(*tensors(case)), self.run_case(case)):
-                tools.assert_all_close(self, expected, results, 1e-9, sizes)
+                testing.assert_all_close(self, expected, results, 1e-9, sizes)
 
     @parameterized.parameters(True, ((4, 2),))
     def test_compiled_as_a_whole(self, with_specs):
         rng = np.random.default_rng(8)
-        case = self.make_case(rng, *self.COMPILED, with_specs=with_specs)
+        case = self.make_case(rng, *self.SMALL, with_specs=with_specs)
 
         @tf.function(jit_compile=True)
         def attend(floats, upstream):
-            return tools.run(self.streaming(case.given), floats, upstream)
+            return testing.run(self.streaming(case.given), floats, upstream)
 
-        with tools.chunks_of(1, 4):
+        with testing.chunks_of(1, 4):
             results = attend(case.floats, case.upstream)
-        tools.assert_all_close(self, self.expect(case), results)
+        testing.assert_all_close(self, self.expect(case), results)
 
     @parameterized.parameters(False, True, ((4, 2),))
     def test_compiled_in_pieces(self, with_specs):
         rng = np.random.default_rng(9)
-        case = self.make_case(rng, *self.COMPILED, with_specs=with_specs)
-        with mock.patch.object(inner_jit, "MIN_ELEMENTS", 0):
+        case = self.make_case(rng, *self.SMALL, with_specs=with_specs)
+        with mock.patch.object(elementwise_jit, "MIN_ELEMENTS", 0):
             results = self.run_case(case, 1)
-        tools.assert_all_close(self, self.expect(case), results)
+        testing.assert_all_close(self, self.expect(case), results)
 
     @parameterized.parameters(False, True, ((4, 2),))
     def test_scores_of_the_whole_length_never_exist(self, with_specs):
         rng = np.random.default_rng(10)
         case = self.make_case(rng, *self.LONG, with_specs=with_specs)
-        dropout = streaming_tools.Dropout(0.1, tf.constant([1, 2]))
-        attend = self.streaming(
-            case.given, use_one_hot_lookup=True, dropout=dropout
-        )
+        dropout = attention.Dropout(0.1, tf.constant([1, 2]))
+        attend = self.streaming(case.given, use_one_hot=True, dropout=dropout)
 
         @tf.function
         def run(floats, upstream):
-            return tools.run(attend, floats, upstream)
+            return testing.run(attend, floats, upstream)
 
-        with tools.chunks_of(1, 4):
+        with testing.chunks_of(1, 4):
             concrete = run.get_concrete_function(case.floats, case.upstream)
-        operations = tools.all_operations(concrete.graph)
+        operations = testing.all_operations(concrete.graph)
         *_, from_len, _, _ = case.upstream.shape
         to_len = self.joined(case.floats, "keys", np.concatenate).shape[1]
         to_len -= from_len
         self.assertLess(
-            tools.largest_size(operations, tf.float64),
-            HEADS * from_len * to_len / 2,
+            testing.largest_size(operations, tf.float64),
+            testing.HEADS * from_len * to_len / 2,
         )
-        # The gradient of a gather would be a scatter.
+        # The gradient of a gather of labels would be one of these.
         for operation in operations:
-            self.assertNotRegex(operation.type, "Gather|Scatter|Segment")
+            self.assertNotRegex(operation.type, "Scatter|Segment")
 
     def factors(self, case, dropout):
         """Dropout's factors of all pairs, read off the outputs.
@@ -332,13 +239,15 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
-        units = np.tile(np.eye(to_len)[None, :, None], [batch, 1, HEADS, 1])
+        units = np.tile(
+            np.eye(to_len)[None, :, None], [batch, 1, testing.HEADS, 1]
+        )
         probing, start = dict(case.floats), 0
         for piece in self.PIECES:
             end = start + case.floats[f"{piece}keys"].shape[1]
             probing[f"{piece}values"] = units[:, start:end]
             start = end
-        probing = tools.cast(probing, tf.float64)
+        probing = testing.cast(probing, tf.float64)
         probs = self.dense(case.arrays)(**probing).numpy()
         dropped = self.streaming(case.given, dropout=dropout)(**probing).numpy()
         self.assertAllEqual(dropped[probs == 0], np.zeros(np.sum(probs == 0)))
@@ -350,11 +259,11 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         self, elements, with_specs
     ):
         rng = np.random.default_rng(11)
-        case = self.make_case(rng, *self.COMPILED, with_specs=with_specs)
-        dropout = streaming_tools.Dropout(0.4, tf.constant([5, 6]))
-        with tools.chunks_of(elements, 4):
+        case = self.make_case(rng, *self.SMALL, with_specs=with_specs)
+        dropout = attention.Dropout(0.4, tf.constant([5, 6]))
+        with testing.chunks_of(elements, 4):
             keep, _ = self.factors(case, dropout)
-        tools.assert_all_close(
+        testing.assert_all_close(
             self,
             self.expect(case, keep),
             self.run_case(case, elements, dropout=dropout),
@@ -369,8 +278,8 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                 mask[:] = 1
 
         def factors(seed):
-            dropout = streaming_tools.Dropout(rate, tf.constant(seed))
-            with tools.chunks_of(200 * HEADS, 8):
+            dropout = attention.Dropout(rate, tf.constant(seed))
+            with testing.chunks_of(200 * testing.HEADS, 8):
                 return self.factors(case, dropout)
 
         keep, is_pair = factors([1, 2])
@@ -391,3 +300,105 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         ):
             self.assertGreaterEqual(first.size, 144)
             self.assertNear(np.mean(first == second), 0.58, 0.17)
+
+
+class LongQueriesTest(
+    StreamingTests, testing.LongCases, parameterized.TestCase, tf.test.TestCase
+):
+    def independent_parts(self, is_kept):
+        side = is_kept[..., 64:]
+        # The band of four queries of each block, which the ends do not cut.
+        bands = [
+            np.stack(
+                [
+                    is_kept[:, :, i, i - 4 : i + 5]
+                    for i in range(start, start + 4)
+                ]
+            )
+            for start in range(4, 60, 8)
+        ]
+        yield side[0], side[1]
+        yield side[:, 0], side[:, 1]
+        yield from itertools.combinations(np.split(side, 8, axis=2), 2)
+        yield from itertools.combinations(bands, 2)
+
+    def test_masked_pairs_get_no_weight_however_high_their_score(self):
+        self.radius = 1
+        # In float16 the first key's product with the query overflows.
+        for dtype, size in ((tf.float32, 1e6), (tf.float16, 300.0)):
+            queries = tf.constant([[[[size]], [[size]]]], dtype)
+            keys = tf.constant([[[[size]], [[0.0]]]], dtype)
+            values = tf.constant([[[[1.0]], [[2.0]]]], dtype)
+            mask = tf.constant([[[0, 0, 1], [0, 1, 0]]])
+            results = testing.run(
+                self.streaming({"att_mask": mask}),
+                {"queries": queries, "keys": keys, "values": values},
+                tf.ones_like(values),
+            )
+            self.assertAllEqual(results["output"], [[[[2.0]], [[2.0]]]])
+            self.assertAllEqual(results["values"], [[[[0.0]], [[2.0]]]])
+            self.assertAllEqual(results["queries"], tf.zeros_like(queries))
+
+
+class GlobalQueriesTest(
+    StreamingTests,
+    testing.GlobalCases,
+    parameterized.TestCase,
+    tf.test.TestCase,
+):
+    def independent_parts(self, is_kept):
+        # Ten keys are a chunk.
+        yield is_kept[0], is_kept[1]
+        yield is_kept[:, 0], is_kept[:, 1]
+        yield from itertools.combinations(np.split(is_kept, 10, axis=-1), 2)
+
+    def test_maxima_may_come_in_any_order(self):
+        # Scores that differ by far more than an exponential in float32 can.
+        keys = [-3e3, 1e3, 0.0, 2e3, 2e3, -1e3]
+        for order in (keys, keys[::-1], sorted(keys)):
+            column = tf.reshape(tf.constant(order), [1, 6, 1, 1])
+            ones = tf.ones([1, 1, 1, 1])
+            with testing.chunks_of(1):
+                results = testing.run(
+                    self.streaming({}),
+                    dict(
+                        queries=ones,
+                        g2g_keys=1500 * ones,
+                        g2g_values=7 * ones,
+                        g2l_keys=column,
+                        g2l_values=column,
+                    ),
+                    ones,
+                )
+            self.assertAllClose(results["output"], 2e3 * ones)
+            self.assertAllClose(
+                results["g2l_values"],
+                tf.cast(column == 2e3, tf.float32) / 2,
+                # Of a number as large as 2,000 float32 keeps few decimals.
+                rtol=1e-4,
+            )
+            for value in results.values():
+                self.assertAllInRange(value, -1e4, 1e4)
+
+    def test_masked_pairs_get_no_weight_however_high_their_score(self):
+        # In float16 the long key's product with the query overflows.
+        for dtype, size in ((tf.float32, 1e6), (tf.float16, 300.0)):
+            one = tf.ones([1, 1, 1, 1], dtype)
+            results = testing.run(
+                self.streaming({"g2l_att_mask": tf.constant([[[0, 1]]])}),
+                dict(
+                    queries=one * size,
+                    g2g_keys=0 * one,
+                    g2g_values=2 * one,
+                    g2l_keys=tf.concat([one * size, 0 * one], axis=1),
+                    g2l_values=tf.concat([one, 4 * one], axis=1),
+                ),
+                one,
+            )
+            self.assertAllEqual(results["output"], 3 * one)
+            self.assertAllEqual(results["g2l_values"], [[[[0.0]], [[0.5]]]])
+            self.assertAllEqual(results["queries"], 0 * one)
+
+
+if __name__ == "__main__":
+    tf.test.main()

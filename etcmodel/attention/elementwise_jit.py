@@ -18,16 +18,17 @@ import tensorflow as tf
 # Compiling takes a tenth of a second or more and pays off on large tensors.
 MIN_ELEMENTS = 2**18
 
+_is_enabled = True
 _state = threading.local()
 
 
 @contextlib.contextmanager
-def inner_jit(is_on: bool):
+def elementwise_jit(is_on: bool):
     """Switches the compilation of pieces on (the default) or off.
 
-    It counts where a graph is built, in the thread that builds it. A graph
-    built with it off holds no compiled function: for servers that have XLA
-    switched off on CPUs, as TensorFlow Serving has.
+    It counts where a graph is built, in all threads, those of a strategy's
+    replicas among them. A graph built with it off holds no compiled function:
+    for servers that have XLA switched off on CPUs, as TensorFlow Serving has.
 
     Args:
         is_on: whether pieces may be compiled.
@@ -35,17 +36,17 @@ def inner_jit(is_on: bool):
     Yields:
         Nothing.
     """
-    before = is_enabled()
-    _state.is_on = is_on
+    global _is_enabled
+    before, _is_enabled = _is_enabled, is_on
     try:
         yield
     finally:
-        _state.is_on = before
+        _is_enabled = before
 
 
 def is_enabled() -> bool:
     """Whether pieces may be compiled here."""
-    return getattr(_state, "is_on", True)
+    return _is_enabled
 
 
 def is_tracing_piece() -> bool:

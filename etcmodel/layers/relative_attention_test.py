@@ -1,15 +1,15 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers import attention
-from etcmodel.layers import attention_reference
+from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.layers import relative_attention
 
 
 def reference(layer, from_seq, to_seq, att_mask, relative_att_ids):
     """What a `RelativeAttention` makes of arrays, in float64."""
     tables = layer.qkv_relative_attention
-    attended = attention_reference.reference_attention(
+    attended = attention_testing.reference_attention(
         shared.project(layer.query_projection, from_seq),
         shared.project(layer.key_projection, to_seq),
         shared.project(layer.value_projection, to_seq),
@@ -24,7 +24,7 @@ def reference(layer, from_seq, to_seq, att_mask, relative_att_ids):
 
 class QkvRelativeAttentionTest(tf.test.TestCase):
     def test_tables_have_the_documented_shapes_and_starts(self):
-        layer = attention.QkvRelativeAttention(relative_vocab_size=50)
+        layer = relative_attention.QkvRelativeAttention(relative_vocab_size=50)
         layer.build((None, None, 4, 16))
         self.assertEqual(tuple(layer.relative_emb_table.shape), (50, 4, 16))
         self.assertEqual(tuple(layer.relative_bias_table.shape), (50, 4))
@@ -37,7 +37,7 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
         self.assertLessEqual(np.max(np.abs(table)), 1.0)
 
     def test_dropout_of_the_probabilities_in_training(self):
-        layer = attention.QkvRelativeAttention(att_dropout_prob=0.25)
+        layer = relative_attention.QkvRelativeAttention(att_dropout_prob=0.25)
         # Equal scores, and one-hot values: the output is the probabilities.
         queries, keys = tf.zeros([1, 64, 2, 4]), tf.zeros([1, 16, 2, 4])
         values = tf.repeat(tf.eye(16)[np.newaxis, :, np.newaxis], 2, axis=2)
@@ -50,7 +50,7 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
 class RelativeAttentionTest(tf.test.TestCase):
     def test_equals_the_reference_at_odd_sizes(self):
         rng = np.random.default_rng(0)
-        layer = attention.RelativeAttention(
+        layer = relative_attention.RelativeAttention(
             hidden_size=11,
             num_heads=5,
             total_key_size=10,
@@ -71,10 +71,10 @@ class RelativeAttentionTest(tf.test.TestCase):
     def test_given_sublayers_are_shared(self):
         rng = np.random.default_rng(2)
         inputs = tf.constant(rng.standard_normal((2, 4, 6)), tf.float32)
-        one = attention.RelativeAttention(6, 2, relative_vocab_size=3)
+        one = relative_attention.RelativeAttention(6, 2, relative_vocab_size=3)
         ids = tf.constant(rng.integers(3, size=(2, 4, 4)), tf.int32)
         expected = one(inputs, relative_att_ids=ids)
-        other = attention.RelativeAttention(
+        other = relative_attention.RelativeAttention(
             6,
             2,
             query_projection=one.query_projection,
@@ -91,12 +91,18 @@ class ErrorsTest(tf.test.TestCase):
         heads = tf.ones([1, 2, 1, 4])
         ids = tf.zeros([1, 2, 2], tf.int32)
         of_pairs, of_rows = (
-            attention.QkvRelativeAttention,
-            attention.RelativeAttention,
+            relative_attention.QkvRelativeAttention,
+            relative_attention.RelativeAttention,
         )
         for message, make in (
-            ("num_heads", lambda: attention.ProjectAttentionHeads(0, 3)),
-            ("size_per_head", lambda: attention.ProjectAttentionHeads(3, 0)),
+            (
+                "num_heads",
+                lambda: relative_attention.ProjectAttentionHeads(0, 3),
+            ),
+            (
+                "size_per_head",
+                lambda: relative_attention.ProjectAttentionHeads(3, 0),
+            ),
             ("relative_vocab_size", lambda: of_pairs(relative_vocab_size=0)),
             (
                 "relative_vocab_size",

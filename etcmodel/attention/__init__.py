@@ -1,0 +1,34 @@
+"""Attention with structure, as pure tensor functions.
+
+Queries attend to several pieces of keys under one softmax, with masks and
+relative labels, which may be described rather than spelled out. Nothing here
+knows of Keras: weights come in as tensors.
+"""
+
+from etcmodel.attention.core import Dropout
+from etcmodel.attention.core import Keys
+from etcmodel.attention.core import LabelTable
+from etcmodel.attention.dispatch import dense_attention
+from etcmodel.attention.dispatch import global_attention
+from etcmodel.attention.dispatch import long_attention
+from etcmodel.attention.labels import DistanceLabels
+from etcmodel.attention.labels import LongGlobalLabels
+from etcmodel.attention.labels import PairLabels
+from etcmodel.attention.specs import AttentionSpec
+from etcmodel.attention.specs import LongGlobalMask
+from etcmodel.attention.specs import SegmentMask
+
+__all__ = [
+    "AttentionSpec",
+    "DistanceLabels",
+    "Dropout",
+    "Keys",
+    "LabelTable",
+    "LongGlobalLabels",
+    "LongGlobalMask",
+    "PairLabels",
+    "SegmentMask",
+    "dense_attention",
+    "global_attention",
+    "long_attention",
+]

@@ -1,0 +1,284 @@
+"""The calls of attention: checks, and the choice of an implementation.
+
+The implementations give the same numbers. `full` computes all pairs and masks,
+`sparse` computes blocks and keeps their scores for the backward pass,
+`streaming` computes a chunk of blocks at a time and keeps no scores.
+"""
+
+import tensorflow as tf
+
+from etcmodel.attention import core
+from etcmodel.attention import full
+from etcmodel.attention import sparse
+from etcmodel.attention import specs
+from etcmodel.attention import streaming
+from etcmodel.attention.labels import BandLabels
+from etcmodel.attention.labels import DistanceLabels
+from etcmodel.attention.labels import PairLabels
+
+IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
+# Up to this length, where it is known when the graph is built, `'auto'` takes
+# the dense form of local attention.
+MAX_AUTO_FULL_LENGTH = 256
+
+
+def long_attention(
+    queries: tf.Tensor,
+    local: core.Keys,
+    others: core.Keys | None,
+    local_radius: int,
+    table: core.LabelTable | None = None,
+    dropout: core.Dropout | None = None,
+    implementation: str = "auto",
+) -> tf.Tensor:
+    """Long queries against the long keys near them and all global keys.
+
+    Args:
+        queries: `<float>[batch, long, heads, size_per_head]`.
+        local: the long keys. The mask is `<int32 or bool>[batch, long,
+            2*local_radius + 1]`, column `k` of query `i` being key
+            `i + k - local_radius`, or a `SegmentMask`; the labels are
+            `<int32>[batch, long, 2*local_radius + 1]` or a `BandLabels`.
+        others: the global keys, or None. The mask is
+            `<int32 or bool>[batch, long, global]` or a `LongGlobalMask`; the
+            labels are `<int32>[batch, long, global]` or a `PairLabels`.
+        local_radius: how many positions a query sees to each side, at least 1.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+        implementation: one of `IMPLEMENTATIONS`.
+
+    Returns:
+        `<float>[batch, long, heads, value_size]`.
+
+    Raises:
+        ValueError: an unknown implementation; a mask or labels that are a
+            description of something else or have another shape; labels of one
+            of the two kinds of keys only.
+    """
+    queries = tf.convert_to_tensor(queries)
+    width = 2 * local_radius + 1
+    check_implementation(implementation)
+    local = _checked(local, queries, width, specs.SegmentMask, BandLabels)
+    if isinstance(local.labels, DistanceLabels):
+        if len(local.labels.pattern) != width:
+            raise ValueError(
+                f"{local.name}relative_att_ids needs a label for each of "
+                f"2*local_radius + 1 = {width} distances, but has "
+                f"{len(local.labels.pattern)}."
+            )
+    if others is not None:
+        others = _checked(
+            others,
+            queries,
+            others.keys.shape[1],
+            specs.LongGlobalMask,
+            PairLabels,
+        )
+        _check_together(local, others)
+    call = (queries, local, others, local_radius, _wide(table), dropout)
+    match choose_implementation(implementation, queries.shape[1]):
+        case "full":
+            return full.long_attention(*call)
+        case "sparse":
+            return sparse.attend(sparse.LongQueries(*call))
+    return streaming.attend(sparse.LongQueries(*call))
+
+
+def global_attention(
+    queries: tf.Tensor,
+    own: core.Keys,
+    long: core.Keys,
+    table: core.LabelTable | None = None,
+    dropout: core.Dropout | None = None,
+    implementation: str = "auto",
+) -> tf.Tensor:
+    """Global queries against all global and all long keys.
+
+    Args:
+        queries: `<float>[batch, global, heads, size_per_head]`.
+        own: the global keys. The mask is
+            `<int32 or bool>[batch, global, global]`, the labels are
+            `<int32>[batch, global, global]`.
+        long: the long keys. The mask is `<int32 or bool>[batch, global, long]`
+            or a `LongGlobalMask`; the labels are `<int32>[batch, global, long]`
+            or a `PairLabels`.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+        implementation: one of `IMPLEMENTATIONS`.
+
+    Returns:
+        `<float>[batch, global, heads, value_size]`.
+
+    Raises:
+        ValueError: see `long_attention`.
+    """
+    queries = tf.convert_to_tensor(queries)
+    check_implementation(implementation)
+    own = _checked(own, queries, own.keys.shape[1])
+    long = _checked(
+        long,
+        queries,
+        long.keys.shape[1],
+        specs.LongGlobalMask,
+        PairLabels,
+        are_long=True,
+    )
+    _check_together(own, long)
+    call = (queries, own, long, _wide(table), dropout)
+    match choose_implementation(implementation, long.keys.shape[1]):
+        case "full":
+            return full.global_attention(*call)
+        case "sparse":
+            return sparse.attend(sparse.GlobalQueries(*call))
+    return streaming.attend(sparse.GlobalQueries(*call))
+
+
+def dense_attention(
+    queries: tf.Tensor,
+    keys: core.Keys,
+    table: core.LabelTable | None = None,
+    dropout: core.Dropout | None = None,
+) -> tf.Tensor:
+    """All queries against all keys.
+
+    Args:
+        queries: `<float>[batch, from, heads, size_per_head]`.
+        keys: what they attend to. The mask is
+            `<int32 or bool>[batch, from, to]`, the labels are
+            `<int32>[batch, from, to]`.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+
+    Returns:
+        `<float>[batch, from, heads, value_size]`.
+
+    Raises:
+        ValueError: see `long_attention`.
+    """
+    queries = tf.convert_to_tensor(queries)
+    keys = _checked(keys, queries, keys.keys.shape[1])
+    return full.dense_attention(queries, [keys], table, dropout)
+
+
+def choose_implementation(implementation: str, length: int | None) -> str:
+    """What `'auto'` stands for, by what is known when the graph is built."""
+    if implementation != "auto":
+        return implementation
+    is_short = length is not None and length <= MAX_AUTO_FULL_LENGTH
+    return "full" if is_short else "streaming"
+
+
+def check_implementation(implementation: str) -> None:
+    """Raises a ValueError unless there is such an implementation."""
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(
+            f"att_implementation is {implementation!r}, but must be one of "
+            f"{IMPLEMENTATIONS}."
+        )
+
+
+def _checked(
+    keys, queries, width, mask_type=None, labels_type=None, are_long=False
+):
+    """The keys, in the dtype of the queries, if all shapes are right.
+
+    Args:
+        keys: `core.Keys`.
+        queries: `<float>[batch, from, heads, size_per_head]`.
+        width: columns of mask and labels; None if unknown.
+        mask_type: what may describe the mask.
+        labels_type: what may describe the labels.
+        are_long: whether the keys, not the queries, are those of long tokens.
+    """
+    for name, value, allowed in (
+        (f"{keys.name}att_mask", keys.mask, mask_type),
+        (f"{keys.name}relative_att_ids", keys.labels, labels_type),
+    ):
+        if value is None:
+            continue
+        if isinstance(value, specs.AttentionSpec):
+            _check_spec(name, value, allowed, queries, keys, are_long)
+        else:
+            is_band = mask_type is specs.SegmentMask
+            _check_shape(
+                name, value, [*queries.shape[:2], width], must_be_known=is_band
+            )
+    return keys._replace(
+        # Keras 2 casts the first argument of a layer only.
+        keys=tf.cast(keys.keys, queries.dtype),
+        values=tf.cast(keys.values, queries.dtype),
+    )
+
+
+def _check_spec(name, spec, allowed, queries, keys, are_long):
+    if not isinstance(spec, allowed or ()):
+        expected = (
+            f"a tensor or a {allowed.__name__}" if allowed else "a tensor"
+        )
+        raise ValueError(
+            f"{name} may be {expected}, but is a {type(spec).__name__}."
+        )
+    long, others = queries, keys.keys
+    if are_long:
+        long, others = others, long
+    for what, tensors, like in (
+        ("long", spec.long_tensors(), long),
+        ("global", spec.global_tensors(), others),
+    ):
+        for tensor in tensors:
+            _check_shape(
+                f"what describes the {what} tokens of {name}",
+                tensor,
+                like.shape[:2],
+            )
+
+
+def _check_shape(name, tensor, expected, must_be_known=False):
+    """Raises a ValueError unless a tensor has, or may have, a shape."""
+    shape = tf.TensorShape(tensor.shape)
+    expected = list(expected)
+    # A first axis of 1 is for all examples.
+    fits = shape.rank is None or (
+        shape.rank == len(expected)
+        and all(
+            actual is None
+            or size is None
+            or actual == size
+            or (i == 0 and actual == 1)
+            for i, (actual, size) in enumerate(
+                zip(shape, expected, strict=True)
+            )
+        )
+        and not (must_be_known and shape[-1] is None)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name} must have the shape {_shown(expected)}, but has "
+            f"{_shown(shape)}."
+            + must_be_known
+            * " The last axis is 2*local_radius + 1."
+        )
+
+
+def _check_together(*pieces):
+    """Raises a ValueError if some keys have labels and some have none."""
+    given = [
+        f"{x.name}relative_att_ids" for x in pieces if x.labels is not None
+    ]
+    if 0 < len(given) < len(pieces):
+        names = " and ".join(f"{x.name}relative_att_ids" for x in pieces)
+        raise ValueError(
+            f"one softmax needs labels of all its keys or of none: give both "
+            f"{names}, or none (only {given[0]} is given)."
+        )
+
+
+def _wide(table):
+    """With biases in the dtype of scores, so that gradients add up in it."""
+    if table is None:
+        return None
+    return table._replace(biases=core.to_score_dtype(table.biases))
+
+
+def _shown(shape):
+    return "[" + ", ".join("?" if x is None else str(x) for x in shape) + "]"

@@ -1,0 +1,349 @@
+"""The same attention, a chunk of the long sequence at a time.
+
+Scores exist for one chunk only: the forward pass keeps the output and each
+query's maximum and denominator of the softmax, and the backward pass computes
+the probabilities again from them. So memory does not grow with heads x length x
+window. A softmax over the keys of all chunks, as that of global queries, is
+made in one pass, see `core.merge`.
+"""
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.attention import core
+from etcmodel.attention import custom_gradients
+from etcmodel.attention import sparse
+
+# About as many scores exist at a time: 16 MB of them stay in a CPU's cache.
+CHUNK_ELEMENTS = 2**22
+
+
+def attend(run: sparse.LongQueries | sparse.GlobalQueries) -> tf.Tensor:
+    """Attention to all keys, of which no scores are kept.
+
+    Args:
+        run: what attends to what.
+
+    Returns:
+        `<float>[batch, queries, heads, value_size]`. It can be differentiated
+        once.
+    """
+    stream = _Stream(run)
+    names = stream.differentiable()
+
+    @custom_gradients.custom_gradient
+    def over_chunks(*tensors):
+        rows, whole = stream.split(tensors)
+        output, normalizer = stream.forward(rows, whole)
+
+        def grad(d_output):
+            gradients = stream.backward(
+                rows, whole, output, normalizer, d_output
+            )
+            return [gradients[name] for name in names]
+
+        return output, grad
+
+    return over_chunks(*stream.join(run.rows, run.whole))
+
+
+class _Stream:
+    """Both passes over the chunks of a call."""
+
+    def __init__(self, run):
+        self.run = run
+        self.units, self.num_chunks = plan_chunks(
+            sparse.ceil_div(run.length, run.unit), run.unit_elements
+        )
+        self.chunk_len = self.units * run.unit
+        self.row_names = [
+            name for name, x in run.rows.items() if x.dtype.is_floating
+        ]
+
+    def differentiable(self):
+        """Names of all tensors that have gradients; those in `whole` as is."""
+        return [*((name, "row") for name in self.row_names), *self.run.whole]
+
+    def join(self, rows, whole):
+        """The tensors of `differentiable`."""
+        return [*(rows[name] for name in self.row_names), *whole.values()]
+
+    def split(self, tensors):
+        """Undoes `join`: rows, those without gradients as well, and whole."""
+        number = len(self.row_names)
+        rows = dict(zip(self.row_names, tensors[:number], strict=True))
+        whole = dict(zip(self.run.whole, tensors[number:], strict=True))
+        rows = {
+            name: sparse.never_empty(x, self.run.length)
+            for name, x in {**self.run.rows, **rows}.items()
+        }
+        return rows, whole
+
+    def _chunk(self, index):
+        return sparse.Chunk(index * self.chunk_len, self.chunk_len, index)
+
+    def _cut(self, rows, chunk):
+        """A chunk of all rows, with their margins."""
+        return {
+            name: sparse.cut(
+                x, chunk, self.run.margins.get(name, 0), self.run.length
+            )
+            for name, x in rows.items()
+        }
+
+    def forward(self, rows, whole):
+        """The output, and what normalizes the queries.
+
+        Args:
+            rows: see `sparse.LongQueries`.
+            whole: likewise.
+
+        Returns:
+            `<float>[batch, queries, heads, value_size]`, and the normalizers of
+            `core.Attended`; of each chunk, where the queries are cut.
+        """
+        run = self.run
+
+        def attend_chunk(index):
+            chunk = self._chunk(index)
+            cut = self._cut(rows, chunk)
+            return core.attend(run.pieces(cut, whole, chunk))
+
+        if not run.are_rows:
+            attended = loop(
+                self.num_chunks,
+                lambda index, *state: core.merge(
+                    [core.Attended(*state), attend_chunk(index)]
+                ),
+                core.attend(run.fixed_pieces(whole)),
+            )
+            output, normalizer = attended
+            return core.heads_outer(tf.cast(output, run.dtype)), normalizer
+
+        def body(index, outputs, normalizers):
+            output, normalizer = attend_chunk(index)
+            return [
+                outputs.write(
+                    index, tf.cast(core.heads_outer(output), run.dtype)
+                ),
+                normalizers.write(index, normalizer),
+            ]
+
+        outputs, normalizers = loop(
+            self.num_chunks,
+            body,
+            [
+                tf.TensorArray(dtype, self.num_chunks)
+                for dtype in (run.dtype, core.score_dtype(run.dtype))
+            ],
+        )
+        output = concat_chunks(outputs)[:, : run.length]
+        # [chunks, batch, heads, queries, 2]
+        return output, normalizers.stack()
+
+    def backward(self, rows, whole, output, normalizer, d_output):
+        """The gradients by the names of `differentiable`."""
+        run = self.run
+        fixed = core.Attended(
+            core.to_score_dtype(core.heads_outer(output)), normalizer
+        )
+
+        def known(index, chunk):
+            """What is known of a chunk's queries, and their gradient."""
+            if not run.are_rows:
+                return fixed, core.to_score_dtype(core.heads_outer(d_output))
+            rows = {"output": output, "gradient": d_output}
+            rows = {
+                name: sparse.never_empty(x, self.run.length)
+                for name, x in rows.items()
+            }
+            rows = self._cut(rows, chunk)
+            exists = chunk.positions() < run.length
+            rows["gradient"] *= tf.cast(
+                exists[:, tf.newaxis, tf.newaxis], run.dtype
+            )
+            # [batch, heads, chunk, value_size] each
+            rows = {
+                name: core.to_score_dtype(core.heads_outer(x))
+                for name, x in rows.items()
+            }
+            return (
+                core.Attended(rows["output"], normalizer[index]),
+                rows["gradient"],
+            )
+
+        def gradients(make_pieces, inputs, known, d_output):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                attended = core.attend(make_pieces(), known)
+            return tape.gradient(
+                attended.output, inputs, d_output, tf.UnconnectedGradients.ZERO
+            )
+
+        def body(index, *state):
+            arrays, margins, sums = self._unpack(state)
+            chunk = self._chunk(index)
+            cut = self._cut(rows, chunk)
+            found = gradients(
+                lambda: run.pieces(cut, whole, chunk),
+                self.join(cut, whole),
+                *known(index, chunk),
+            )
+            number = len(self.row_names)
+            for i, rows_gradient in enumerate(found[:number]):
+                finished, margins[i] = self._carry(rows_gradient, margins[i])
+                arrays[i] = arrays[i].write(index, finished)
+            sums = [
+                total + core.to_score_dtype(x)
+                for total, x in zip(sums, found[number:], strict=True)
+            ]
+            return [*arrays, *margins, *sums]
+
+        sums = [
+            tf.zeros_like(x, core.score_dtype(x.dtype)) for x in whole.values()
+        ]
+        pieces = run.fixed_pieces(whole)
+        if pieces:
+            sums = [
+                core.to_score_dtype(x)
+                for x in gradients(
+                    lambda: run.fixed_pieces(whole),
+                    list(whole.values()),
+                    *known(None, None),
+                )
+            ]
+        state = loop(
+            self.num_chunks,
+            body,
+            [
+                *[
+                    tf.TensorArray(run.dtype, self.num_chunks)
+                    for _ in self.row_names
+                ],
+                *[self._first_margin(name) for name in self.row_names],
+                *sums,
+            ],
+        )
+        arrays, margins, sums = self._unpack(state)
+        result = {
+            name: tf.cast(total, whole[name].dtype)
+            for name, total in zip(whole, sums, strict=True)
+        }
+        for name, array, last in zip(
+            self.row_names, arrays, margins, strict=True
+        ):
+            # [batch, padded length + 2 * margin, heads, x], from before the
+            # first position on
+            found = tf.concat(
+                [concat_chunks(array), tf.cast(last, run.dtype)], axis=1
+            )
+            first = run.margins.get(name, 0)
+            result[name, "row"] = found[:, first : first + run.length]
+        return result
+
+    def _unpack(self, state):
+        """Arrays and margins of the rows, and sums."""
+        number = len(self.row_names)
+        return (
+            list(state[:number]),
+            list(state[number : 2 * number]),
+            list(state[2 * number :]),
+        )
+
+    def _first_margin(self, name):
+        """What the chunk before the first adds to its rows: nothing."""
+        batch, _, *rest = tensor_utils.get_shape_list(self.run.rows[name])
+        margin = 2 * self.run.margins.get(name, 0)
+        return tf.zeros(
+            [batch, margin, *rest], core.score_dtype(self.run.dtype)
+        )
+
+    def _carry(self, rows, margin):
+        """Sums what two chunks give for the same rows, and hands rows on.
+
+        Args:
+            rows: `<float>[batch, chunk_len + margin, heads, x]`.
+            margin: `<float>[batch, margin, heads, x]`, what the chunk before
+                adds to the first of them.
+
+        Returns:
+            The first `chunk_len` rows, and the margin for the next chunk.
+        """
+        size = margin.shape[1]
+        if not size:
+            return rows, margin
+        first = core.to_score_dtype(rows[:, :size]) + margin
+        rows = tf.concat([tf.cast(first, rows.dtype), rows[:, size:]], axis=1)
+        return (
+            rows[:, : self.chunk_len],
+            core.to_score_dtype(rows[:, self.chunk_len :]),
+        )
+
+
+def plan_chunks(num_units, elements_per_unit):
+    """Cuts units into chunks of about equal size.
+
+    7 units of which a chunk may hold 3 make 3 chunks of 3. What would be two
+    chunks is one: without a loop, it takes less time, if more memory.
+
+    Args:
+        num_units: int or `<int32>[]`; none count as one.
+        elements_per_unit: int or `<int32>[]`, scores of a unit.
+
+    Returns:
+        `(units of a chunk, number of chunks)`, ints if both arguments are.
+    """
+    if isinstance(num_units, int) and isinstance(elements_per_unit, int):
+        at_least, is_two = max, int
+    else:
+        at_least = tf.maximum
+
+        def is_two(x):
+            return tf.cast(x, tf.int32)
+
+    num_units = at_least(num_units, 1)
+    most = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
+    num_chunks = sparse.ceil_div(num_units, most)
+    num_chunks -= is_two(num_chunks == 2)
+    return sparse.ceil_div(num_units, num_chunks), num_chunks
+
+
+def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
+    """`<any>[batch, chunk, ...]` of each chunk, joined along axis 1."""
+    # [chunks, batch, chunk, ...]
+    stacked = array.stack()
+    chunks, batch, length, *rest = tensor_utils.get_shape_list(stacked)
+    if not (isinstance(batch, int) and batch == 1):
+        stacked = tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
+    return tf.reshape(stacked, [batch, chunks * length, *rest])
+
+
+def loop(num_chunks, body, state) -> list:
+    """Runs `body` for each chunk in turn.
+
+    Args:
+        num_chunks: int or `<int32>[]`.
+        body: takes the chunk's index and the state, returns the new state.
+        state: list of tensors and `TensorArray`s.
+
+    Returns:
+        The last state.
+    """
+    if isinstance(num_chunks, int) and num_chunks == 1:
+        return list(body(0, *state))
+
+    def step(index, *state):
+        new_state = body(index, *state)
+        for new, old in zip(new_state, state, strict=True):
+            if tf.is_tensor(new):
+                new.set_shape(old.shape)
+        return [index + 1, *new_state]
+
+    _, *state = tf.while_loop(
+        lambda index, *_: index < num_chunks,
+        step,
+        [tf.constant(0), *state],
+        parallel_iterations=1,
+        maximum_iterations=num_chunks,
+    )
+    return state
