@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.layers import attention_core
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_tools
 
@@ -42,7 +42,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "attention_head_projection"),
+            name=building.default_name(name, "attention_head_projection"),
             **kwargs,
         )
         check_at_least_1(num_heads=num_heads, size_per_head=size_per_head)
@@ -386,13 +386,15 @@ class RelativeAttention(graph_layer.GraphLayer):
         The key and value projections wait for the size of `to_seq`, which may
         differ from that of `from_seq`.
         """
-        helpers.build_once(self.query_projection, (None, None, input_shape[-1]))
+        building.build_once(
+            self.query_projection, (None, None, input_shape[-1])
+        )
         size_per_head = self.total_key_size // self.num_heads
-        helpers.build_once(
+        building.build_once(
             self.qkv_relative_attention,
             (None, None, self.num_heads, size_per_head),
         )
-        helpers.build_once(
+        building.build_once(
             self.output_projection, (None, None, self.total_value_size)
         )
         super().build(input_shape)

@@ -12,9 +12,9 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_tools
 
@@ -106,7 +106,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
             self.side_value_projection,
             self.output_projection,
         ):
-            helpers.build_once(layer, (None, None, self.hidden_size))
+            building.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def call(

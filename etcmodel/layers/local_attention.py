@@ -6,8 +6,8 @@ from etcmodel import attention_specs
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import streaming_local
 
@@ -49,7 +49,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "qkv_relative_local_att"), **kwargs
+            name=building.default_name(name, "qkv_relative_local_att"), **kwargs
         )
         attention.check_at_least_1(local_radius=local_radius)
         self.local_radius = local_radius

@@ -4,8 +4,9 @@ import tensorflow as tf
 
 from etcmodel.activations import gelu
 from etcmodel.layers import attention
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import wrappers
 
 
@@ -106,7 +107,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             )
             self.feed_forward_layers.append(
                 make_block(
-                    helpers.DenseLayers(
+                    dense_layers.DenseLayers(
                         [self.intermediate_size, hidden_size],
                         activation=self.hidden_act,
                         kernel_initializer=make_initializer(),
@@ -116,15 +117,15 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                     f"feed_forward_layer_{i}",
                 )
             )
-        helpers.track_layers(self, "attention_layers", "feed_forward_layers")
+        building.track_layers(self, "attention_layers", "feed_forward_layers")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
         shape = (None, None, self.hidden_size)
         for layer in self.attention_layers:
             # Self-attention: keys and values are as wide as queries.
-            helpers.build_once(layer.inner_layer.key_projection, shape)
-            helpers.build_once(layer.inner_layer.value_projection, shape)
+            building.build_once(layer.inner_layer.key_projection, shape)
+            building.build_once(layer.inner_layer.value_projection, shape)
             layer.build(shape)
         for layer in self.feed_forward_layers:
             layer.build(shape)

@@ -5,9 +5,10 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.activations import gelu
 from etcmodel.layers import attention
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import side_attention
@@ -81,7 +82,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "transformer_layers"), **kwargs
+            name=building.default_name(name, "transformer_layers"), **kwargs
         )
         attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
@@ -120,7 +121,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                     self._make_cross_attention_block(i)
                 )
             self.feed_forward_layers.append(self._make_feed_forward_block(i))
-        helpers.track_layers(
+        building.track_layers(
             self,
             "attention_layers",
             "cross_attention_layers",
@@ -168,7 +169,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         return self._make_block(layer, f"cross_attention_layer_{i}")
 
     def _make_feed_forward_block(self, i):
-        layer = helpers.DenseLayers(
+        layer = dense_layers.DenseLayers(
             [self.intermediate_size, self.hidden_size],
             activation=self.hidden_act,
             kernel_initializer=self._make_initializer(),

@@ -3,9 +3,10 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_attention
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
@@ -130,7 +131,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             long_block, global_block = self._make_feed_forward_blocks(i)
             self.long_feed_forward_layers.append(long_block)
             self.global_feed_forward_layers.append(global_block)
-        helpers.track_layers(
+        building.track_layers(
             self,
             "fused_att_layers",
             "long_feed_forward_layers",
@@ -228,7 +229,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         """The long and the global stream's block of layer `i`."""
 
         def make_layers(stream):
-            dense = helpers.DenseLayers(
+            dense = dense_layers.DenseLayers(
                 [
                     getattr(self, f"{stream}_intermediate_size"),
                     getattr(self, f"{stream}_hidden_size"),

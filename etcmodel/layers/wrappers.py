@@ -5,8 +5,9 @@ import inspect
 import tensorflow as tf
 
 from etcmodel import attention_specs
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 
 
@@ -77,7 +78,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             )
             for i in range(len(self.normalization_layers))
         ]
-        helpers.track_layers(self, "normalization_layers", "dropout_layers")
+        building.track_layers(self, "normalization_layers", "dropout_layers")
 
     def build(self, input_shape):
         """Builds what is inside.
@@ -98,7 +99,7 @@ class ResidualBlock(tf.keras.layers.Layer):
                     "known size for the default inner layer, but the shape is "
                     f"{shapes[0]}"
                 )
-            self.inner_layer = helpers.DenseLayers(
+            self.inner_layer = dense_layers.DenseLayers(
                 [self.inner_intermediate_size or width, width],
                 activation=self.inner_activation,
                 kernel_initializer=self.inner_kernel_initializer,
@@ -106,11 +107,11 @@ class ResidualBlock(tf.keras.layers.Layer):
                 name="dense_layers",
             )
         # The other streams' shapes are not for a `build` with one argument.
-        helpers.build_once(self.inner_layer, shapes[0])
+        building.build_once(self.inner_layer, shapes[0])
         for layer, shape in zip(
             self.normalization_layers, shapes, strict=False
         ):
-            helpers.build_once(layer, shape)
+            building.build_once(layer, shape)
         super().build(input_shape)
 
     def __call__(self, inputs, *args, **kwargs):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
-from etcmodel.layers import helpers
+from etcmodel.layers import building
 from etcmodel.models import config as config_lib
 from etcmodel.models import encoder_layer
 
@@ -44,7 +44,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     ):
         super().__init__(
             config,
-            name=helpers.default_name(name, "etc_document_bert"),
+            name=building.default_name(name, "etc_document_bert"),
             **kwargs,
         )
         self.is_training = is_training

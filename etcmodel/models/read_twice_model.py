@@ -7,7 +7,7 @@ import tensorflow as tf
 from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
-from etcmodel.layers import helpers
+from etcmodel.layers import building
 from etcmodel.models import encoder_layer
 from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
@@ -67,7 +67,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         **kwargs,
     ):
         super().__init__(
-            config, name=helpers.default_name(name, "read_twice"), **kwargs
+            config, name=building.default_name(name, "read_twice"), **kwargs
         )
         self.use_one_hot_embeddings = use_one_hot_embeddings
 

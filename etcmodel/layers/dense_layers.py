@@ -1,13 +1,12 @@
-"""Small layers: a stack of dense layers, and a function as a layer."""
+"""Dense layers, one after another."""
 
-import inspect
-from collections.abc import Callable
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from etcmodel import own_gradients
 from etcmodel import tensor_utils
+from etcmodel.layers import building
 from etcmodel.layers import initializers
 
 
@@ -66,7 +65,7 @@ class DenseLayers(tf.keras.layers.Layer):
             )
             for i, size in enumerate(hidden_sizes)
         ]
-        track_layers(self, "layers")
+        building.track_layers(self, "layers")
 
     def build(self, input_shape):
         """Builds all layers from the last axis of `input_shape`."""
@@ -108,81 +107,6 @@ class DenseLayers(tf.keras.layers.Layer):
                 self.kernel_initializer
             ),
             "bias_initializer": initializers.serialize(self.bias_initializer),
-        }
-
-
-@tf.keras.utils.register_keras_serializable(package="etcmodel")
-class TrackedLambda(tf.keras.layers.Layer):
-    """A function as a layer, with the variables and layers it uses.
-
-    Args:
-        function: what the layer does. It may have a `training` argument.
-        dependencies: the variables and layers that `function` uses; their
-            weights become those of this layer.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        TypeError: `function` is not callable, or a dependency is a
-            `tf.Variable` and this Keras (Keras 3) cannot track those.
-    """
-
-    def __init__(
-        self,
-        function: Callable,
-        dependencies: Sequence = (),
-        name: str | None = None,
-        **kwargs,
-    ):
-        name = default_name(name, "tracked_lambda")
-        if isinstance(function, dict):
-            function = tf.keras.utils.deserialize_keras_object(function)
-        if not callable(function):
-            raise TypeError(
-                f"{name}: function must be callable, but is "
-                f"{type(function).__name__}"
-            )
-        # Keras reads the signature of `call` in its constructor.
-        object.__setattr__(self, "call", function)
-        super().__init__(name=name, **kwargs)
-        self.function = function
-        self.dependencies = list(dependencies)
-        for dependency in self.dependencies:
-            if isinstance(dependency, tf.Variable) and not any(
-                weight is dependency for weight in self.weights
-            ):
-                raise TypeError(
-                    f"{name}: Keras 3 does not track a `tf.Variable` "
-                    f"({dependency.name}), which would never be trained or "
-                    "saved. Make the variable with the `add_weight` of a layer "
-                    "and give that layer, or run with TF_USE_LEGACY_KERAS=1"
-                )
-        track_layers(self, "dependencies")
-
-    def build(self, input_shape):
-        """Makes nothing: the dependencies have been made elsewhere."""
-        super().build(input_shape)
-
-    def get_config(self):
-        """Returns the constructor's arguments.
-
-        Raises:
-            NotImplementedError: the function is not registered with
-                `register_keras_serializable`, or there are dependencies, which
-                cannot be told apart from other layers after saving.
-        """
-        registered_name = tf.keras.utils.get_registered_name(self.function)
-        registered = tf.keras.utils.get_registered_object(registered_name)
-        if registered is not self.function or self.dependencies:
-            raise NotImplementedError(
-                f"{self.name}: only a TrackedLambda without dependencies, of a "
-                "function registered with `tf.keras.utils."
-                "register_keras_serializable`, has a config. Write a subclass "
-                "of `tf.keras.layers.Layer` instead, or save weights only."
-            )
-        return {
-            **super().get_config(),
-            "function": tf.keras.utils.serialize_keras_object(self.function),
         }
 
 
@@ -229,61 +153,3 @@ def _activate_and_apply(activation, layer, inputs):
             output, tf.cast(tf.convert_to_tensor(layer.bias), inputs.dtype)
         )
     return tf.reshape(output, [*shape, layer.units])
-
-
-def default_name(name: str | None, base: str) -> str:
-    """The name of a layer, which is another one for each that is given none.
-
-    Layers of a functional model need different names. Keras does the same with
-    a base of its own, the name of the class in snake case; this is for those
-    that are called otherwise.
-
-    Args:
-        name: the name that is asked for, or None.
-        base: name of the first of a kind of layers without names; `base_1` is
-            that of the second.
-
-    Returns:
-        The name.
-    """
-    if name is not None:
-        return name
-    number = tf.keras.backend.get_uid(base) - 1
-    return f"{base}_{number}" if number else base
-
-
-def track_layers(owner, *attributes: str) -> None:
-    """Gives each layer of a list an attribute of its own.
-
-    `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
-    list `attention_layers` is then also `attention_layers_0`,
-    `attention_layers_1` and so on, under both Kerases.
-
-    Args:
-        owner: the layer that has the lists.
-        *attributes: names of the lists, which are complete.
-    """
-    for attribute in attributes:
-        for i, layer in enumerate(getattr(owner, attribute)):
-            setattr(owner, f"{attribute}_{i}", layer)
-
-
-def build_once(layer, input_shape):
-    """Builds a layer, unless that is done already or is for its first call.
-
-    Args:
-        layer: a layer, which may be shared and so be built already. One whose
-            `build` wants the shapes of several inputs (as Keras 3's
-            `MultiHeadAttention` does) is left to build itself when called.
-        input_shape: shape of its first input.
-    """
-    if layer.built:
-        return
-    required = [
-        parameter
-        for parameter in inspect.signature(layer.build).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    ]
-    if len(required) <= 1:
-        layer.build(input_shape)
