@@ -205,6 +205,30 @@ def weight_paths(layer) -> dict[str, Any]:
     return paths
 
 
+def weight_names(layer) -> list[tuple[str, set[str]]]:
+    """What the weights of a layer are called, and what they should be.
+
+    A weight is called after the layers that lead to it, by their names, and
+    ends with its own, such as "encoder/dense/kernel". One in a layer that
+    several others hold may be called after any of them.
+    """
+    expected = {id(weight): set() for weight in layer.weights}
+
+    def visit(value, path):
+        for name, child in vars(value).items():
+            if id(child) in expected:
+                expected[id(child)].add("/".join([*path, name.lstrip("_")]))
+            elif isinstance(child, tf.keras.layers.Layer):
+                visit(child, [*path, child.name])
+
+    visit(layer, [layer.name])
+    return [
+        # Keras 3 has paths, Keras 2 the names of TensorFlow.
+        (getattr(weight, "path", weight.name).split(":")[0], names)
+        for weight, names in zip(layer.weights, expected.values(), strict=True)
+    ]
+
+
 def randomize(layer, seed: int = 1) -> None:
     """Gives all weights values that depend on their paths and a seed alone.
 

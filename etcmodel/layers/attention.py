@@ -60,7 +60,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
 
     def build(self, input_shape):
         """Builds the projection from the last axis of `input_shape`."""
-        self.linear.build((None, None, input_shape[-1]))
+        building.build_once(self.linear, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, inputs):
@@ -325,6 +325,7 @@ class RelativeAttention(graph_layer.GraphLayer):
             total_key_size=total_key_size,
             total_value_size=total_value_size,
         )
+        self._to_size = None
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.total_key_size = total_key_size
@@ -381,14 +382,17 @@ class RelativeAttention(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Builds the sublayers whose inputs' sizes are known by now.
+        """Builds everything, for self-attention unless a call says otherwise.
 
-        The key and value projections wait for the size of `to_seq`, which may
-        differ from that of `from_seq`.
+        Args:
+            input_shape: shape of `from_seq`, and of `to_seq` if it is not that
+                of the call that builds the layer.
         """
-        building.build_once(
-            self.query_projection, (None, None, input_shape[-1])
-        )
+        from_shape = (None, None, input_shape[-1])
+        to_shape = (None, None, self._to_size or input_shape[-1])
+        building.build_once(self.query_projection, from_shape)
+        building.build_once(self.key_projection, to_shape)
+        building.build_once(self.value_projection, to_shape)
         size_per_head = self.total_key_size // self.num_heads
         building.build_once(
             self.qkv_relative_attention,
@@ -398,6 +402,23 @@ class RelativeAttention(graph_layer.GraphLayer):
             self.output_projection, (None, None, self.total_value_size)
         )
         super().build(input_shape)
+
+    def get_build_config(self):
+        """What a layer that is read from a file is built with."""
+        config = super().get_build_config()
+        return config and {**config, "to_size": self._to_size}
+
+    def build_from_config(self, config):
+        """Builds the layer as it was built when it was saved."""
+        config = dict(config)
+        self._to_size = config.pop("to_size", None)
+        super().build_from_config(config)
+
+    def __call__(self, from_seq, to_seq=None, **kwargs):
+        """Calls the layer; see `call`."""
+        if to_seq is not None and not self.built:
+            self._to_size = to_seq.shape[-1]
+        return super().__call__(from_seq, to_seq=to_seq, **kwargs)
 
     def call(
         self,

@@ -1,5 +1,6 @@
 """How layers are named, tracked and built by the layers that hold them."""
 
+import contextlib
 import inspect
 
 import tensorflow as tf
@@ -45,6 +46,9 @@ def track_layers(owner, *attributes: str) -> None:
 def build_once(layer, input_shape):
     """Builds a layer, unless that is done already or is for its first call.
 
+    Its variables are called after it and what holds it, as those of a layer
+    that is built by a call are. Keras 3 sees to that in every `build`.
+
     Args:
         layer: a layer, which may be shared and so be built already. One whose
             `build` wants the shapes of several inputs (as Keras 3's
@@ -60,4 +64,17 @@ def build_once(layer, input_shape):
         and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
     if len(required) <= 1:
-        layer.build(input_shape)
+        with _name_scope(layer):
+            layer.build(input_shape)
+
+
+def _name_scope(layer):
+    """The scope that Keras 2 opens for the variables of a called layer."""
+    if hasattr(tf.keras, "__version__"):
+        # That of Keras 3, of which Keras 2 has none.
+        return contextlib.nullcontext()
+    outer = tf.get_current_name_scope()
+    # The slash at the end keeps TensorFlow from adding numbers.
+    return tf.name_scope(
+        f"{outer}/{layer.name}/" if outer else layer.name + "/"
+    )

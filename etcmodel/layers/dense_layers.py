@@ -73,7 +73,7 @@ class DenseLayers(tf.keras.layers.Layer):
         for layer, hidden_size in zip(
             self.layers, self.hidden_sizes, strict=True
         ):
-            layer.build((None, None, size))
+            building.build_once(layer, (None, None, size))
             size = hidden_size
         super().build(input_shape)
 

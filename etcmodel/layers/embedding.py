@@ -6,6 +6,7 @@ import math
 import tensorflow as tf
 
 from etcmodel import tensor_utils
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 
 
@@ -81,7 +82,9 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             **options,
         )
         if self.projection is not None:
-            self.projection.build((None, None, self.embedding_size))
+            building.build_once(
+                self.projection, (None, None, self.embedding_size)
+            )
         super().build(input_shape)
 
     def call(self, input_ids, input_mask=None):

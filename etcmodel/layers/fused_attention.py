@@ -219,7 +219,9 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             (self.global_qkv_attention, self.global_total_att_size),
         ):
             size_per_head = total_size // self.num_heads
-            layer.build((None, None, self.num_heads, size_per_head))
+            building.build_once(
+                layer, (None, None, self.num_heads, size_per_head)
+            )
         for layer, total_size in (
             (self.long_output_projection, self.long_total_att_size),
             (self.global_output_projection, self.global_total_att_size),

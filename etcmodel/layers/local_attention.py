@@ -67,7 +67,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Makes the label tables from the shape of the queries."""
-        self.qkv_relative_attention.build(input_shape)
+        building.build_once(self.qkv_relative_attention, input_shape)
         super().build(input_shape)
 
     def call(

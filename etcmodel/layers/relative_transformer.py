@@ -122,13 +122,8 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
         shape = (None, None, self.hidden_size)
-        for layer in self.attention_layers:
-            # Self-attention: keys and values are as wide as queries.
-            building.build_once(layer.inner_layer.key_projection, shape)
-            building.build_once(layer.inner_layer.value_projection, shape)
-            layer.build(shape)
-        for layer in self.feed_forward_layers:
-            layer.build(shape)
+        for layer in (*self.attention_layers, *self.feed_forward_layers):
+            building.build_once(layer, shape)
         super().build(input_shape)
 
     def call(self, inputs, att_mask=None, relative_att_ids=None, training=None):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.layers import attention
 from etcmodel.layers import attention_core
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
@@ -223,12 +224,13 @@ class SideAttention(graph_layer.GraphLayer):
             self.output_projection,
         ):
             if layer is not None:
-                layer.build(shape)
+                building.build_once(layer, shape)
         if self.block_position_emb_lookup is not None:
-            self.block_position_emb_lookup.build((None,))
+            building.build_once(self.block_position_emb_lookup, (None,))
         if self.block_position_emb_layer_norm is not None:
-            self.block_position_emb_layer_norm.build(
-                (None, None, self._effective_heads, self._size_per_head)
+            building.build_once(
+                self.block_position_emb_layer_norm,
+                (None, None, self._effective_heads, self._size_per_head),
             )
         if self.enable_default_side_input:
             self.default_side_input = self.add_weight(

@@ -185,7 +185,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             *self.cross_attention_layers,
             *self.feed_forward_layers,
         ):
-            layer.build((None, None, self.hidden_size))
+            building.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def __call__(

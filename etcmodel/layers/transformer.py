@@ -259,9 +259,13 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         for i in range(self.num_hidden_layers):
-            self.fused_att_layers[i].build([long_shape, global_shape])
-            self.long_feed_forward_layers[i].build(long_shape)
-            self.global_feed_forward_layers[i].build(global_shape)
+            building.build_once(
+                self.fused_att_layers[i], [long_shape, global_shape]
+            )
+            building.build_once(self.long_feed_forward_layers[i], long_shape)
+            building.build_once(
+                self.global_feed_forward_layers[i], global_shape
+            )
         super().build(input_shape)
 
     def call(

@@ -6,6 +6,7 @@ import tensorflow as tf
 from etcmodel import models
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
+from etcmodel.conformance import suite
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
 from etcmodel.conformance.cases import floats
@@ -309,7 +310,7 @@ CASES = {
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
     ),
 }
-SUITE = checks.Suite(__name__, CASES)
+SUITE = suite.Suite(__name__, CASES)
 
 
 @pytest.mark.both_kerases

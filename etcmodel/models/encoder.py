@@ -7,6 +7,7 @@ import tensorflow as tf
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout_spec
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
@@ -297,7 +298,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         """Builds everything; the sizes are known."""
         for value in self.side_inputs.encoder_inputs.values:
             projection = getattr(self, f"{value.name}_projection")
-            projection.build((None, None, value.size))
+            building.build_once(projection, (None, None, value.size))
         super().build(input_shape)
 
     def call(self, features, training=None):

@@ -144,10 +144,13 @@ class EtcModel(encoder_layer.EncoderLayer):
             self.position_emb_lookup_global,
         ):
             if lookup is not None:
-                lookup.build(ids_shape)
-        self.long_emb_layer_norm.build(hidden_shape)
-        self.global_emb_layer_norm.build(hidden_shape)
-        self.global_local_transformer_layers.build(hidden_shape)
+                building.build_once(lookup, ids_shape)
+        for layer in (
+            self.long_emb_layer_norm,
+            self.global_emb_layer_norm,
+            self.global_local_transformer_layers,
+        ):
+            building.build_once(layer, hidden_shape)
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):

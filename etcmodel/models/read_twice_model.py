@@ -180,8 +180,8 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         """Builds everything; the sizes are the configuration's."""
         ids_shape = (None, None)
         hidden_shape = (None, None, self.config.hidden_size)
-        self.token_emb_lookup.build(ids_shape)
-        self.position_emb_lookup_long.build(ids_shape)
+        building.build_once(self.token_emb_lookup, ids_shape)
+        building.build_once(self.position_emb_lookup_long, ids_shape)
         for layer in (
             self.emb_layer_norm,
             self.transformer_with_side_inputs,
@@ -190,7 +190,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             self.second_transformer,
         ):
             if layer is not None:
-                layer.build(hidden_shape)
+                building.build_once(layer, hidden_shape)
         super().build(input_shape)
 
     def call(
