@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.weight_paths import get_weight_paths
+
 # Sizes of the axes that have a name. No two are equal, or equal to a size that
 # tables are likely to give as a number, so that axes are not mixed up unseen.
 SIZES = dict(batch=2, seq=5, long=7, side=3, mentions=4)
@@ -172,39 +174,6 @@ def unknown_sizes() -> Mapping[str, None]:
     return collections.defaultdict(lambda: None)
 
 
-def weight_paths(layer) -> dict[str, Any]:
-    """The weights of a layer by the attributes that lead to them.
-
-    A path such as "long_query_projection/linear/kernel" is the same under both
-    Kerases. A weight that has several gets the first, as attributes were set.
-    """
-    paths, seen = {}, set()
-
-    def visit(value, path):
-        if id(value) in seen:
-            return
-        if any(value is weight for weight in weights):
-            seen.add(id(value))
-            paths["/".join(path)] = value
-        elif isinstance(value, tf.keras.layers.Layer):
-            seen.add(id(value))
-            for name, child in vars(value).items():
-                visit(child, [*path, name.lstrip("_")])
-            # A functional model has its layers in no attributes.
-            if isinstance(value, tf.keras.Model):
-                for child in value.layers:
-                    visit(child, [*path, child.name])
-
-    weights = layer.weights
-    visit(layer, [])
-    if len(paths) != len(weights):
-        raise AssertionError(
-            f"{len(paths)} of {len(weights)} weights have an attribute of "
-            f"their own: {sorted(paths)}"
-        )
-    return paths
-
-
 def weight_names(layer) -> list[tuple[str, set[str]]]:
     """What the weights of a layer are called, and what they should be.
 
@@ -234,7 +203,7 @@ def randomize(layer, seed: int = 1) -> None:
 
     They are around zero, and around one where they multiply.
     """
-    for path, weight in weight_paths(layer).items():
+    for path, weight in get_weight_paths(layer).items():
         generator = np.random.RandomState(zlib.crc32(f"{seed} {path}".encode()))
         value = 0.3 * generator.standard_normal(weight.shape)
         if path.endswith("gamma"):
@@ -284,7 +253,7 @@ def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
     """
     paths = {
         path: weight
-        for path, weight in weight_paths(layer).items()
+        for path, weight in get_weight_paths(layer).items()
         if any(weight is x for x in layer.trainable_variables)
     }
     generator = np.random.RandomState(7)

@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.conformance import cases
+from etcmodel.weight_paths import get_weight_paths
 
 
 class _Pair(tf.keras.layers.Layer):
@@ -59,7 +60,7 @@ class CasesTest(tf.test.TestCase):
     def test_weights_by_their_attributes(self):
         layer = _Pair()
         layer(tf.zeros([1, 3]))
-        paths = cases.weight_paths(layer)
+        paths = get_weight_paths(layer)
         self.assertEqual(
             ["first/kernel", "first/bias", "others_0/kernel"], list(paths)
         )
@@ -67,7 +68,7 @@ class CasesTest(tf.test.TestCase):
         hidden = _Pair(is_hidden=True)
         hidden(tf.zeros([1, 3]))
         with self.assertRaisesRegex(AssertionError, "2 of 3 weights"):
-            cases.weight_paths(hidden)
+            get_weight_paths(hidden)
 
     def test_random_weights(self):
         layers = [_Pair(), _Pair(), _Pair()]
@@ -103,8 +104,8 @@ class CasesTest(tf.test.TestCase):
         layer = _Pair()
         case.call(layer, case.make_inputs())
         gradients = cases.gradients_of(case, layer)
-        self.assertEqual(list(cases.weight_paths(layer)), list(gradients))
-        for path, weight in cases.weight_paths(layer).items():
+        self.assertEqual(list(get_weight_paths(layer)), list(gradients))
+        for path, weight in get_weight_paths(layer).items():
             self.assertEqual(tuple(weight.shape), gradients[path].shape)
             self.assertGreater(np.max(np.abs(gradients[path])), 0)
         layer.first.trainable = False

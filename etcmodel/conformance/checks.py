@@ -29,9 +29,9 @@ from etcmodel.conformance.cases import relative_error
 from etcmodel.conformance.cases import shape_of
 from etcmodel.conformance.cases import unknown_sizes
 from etcmodel.conformance.cases import weight_names
-from etcmodel.conformance.cases import weight_paths
 from etcmodel.conformance.suite import Prepared
 from etcmodel.conformance.suite import Suite
+from etcmodel.weight_paths import get_weight_paths
 
 
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
@@ -42,7 +42,8 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     configurations of models and dtype policies differ; a `.weights.h5` file is
     where neither layers in lists nor shared ones have another name in it. A
     `tf.train.Checkpoint` leaves out kernels of `Dense` layers, `_kernel` in
-    Keras 3, and says so only to `assert_consumed`. The order of weights may
+    Keras 3, and says so only to `assert_consumed`; the suite's own loader, if
+    there is one, reads all. The order of weights may
     differ, too. What cannot be read fails, and is never read wrongly.
 
     Args:
@@ -57,7 +58,7 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     weights = {
         name: {
             path: np.array(weight)
-            for path, weight in weight_paths(prepared.layer).items()
+            for path, weight in get_weight_paths(prepared.layer).items()
         }
         for name, prepared in suite.items()
     }
@@ -96,6 +97,9 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
             actual = results[name, form]
             if not isinstance(actual, str):
                 assert_close(actual, expected, message=f"of {form} of {name}")
+        if suite.load_checkpoint is not None:
+            loaded = results[name, "loaded"]
+            assert_close(loaded, prepared.expected[0], message="loaded")
 
 
 def check_config(prepared: Prepared) -> None:
@@ -138,7 +142,7 @@ def check_config(prepared: Prepared) -> None:
     other = case.layer_class.from_config(layer.get_config())
     inputs = case.make_inputs()
     case.call(other, inputs)
-    assert list(weight_paths(other)) == list(weight_paths(layer))
+    assert list(get_weight_paths(other)) == list(get_weight_paths(layer))
     other.set_weights(layer.get_weights())
     # The last digits are equal only if everything is the same.
     assert_close(case.call(other, inputs), prepared.expected[0], 1e-6)

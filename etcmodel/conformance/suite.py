@@ -12,6 +12,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from etcmodel.conformance.cases import as_arrays
 from etcmodel.conformance.cases import attempt
 from etcmodel.conformance.cases import randomize
 from etcmodel.conformance.cases import unknown_sizes
-from etcmodel.conformance.cases import weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 
 class Prepared:
@@ -111,13 +112,21 @@ class Suite(dict[str, Prepared]):
         module: name of the module that holds the suite as `SUITE`.
         cases: the cases. The name of each is that of a layer without a name,
             maybe with a suffix, so that there may be several of a class.
+        load_checkpoint: function of a layer and the path of a checkpoint of it
+            that was written under the other Keras; None if there is none.
     """
 
-    def __init__(self, module: str, cases: Mapping[str, Case]):
+    def __init__(
+        self,
+        module: str,
+        cases: Mapping[str, Case],
+        load_checkpoint: Callable | None = None,
+    ):
         super().__init__(
             {name: Prepared(self, name, case) for name, case in cases.items()}
         )
         self.module = module
+        self.load_checkpoint = load_checkpoint
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
@@ -246,10 +255,14 @@ def read_under_other_keras(module: str, weights: str, results: str) -> None:
             case, inputs = prepared.case, prepared.case.make_inputs()
             layer = case.make_layer()
             case.call(layer, inputs)
-            paths = weight_paths(layer)
+            paths = get_weight_paths(layer)
             assert set(paths) == set(weights[name]), list(paths)
             for path, value in weights[name].items():
                 paths[path].assign(value)
             outputs[name, "paths"] = as_arrays(case.call(layer, inputs))
+            if name in names and suite.load_checkpoint is not None:
+                layer = case.make_layer()
+                suite.load_checkpoint(layer, f"{folder}/{name}.ckpt")
+                outputs[name, "loaded"] = as_arrays(case.call(layer, inputs))
     with open(results, "wb") as file:
         pickle.dump(outputs, file)

@@ -310,7 +310,7 @@ CASES = {
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
     ),
 }
-SUITE = suite.Suite(__name__, CASES)
+SUITE = suite.Suite(__name__, CASES, models.load_checkpoint)
 
 
 @pytest.mark.both_kerases
@@ -332,7 +332,7 @@ class ModelsConformanceTest(checks.make_test_case(SUITE)):
 @pytest.mark.both_kerases
 class ModelsOtherKerasTest(unittest.TestCase):
     def test_gives_the_same(self):
-        checks.check_other_keras(SUITE, ["etc_document_bert"])
+        checks.check_other_keras(SUITE, ["etc_document_bert", "read_twice"])
 
 
 if __name__ == "__main__":

@@ -121,7 +121,14 @@ class SideInputs(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, features):
+        """See `make`."""
+        return self.make(features)
+
+    def make(self, features):
         """Makes the side inputs.
+
+        Keras 2 calls what is saved as a `tf.function`, which cannot return
+        descriptions. A layer that takes them uses this instead of a call.
 
         Args:
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
@@ -307,7 +314,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         Args:
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
                 tensors: `long_token_ids`, `global_token_ids` and those of
-                `SideInputs.call`; and of what a layout embeds, `<any>[batch,
+                `SideInputs.make`; and of what a layout embeds, `<any>[batch,
                 long, size]` and `<any>[batch, global, size]`. May hold others.
             training: whether dropout is applied.
 
@@ -336,7 +343,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             features["long_token_ids"],
             features["global_token_ids"],
             **further,
-            **self.side_inputs(features),
+            **self.side_inputs.make(features),
             training=training,
         )
 

@@ -1,5 +1,7 @@
 """The ETC encoder: embeddings and global-local transformer layers."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from etcmodel import layers
@@ -171,7 +173,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def call(
         self,
         token_ids,
-        global_token_ids,
+        global_token_ids=None,
         segment_ids=None,
         global_segment_ids=None,
         position_ids=None,
@@ -197,7 +199,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         the layers of a functional model.
 
         Args:
-            token_ids: `<int32>[batch, long]`.
+            token_ids: `<int32>[batch, long]`; or a dict of these arguments by
+                their names.
             global_token_ids: `<int32>[batch, global]`.
             segment_ids: `<int32>[batch, long]` token types; all 1 by default.
             global_segment_ids: `<int32>[batch, global]`; all 0 by default.
@@ -222,9 +225,14 @@ class EtcModel(encoder_layer.EncoderLayer):
             and `<float>[batch, global, hidden_size]`.
 
         Raises:
-            ValueError: positions are given, but the configuration has none;
-                or both `training` and `is_training` of the constructor.
+            ValueError: there are no global tokens; positions are given, but
+                the configuration has none; or both `training` and
+                `is_training` of the constructor.
         """
+        if isinstance(token_ids, Mapping):
+            return self.call(**token_ids, training=training)
+        if global_token_ids is None:
+            raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:
             training = self.is_training
         long_input = self._embed(
