@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -339,6 +340,34 @@ def check_mixed_precision(prepared: Prepared, policy: str) -> None:
         assert error <= 3 * tolerance, f"gradients are off by {error:.2%}"
 
 
+class _Around(tf.keras.Model):
+    """A model of a layer, which Keras 3 quantizes layer by layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.built = True
+
+
+def check_quantized(prepared: Prepared) -> None:
+    """With kernels of 8 bits, which Keras 3 has, outputs stay near."""
+    if not hasattr(tf.keras.Model, "quantize"):
+        return
+    case, inputs = prepared.case, prepared.case.make_inputs()
+    layer = case.make_layer()
+    case.call(layer, inputs)
+    layer.set_weights(prepared.layer.get_weights())
+    with warnings.catch_warnings():
+        # Of each layer without kernels.
+        warnings.simplefilter("ignore")
+        _Around(layer).quantize("int8")
+    pairs = zip(case.call(layer, inputs), prepared.expected[0], strict=True)
+    pairs = [(x, y) for x, y in pairs if y.dtype.is_floating]
+    if pairs:
+        error = relative_error(*zip(*pairs, strict=True))
+        assert error <= 0.1, f"outputs are off by {error:.2%}"
+
+
 CHECKS = {
     "config": check_config,
     "default_name": check_default_name,
@@ -351,6 +380,7 @@ CHECKS = {
     "checkpoint": check_checkpoint,
     "gradients": check_gradients,
     "initial_weights": check_initial_weights,
+    "quantized": check_quantized,
     **{
         policy: functools.partial(check_mixed_precision, policy=policy)
         for policy in TOLERANCES

@@ -110,6 +110,13 @@ class IsNotInCheckpoints(Good):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
+class ReadsTheKernel(Good):
+    def call(self, inputs, training=None):
+        kernel = tf.convert_to_tensor(self.dense.kernel)
+        return self.scale * tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class StartsEqual(Good):
     def build(self, input_shape):
         super().build(input_shape)
@@ -161,6 +168,11 @@ BAD = (
     ("gradients", TrainsNoBias, "dense/bias has no gradient"),
     ("checkpoint", IsNotInCheckpoints, "0 of 2 weights are saved"),
     ("initial_weights", StartsEqual, "1"),
+    *(
+        [("quantized", ReadsTheKernel, "outputs are off by")]
+        if hasattr(tf.keras.Model, "quantize")
+        else []
+    ),
     ("mixed_bfloat16", LosesDigits, "outputs are off by"),
     ("mixed_float16", LosesDigits, "outputs are off by"),
     ("mixed_bfloat16", IgnoresThePolicy, "dense"),
@@ -172,7 +184,7 @@ class GoodTest(checks.make_test_case(SUITE)):
 
     def test_there_is_a_test_of_each_check(self):
         names = [name for name in dir(self) if name.endswith("_of_good")]
-        self.assertEqual(13, len(names), names)
+        self.assertEqual(14, len(names), names)
 
 
 class ChecksTest(tf.test.TestCase, parameterized.TestCase):

@@ -90,7 +90,11 @@ class DenseLayers(tf.keras.layers.Layer):
         for layer in self.layers[1:]:
             if self.activation is None:
                 output = layer(output)
-            elif isinstance(self.activation, tf.keras.layers.Layer):
+            elif (
+                isinstance(self.activation, tf.keras.layers.Layer)
+                # A quantized kernel (Keras 3) is for the layer to scale.
+                or getattr(layer, "quantization_mode", None) is not None
+            ):
                 output = layer(self.activation(output))
             else:
                 output = _activate_and_apply(self.activation, layer, output)

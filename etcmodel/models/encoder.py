@@ -306,6 +306,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         for value in self.side_inputs.encoder_inputs.values:
             projection = getattr(self, f"{value.name}_projection")
             building.build_once(projection, (None, None, value.size))
+        building.build_once(self.side_inputs, None)
         super().build(input_shape)
 
     def call(self, features, training=None):
