@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from etcmodel import own_gradients
 from etcmodel import tensor_utils
+from etcmodel.activations import get_layer_activation
 from etcmodel.layers import building
 from etcmodel.layers import initializers
 
@@ -16,9 +17,9 @@ class DenseLayers(tf.keras.layers.Layer):
 
     Args:
         hidden_sizes: output size of each layer.
-        activation: function between the layers, or its Keras name (in which
-            "gelu" is the exact form; `etcmodel.tensor_utils.gelu` is the form
-            of BERT and ETC).
+        activation: function between the layers, or its Keras name, of which
+            "gelu" is the tanh form, that of BERT and ETC (see
+            `etcmodel.activations.get_layer_activation`).
         use_bias: whether the layers have biases.
         kernel_initializer: initializer of the kernels; None for Keras's
             default.
@@ -48,7 +49,7 @@ class DenseLayers(tf.keras.layers.Layer):
                 f"must be at least 1, but it is {hidden_sizes}"
             )
         self.hidden_sizes = hidden_sizes
-        self.activation = tf.keras.activations.get(activation)
+        self.activation = get_layer_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
         self.bias_initializer = tf.keras.initializers.get(bias_initializer)

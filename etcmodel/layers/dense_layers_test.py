@@ -1,7 +1,11 @@
+import math
+
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel import activations
 from etcmodel.layers.dense_layers import DenseLayers
 
 
@@ -36,6 +40,24 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         layer.build((None, 4))
         first, _, second, _ = layer.get_weights()
         self.assertNotAllClose(first, second)
+
+    @pytest.mark.both_kerases
+    def test_which_gelu(self):
+        x = np.linspace(-3.0, 3.0, 13)
+        tanh = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        erf = np.array([math.erf(value / math.sqrt(2)) for value in x])
+        for activation, expected in (
+            ("gelu", 0.5 * x * (1 + tanh)),
+            (activations.gelu, 0.5 * x * (1 + tanh)),
+            (tf.keras.activations.gelu, 0.5 * x * (1 + erf)),
+        ):
+            layer = DenseLayers([1, 1], activation)
+            again = DenseLayers.from_config(layer.get_config())
+            self.assertEqual(layer.get_config(), again.get_config())
+            for function in (layer.activation, again.activation):
+                self.assertAllClose(
+                    function(tf.constant(x)), expected, 1e-7, 1e-7
+                )
 
     def test_errors(self):
         for sizes in ([0], [3, -1], []):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
+from etcmodel.activations import get_layer_activation
 from etcmodel.layers import attention
 from etcmodel.layers import building
 from etcmodel.layers import dense_layers
@@ -65,7 +66,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
         self.intermediate_size = intermediate_size or 4 * hidden_size
-        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_act = get_layer_activation(hidden_act)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.initializer_range = initializer_range

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
+from etcmodel.activations import get_layer_activation
 from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_attention
@@ -109,7 +110,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         self.global_intermediate_size = (
             global_intermediate_size or 4 * global_hidden_size
         )
-        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_act = get_layer_activation(hidden_act)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.initializer_range = initializer_range

@@ -5,6 +5,7 @@ import inspect
 import tensorflow as tf
 
 from etcmodel import attention_specs
+from etcmodel.activations import get_layer_activation
 from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
@@ -54,7 +55,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         self.dropout_probability = dropout_probability
         self.use_pre_activation_order = use_pre_activation_order
         self.inner_intermediate_size = inner_intermediate_size
-        self.inner_activation = tf.keras.activations.get(inner_activation)
+        self.inner_activation = get_layer_activation(inner_activation)
         self.inner_kernel_initializer = tf.keras.initializers.get(
             inner_kernel_initializer
         )
