@@ -9,6 +9,7 @@ from etcmodel.layers.embedding import EmbeddingLookup
 from etcmodel.layers.fused_attention import FusedGlobalLocalAttention
 from etcmodel.layers.fused_side_attention import FusedSideAttention
 from etcmodel.layers.local_attention import QkvRelativeLocalAttention
+from etcmodel.layers.normalization import LayerNormalization
 from etcmodel.layers.relative_transformer import RelativeTransformerLayers
 from etcmodel.layers.side_attention import SideAttention
 from etcmodel.layers.side_transformer import TransformerWithSideInputLayers
@@ -22,6 +23,7 @@ __all__ = [
     "FusedGlobalLocalAttention",
     "FusedSideAttention",
     "GlobalLocalTransformerLayers",
+    "LayerNormalization",
     "ProjectAttentionHeads",
     "QkvRelativeAttention",
     "QkvRelativeLocalAttention",

@@ -188,6 +188,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         g2l_relative_att_ids=None,
         long_embedding_adder=None,
         global_embedding_adder=None,
+        att_implementation="auto",
         training=None,
     ):
         """Encodes a batch.
@@ -218,6 +219,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             long_embedding_adder: `<float>[batch, long, hidden_size]` added to
                 the embeddings.
             global_embedding_adder: `<float>[batch, global, hidden_size]`.
+            att_implementation: see `QkvRelativeLocalAttention`.
             training: whether dropout is applied.
 
         Returns:
@@ -230,7 +232,11 @@ class EtcModel(encoder_layer.EncoderLayer):
                 `is_training` of the constructor.
         """
         if isinstance(token_ids, Mapping):
-            return self.call(**token_ids, training=training)
+            return self.call(
+                **token_ids,
+                att_implementation=att_implementation,
+                training=training,
+            )
         if global_token_ids is None:
             raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:
@@ -264,6 +270,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             g2g_relative_att_ids=g2g_relative_att_ids,
             l2g_relative_att_ids=l2g_relative_att_ids,
             g2l_relative_att_ids=g2l_relative_att_ids,
+            att_implementation=att_implementation,
             training=training,
         )
 

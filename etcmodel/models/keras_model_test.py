@@ -83,6 +83,16 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         for name in ("final_hidden_states", "first_read"):
             self.assertAllClose(outputs[name], getattr(expected, name))
 
+    def test_attention_is_had_in_every_way(self):
+        model = models.EtcModel(_ETC)
+        expected = model(_LONG, _GLOBAL, att_implementation="full")
+        for way in ("sparse", "streaming"):
+            self.assertAllClose(
+                model(_LONG, _GLOBAL, att_implementation=way), expected
+            )
+        with self.assertRaisesRegex(ValueError, "att_implementation"):
+            model(_LONG, _GLOBAL, att_implementation="other")
+
     def test_inputs_by_name_or_as_arguments(self):
         model = models.EtcModel(_ETC)
         with self.assertRaisesRegex(ValueError, "global_token_ids"):
