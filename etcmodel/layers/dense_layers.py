@@ -9,6 +9,7 @@ from etcmodel import tensor_utils
 from etcmodel.activations import get_layer_activation
 from etcmodel.layers import building
 from etcmodel.layers import initializers
+from etcmodel.layers import recompute
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -132,10 +133,10 @@ def _activate_and_apply(activation, layer, inputs):
     @own_gradients.custom_gradient
     def apply(rows, kernel):
         def grad(upstream):
-            # As it waits for what comes back, TensorFlow does not take it for
-            # what has been computed before and keep that.
-            with tf.control_dependencies([upstream]):
-                again = tf.identity(rows)
+            # As it depends on what comes back, neither TensorFlow nor XLA takes
+            # it for what has been computed before and keeps that.
+            zero = recompute.zero_that_depends_on(upstream)
+            again = rows + tf.cast(zero, rows.dtype)
             with tf.GradientTape() as tape:
                 tape.watch(again)
                 activated = activation(again)
