@@ -102,6 +102,7 @@ class Case:
         own_precision: sublayers that do not follow the policy, a pattern of
             their names, with the reason.
         float32_outputs: whether the outputs are float32 in all policies.
+        has_output_shape: whether `compute_output_shape` tells their shapes.
         tolerances: instead of some of `TOLERANCES`.
     """
 
@@ -120,6 +121,7 @@ class Case:
     )
     own_precision: Mapping[str, str] = dataclasses.field(default_factory=dict)
     float32_outputs: bool = False
+    has_output_shape: bool = True
     tolerances: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.conformance.cases import SIZES
 from etcmodel.conformance.cases import TOLERANCES
 from etcmodel.conformance.cases import as_configuration
 from etcmodel.conformance.cases import as_json
@@ -210,6 +211,38 @@ def check_calls(prepared: Prepared) -> None:
         )
 
 
+def check_output_shape(prepared: Prepared) -> None:
+    """Shapes of the outputs follow from those of the inputs."""
+    case = prepared.case
+    if not case.has_output_shape:
+        return
+    compute = prepared.layer.compute_output_shape
+    for sizes in (SIZES, unknown_sizes()):
+        shapes = {x: tuple(y.shape(sizes)) for x, y in case.inputs.items()}
+        first = shapes if case.packed else next(iter(shapes.values()))
+        others = {
+            f"{name}_shape": shape
+            for name, shape in list(shapes.items())[1:]
+            if f"{name}_shape" in inspect.signature(compute).parameters
+        }
+        # Shapes are tuples, as structures of outputs may be.
+        actual = as_shapes(compute(first, **others))
+        expected = [tuple(shape_of(axes, sizes)) for axes in case.outputs]
+        assert len(actual) == len(expected), (actual, expected)
+        for x, y in zip(actual, expected, strict=True):
+            assert tf.TensorShape(y).is_compatible_with(x), (actual, expected)
+            assert len(x) == len(y) and x[-1] == y[-1], (actual, expected)
+
+
+def as_shapes(structure) -> list[tuple]:
+    """The shapes in a nested structure."""
+    if isinstance(structure, tf.TensorShape):
+        return [tuple(structure.as_list())]
+    if all(x is None or isinstance(x, int) for x in structure):
+        return [tuple(structure)]
+    return sum([as_shapes(x) for x in structure], [])
+
+
 def check_training(prepared: Prepared) -> None:
     """Dropout is applied in training alone, and else nothing is random."""
     case, layer = prepared.case, prepared.layer
@@ -373,6 +406,7 @@ CHECKS = {
     "default_name": check_default_name,
     "variable_names": check_variable_names,
     "calls": check_calls,
+    "output_shape": check_output_shape,
     "training": check_training,
     "saved_model": check_saved_model,
     "keras_file": check_keras_file,

@@ -33,6 +33,9 @@ class Good(tf.keras.layers.Layer):
         dropped = self.dropout(self.dense(inputs), training=training)
         return self.scale * dropped
 
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -71,6 +74,12 @@ class KeepsTheFirstLength(Good):
     def call(self, inputs, training=None):
         outputs = super().call(inputs, training=training)
         return outputs[:, : self.length]
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel_test")
+class TellsAnotherShape(Good):
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
@@ -163,6 +172,7 @@ BAD = (
     ("calls", HasOneName, "fixed"),
     ("default_name", HasOneName, "fixed"),
     ("default_name", NeverDrops, "never_drops"),
+    ("output_shape", TellsAnotherShape, "3"),
     ("training", AlwaysDrops, "not equal"),
     ("training", NeverDrops, ""),
     ("gradients", TrainsNoBias, "dense/bias has no gradient"),
@@ -184,7 +194,7 @@ class GoodTest(checks.make_test_case(SUITE)):
 
     def test_there_is_a_test_of_each_check(self):
         names = [name for name in dir(self) if name.endswith("_of_good")]
-        self.assertEqual(14, len(names), names)
+        self.assertEqual(15, len(names), names)
 
 
 class ChecksTest(tf.test.TestCase, parameterized.TestCase):

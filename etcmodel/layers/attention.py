@@ -80,6 +80,10 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
             projected, shape + [self.num_heads, self.size_per_head]
         )
 
+    def compute_output_shape(self, input_shape):
+        """The shape of the inputs, with heads and their size."""
+        return (*input_shape[:-1], self.num_heads, self.size_per_head)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
@@ -257,6 +261,10 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         elif not training:
             return None
         return streaming_tools.Dropout(rate, self.att_dropout.draw_seed())
+
+    def compute_output_shape(self, queries_shape, keys_shape, values_shape):
+        """The shape of the queries, with the size of the values."""
+        return (*queries_shape[:-1], values_shape[-1])
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -456,6 +464,10 @@ class RelativeAttention(graph_layer.GraphLayer):
         # [batch, from, total_value_size]
         output = tensor_utils.flatten_dims(output, first_dim=-2)
         return self.output_projection(output)
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
         """Returns the constructor's arguments, given sublayers included."""

@@ -1,6 +1,7 @@
 import pytest
 import tensorflow as tf
 
+from etcmodel import layers
 from etcmodel.layers import building
 
 
@@ -20,6 +21,22 @@ class _Around(tf.keras.layers.Layer):
 
     def call(self, inputs):
         return self.inside(inputs)
+
+
+@pytest.mark.both_kerases
+class MaskTest(tf.test.TestCase):
+    def test_incoming_masks_are_passed_on(self):
+        ids = tf.constant([[3, 4, 0]])
+        embedded = tf.keras.layers.Embedding(5, 4, mask_zero=True)(ids)
+        for layer in (
+            layers.DenseLayers([2]),
+            layers.ResidualBlock(),
+            layers.ResidualBlock(layers.RelativeAttention(4, 2)),
+            layers.RelativeTransformerLayers(4, 1, 2),
+            layers.TransformerWithSideInputLayers(4, 1, 2),
+        ):
+            mask = layer(embedded)._keras_mask
+            self.assertAllEqual(mask, [[True, True, False]], layer.name)
 
 
 @pytest.mark.both_kerases

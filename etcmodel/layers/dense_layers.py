@@ -49,6 +49,7 @@ class DenseLayers(tf.keras.layers.Layer):
                 f"{self.name}: hidden_sizes needs at least one size, and all "
                 f"must be at least 1, but it is {hidden_sizes}"
             )
+        self.supports_masking = True
         self.hidden_sizes = hidden_sizes
         self.activation = get_layer_activation(activation)
         self.use_bias = use_bias
@@ -101,6 +102,10 @@ class DenseLayers(tf.keras.layers.Layer):
             else:
                 output = _activate_and_apply(self.activation, layer, output)
         return output
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the inputs, with the last hidden size."""
+        return (*input_shape[:-1], self.hidden_sizes[-1])
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -117,6 +117,10 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             output *= tf.cast(input_mask, output.dtype)[..., tf.newaxis]
         return output
 
+    def compute_output_shape(self, input_shape):
+        """The shape of the ids, and the size of what they stand for."""
+        return (*input_shape, self.projection_size or self.embedding_size)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {

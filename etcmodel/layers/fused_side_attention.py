@@ -169,6 +169,10 @@ class FusedSideAttention(graph_layer.GraphLayer):
         )
         return self.output_projection(merge_heads(output))
 
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {

@@ -243,6 +243,10 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
                     f"{band.shape}."
                 )
 
+    def compute_output_shape(self, queries_shape, keys_shape, values_shape):
+        """The shape of the queries, with the size of the values."""
+        return (*queries_shape[:-1], values_shape[-1])
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {

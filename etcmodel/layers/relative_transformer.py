@@ -62,6 +62,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         super().__init__(name=name, **kwargs)
         attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         attention.check_divisible(num_attention_heads, hidden_size=hidden_size)
+        self.supports_masking = True
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
@@ -152,6 +153,10 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             )
             output = feed_forward_layer(output, training=training)
         return output
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return tuple(input_shape)
 
     def get_config(self):
         """Returns the constructor's arguments."""

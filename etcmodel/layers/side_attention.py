@@ -495,6 +495,10 @@ class SideAttention(graph_layer.GraphLayer):
             return probs
         return self.att_dropout(probs, training=training)
 
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         names = (

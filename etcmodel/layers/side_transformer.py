@@ -99,6 +99,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                     f"{num_cross_attention_heads}."
                 )
             share_kv_projections = True
+        self.supports_masking = True
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
@@ -315,6 +316,10 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         if isinstance(value, dict):
             return [value.get(str(i)) for i in layers]
         return [value for _ in layers]
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return tuple(input_shape)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -60,6 +60,15 @@ class TrackedLambda(tf.keras.layers.Layer):
         """Makes nothing: the dependencies have been made elsewhere."""
         super().build(input_shape)
 
+    def compute_output_shape(self, input_shape):
+        """What the function makes of a float input of this shape."""
+        function = tf.function(self.function).get_concrete_function(
+            tf.TensorSpec(input_shape, self.compute_dtype)
+        )
+        return tf.nest.map_structure(
+            lambda x: tuple(x.shape.as_list()), function.structured_outputs
+        )
+
     def get_config(self):
         """Returns the constructor's arguments.
 

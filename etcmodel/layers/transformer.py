@@ -344,6 +344,10 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             outputs = apply(*outputs, start, end)
         return outputs
 
+    def compute_output_shape(self, long_input_shape, global_input_shape):
+        """The shapes of both streams, which are those of the inputs."""
+        return [tuple(long_input_shape), tuple(global_input_shape)]
+
     def get_config(self):
         """Returns the constructor's arguments."""
         names = (

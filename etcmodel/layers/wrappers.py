@@ -52,6 +52,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
+        self.supports_masking = True
         self.dropout_probability = dropout_probability
         self.use_pre_activation_order = use_pre_activation_order
         self.inner_intermediate_size = inner_intermediate_size
@@ -132,7 +133,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             kwargs["options"] = options
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=None, options=None, **kwargs):
+    def call(self, inputs, training=None, options=None, mask=None, **kwargs):
         """Applies the block.
 
         Args:
@@ -141,6 +142,7 @@ class ResidualBlock(tf.keras.layers.Layer):
                 if it has such an argument.
             options: those of the inner layer's arguments that are no tensors;
                 they may as well be given like `kwargs`.
+            mask: Keras's mask of the inputs; for an inner layer that takes it.
             **kwargs: further arguments of the inner layer.
 
         Returns:
@@ -157,6 +159,9 @@ class ResidualBlock(tf.keras.layers.Layer):
         if self.use_pre_activation_order:
             inner_inputs = self._normalize(streams, training)
         kwargs.update(options or {})
+        parameters = inspect.signature(self.inner_layer.call).parameters
+        if mask is not None and "mask" in parameters:
+            kwargs["mask"] = mask
         outputs = self.inner_layer(
             *inner_inputs,
             **kwargs,
@@ -189,6 +194,11 @@ class ResidualBlock(tf.keras.layers.Layer):
                 "that of the normalization layers "
                 f"({len(self.normalization_layers)}); each stream needs one"
             )
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input, or a list of those of the streams."""
+        shapes = _as_shapes(input_shape)
+        return shapes[0] if len(shapes) == 1 else shapes
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -238,6 +238,7 @@ CASES = {
         ),
         packed=True,
         never_empty=("batch", "seq", "long"),
+        has_output_shape=False,
         variants=(
             dict(
                 local_radius=3,
@@ -306,6 +307,7 @@ CASES = {
         ),
         (*_SUMMARY, *_SUMMARY, ("batch", None), ("batch", "seq")),
         options=dict(cross_block_attention_mode="batch"),
+        has_output_shape=False,
         has_dropout=True,
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
     ),

@@ -220,6 +220,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
             return is_known
         return tf.logical_and(is_known, tf.not_equal(ids, self.unknown_id))
 
+    def compute_output_shape(self, input_shape):
+        """A loss for each item."""
+        return tuple(input_shape[:-1])
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {

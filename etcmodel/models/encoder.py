@@ -251,6 +251,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             too small for the labels of a layout's links.
     """
 
+    _IDS = ("long_token_ids", "global_token_ids")
+
     def __init__(
         self,
         config: config_lib.EtcConfig,

@@ -34,6 +34,8 @@ class EtcModel(encoder_layer.EncoderLayer):
     """
 
     config_class = config_lib.EtcConfig
+    # The ids of the two streams in a dict of inputs.
+    _IDS = ("token_ids", "global_token_ids")
 
     def __init__(
         self,
@@ -316,6 +318,23 @@ class EtcModel(encoder_layer.EncoderLayer):
         return getattr(self, f"{stream}_emb_dropout")(
             embeddings, training=training
         )
+
+    def compute_output_shape(
+        self, token_ids_shape, global_token_ids_shape=None
+    ):
+        """The shapes of both streams.
+
+        Args:
+            token_ids_shape: `(batch, long)`, or a dict of shapes of the inputs.
+            global_token_ids_shape: `(batch, global)`.
+
+        Returns:
+            `[(batch, long, hidden_size), (batch, global, hidden_size)]`.
+        """
+        shapes = [token_ids_shape, global_token_ids_shape]
+        if isinstance(token_ids_shape, Mapping):
+            shapes = [token_ids_shape[name] for name in self._IDS]
+        return [(*shape, self.config.hidden_size) for shape in shapes]
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -136,6 +136,10 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
             logits, tf.equal(global_token_type_ids, self.choice_type_id)
         )
 
+    def compute_output_shape(self, input_shape):
+        """A logit for each global token."""
+        return tuple(input_shape[:-1])
+
     def get_config(self):
         """The constructor's arguments."""
         config = super().get_config()

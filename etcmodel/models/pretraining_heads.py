@@ -163,6 +163,10 @@ class LanguageModelHead(graph_layer.GraphLayer):
         # [..., vocab_size]
         return tf.reshape(logits, leading + [self.vocab_size])
 
+    def compute_output_shape(self, input_shape):
+        """A logit for each token of the vocabulary, at each position."""
+        return (*input_shape[:-1], self.vocab_size)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {

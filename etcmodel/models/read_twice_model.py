@@ -364,6 +364,36 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             training=training,
         )
 
+    def compute_output_shape(self, token_ids_shape):
+        """The shapes of a `ReadTwiceOutput`.
+
+        Args:
+            token_ids_shape: `(batch, length)`, or a dict of shapes of the
+                inputs.
+
+        Returns:
+            A `ReadTwiceOutput` of shapes. How many memories there are depends
+            on the mentions and on other replicas, and is left open.
+        """
+        if isinstance(token_ids_shape, Mapping):
+            token_ids_shape = token_ids_shape["token_ids"]
+        batch, length = token_ids_shape
+        size = self.config.hidden_size
+        memories = summaries.Summary(
+            states=(None, size),
+            processed_states=(None, size),
+            block_ids=(None,),
+            block_pos=(None,),
+            labels=(None,),
+        )
+        return ReadTwiceOutput(
+            final_hidden_states=(batch, length, size),
+            first_read=(batch, length, size),
+            local_summary=memories,
+            global_summary=memories,
+            block_att_mask=(batch, None),
+        )
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
