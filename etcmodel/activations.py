@@ -55,10 +55,43 @@ def _gelu_gradient(x, upstream):
     return tf.cast(derivative, x.dtype) * upstream
 
 
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+def exact_gelu(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian error linear unit, in its exact (erf) form.
+
+    Args:
+        x: <float>[...].
+
+    Returns:
+        <same dtype>[...].
+    """
+    return tf.nn.gelu(x, approximate=False)
+
+
 # The name that configuration files and the original code have for it. The
 # function itself has another one, because Keras would read "gelu" back from
 # a saved layer as its own, exact form.
 gelu = tanh_gelu
+
+
+def get_layer_activation(identifier):
+    """Activation of a layer, by Keras's rules but for "gelu".
+
+    The string is the tanh form, as everywhere in this package. Keras's own
+    function, `tf.keras.activations.gelu`, is the exact form, but "gelu" in a
+    configuration: it becomes `exact_gelu`, which has another name there.
+
+    Args:
+        identifier: a function or layer, a Keras name, what
+            `tf.keras.activations.serialize` gives, or None.
+
+    Returns:
+        The function; one that returns its input for None.
+    """
+    if isinstance(identifier, str) and identifier.lower() == "gelu":
+        return gelu
+    function = tf.keras.activations.get(identifier)
+    return exact_gelu if function is tf.keras.activations.gelu else function
 
 
 def get_activation(activation_string: str | Callable | None) -> Callable | None:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.layers.weight_paths import get_weight_paths
+
 # Sizes of the axes that have a name. No two are equal, or equal to a size that
 # tables are likely to give as a number, so that axes are not mixed up unseen.
 SIZES = dict(batch=2, seq=5, long=7, side=3, mentions=4)
@@ -100,6 +102,7 @@ class Case:
         own_precision: sublayers that do not follow the policy, a pattern of
             their names, with the reason.
         float32_outputs: whether the outputs are float32 in all policies.
+        has_output_shape: whether `compute_output_shape` tells their shapes.
         tolerances: instead of some of `TOLERANCES`.
     """
 
@@ -118,6 +121,7 @@ class Case:
     )
     own_precision: Mapping[str, str] = dataclasses.field(default_factory=dict)
     float32_outputs: bool = False
+    has_output_shape: bool = True
     tolerances: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -172,37 +176,28 @@ def unknown_sizes() -> Mapping[str, None]:
     return collections.defaultdict(lambda: None)
 
 
-def weight_paths(layer) -> dict[str, Any]:
-    """The weights of a layer by the attributes that lead to them.
+def weight_names(layer) -> list[tuple[str, set[str]]]:
+    """What the weights of a layer are called, and what they should be.
 
-    A path such as "long_query_projection/linear/kernel" is the same under both
-    Kerases. A weight that has several gets the first, as attributes were set.
+    A weight is called after the layers that lead to it, by their names, and
+    ends with its own, such as "encoder/dense/kernel". One in a layer that
+    several others hold may be called after any of them.
     """
-    paths, seen = {}, set()
+    expected = {id(weight): set() for weight in layer.weights}
 
     def visit(value, path):
-        if id(value) in seen:
-            return
-        if any(value is weight for weight in weights):
-            seen.add(id(value))
-            paths["/".join(path)] = value
-        elif isinstance(value, tf.keras.layers.Layer):
-            seen.add(id(value))
-            for name, child in vars(value).items():
-                visit(child, [*path, name.lstrip("_")])
-            # A functional model has its layers in no attributes.
-            if isinstance(value, tf.keras.Model):
-                for child in value.layers:
-                    visit(child, [*path, child.name])
+        for name, child in vars(value).items():
+            if id(child) in expected:
+                expected[id(child)].add("/".join([*path, name.lstrip("_")]))
+            elif isinstance(child, tf.keras.layers.Layer):
+                visit(child, [*path, child.name])
 
-    weights = layer.weights
-    visit(layer, [])
-    if len(paths) != len(weights):
-        raise AssertionError(
-            f"{len(paths)} of {len(weights)} weights have an attribute of "
-            f"their own: {sorted(paths)}"
-        )
-    return paths
+    visit(layer, [layer.name])
+    return [
+        # Keras 3 has paths, Keras 2 the names of TensorFlow.
+        (getattr(weight, "path", weight.name).split(":")[0], names)
+        for weight, names in zip(layer.weights, expected.values(), strict=True)
+    ]
 
 
 def randomize(layer, seed: int = 1) -> None:
@@ -210,7 +205,7 @@ def randomize(layer, seed: int = 1) -> None:
 
     They are around zero, and around one where they multiply.
     """
-    for path, weight in weight_paths(layer).items():
+    for path, weight in get_weight_paths(layer).items():
         generator = np.random.RandomState(zlib.crc32(f"{seed} {path}".encode()))
         value = 0.3 * generator.standard_normal(weight.shape)
         if path.endswith("gamma"):
@@ -260,7 +255,7 @@ def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
     """
     paths = {
         path: weight
-        for path, weight in weight_paths(layer).items()
+        for path, weight in get_weight_paths(layer).items()
         if any(weight is x for x in layer.trainable_variables)
     }
     generator = np.random.RandomState(7)

@@ -1,277 +1,39 @@
 """What every Keras layer has to be able to do, as checks over a table.
 
-A test module lists its layers as `cases.Case`s, makes a `Suite` of them and
-lets `make_test_case` write the tests: one of each check for each case. The
+A test module lists its layers as `cases.Case`s, makes a `suite.Suite` of them
+and lets `make_test_case` write the tests: one of each check for each case. The
 checks know nothing about any particular layer.
-
-Only TensorFlow is loaded here: `read_in_fresh_process` first reads SavedModels,
-as a server would, and only then the layers' own modules.
 """
 
-import atexit
 import functools
-import importlib
 import inspect
 import json
 import os
-import pathlib
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterable
-from collections.abc import Mapping
+import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import testing
+from etcmodel.conformance.cases import SIZES
 from etcmodel.conformance.cases import TOLERANCES
-from etcmodel.conformance.cases import Case
-from etcmodel.conformance.cases import as_arrays
 from etcmodel.conformance.cases import as_configuration
 from etcmodel.conformance.cases import as_json
 from etcmodel.conformance.cases import assert_close
-from etcmodel.conformance.cases import attempt
 from etcmodel.conformance.cases import gradients_of
-from etcmodel.conformance.cases import randomize
 from etcmodel.conformance.cases import relative_error
 from etcmodel.conformance.cases import shape_of
 from etcmodel.conformance.cases import unknown_sizes
-from etcmodel.conformance.cases import weight_paths
-
-
-class Prepared:
-    """What several checks of a case share.
-
-    Args:
-        suite: the suite that it is of.
-        name: its name there.
-        case: the case.
-    """
-
-    def __init__(self, suite: "Suite", name: str, case: Case):
-        self.suite = suite
-        self.name = name
-        self.case = case
-        self.initial_weights = None
-
-    @functools.cached_property
-    def layer(self):
-        """A layer with random weights, built by a call. Not to be changed."""
-        layer = self.case.make_layer()
-        self.case.call(layer, self.case.make_inputs())
-        randomize(layer)
-        return layer
-
-    @functools.cached_property
-    def expected(self) -> list[list]:
-        """The outputs of `layer`, for each of the case's sizes."""
-        return [
-            self.case.call(self.layer, self.case.make_inputs(sizes))
-            for sizes in self.case.sizes
-        ]
-
-    @functools.cached_property
-    def function(self):
-        """The call of `layer` as a graph that knows no lengths."""
-        specs = {
-            name: tf.TensorSpec(
-                value.shape(unknown_sizes()), value.dtype, name=name
-            )
-            for name, value in self.case.inputs.items()
-        }
-        layer = self.layer
-        options = {"training": False} if self.case.takes_training() else {}
-
-        @tf.function(input_signature=[specs])
-        def apply(inputs):
-            outputs = self.case.call(layer, inputs, **options)
-            return {f"output_{i}": x for i, x in enumerate(outputs)}
-
-        return apply.get_concrete_function()
-
-    def make_model(self):
-        """A functional model of two layers without names."""
-        inputs = {
-            name: tf.keras.Input(
-                value.shape(unknown_sizes())[1:], dtype=value.dtype, name=name
-            )
-            for name, value in self.case.inputs.items()
-        }
-        outputs = []
-        for _ in range(2):
-            outputs += self.case.call(self.case.make_layer(), inputs)
-        return tf.keras.Model(inputs, outputs)
-
-    @functools.cached_property
-    def model(self):
-        """The same, of random weights."""
-        model = self.make_model()
-        self.initial_weights = model.get_weights()
-        for seed, layer in enumerate(self.layers_of(model)):
-            randomize(layer, seed + 2)
-        return model
-
-    def layers_of(self, model) -> list:
-        """The two layers of a model."""
-        return [x for x in model.layers if type(x) is self.case.layer_class]
-
-
-class Suite(dict[str, Prepared]):
-    """The cases of a test module by name.
-
-    Args:
-        module: name of the module that holds the suite as `SUITE`.
-        cases: the cases. The name of each is that of a layer without a name,
-            maybe with a suffix, so that there may be several of a class.
-    """
-
-    def __init__(self, module: str, cases: Mapping[str, Case]):
-        super().__init__(
-            {name: Prepared(self, name, case) for name, case in cases.items()}
-        )
-        self.module = module
-
-    @functools.cached_property
-    def restored(self) -> dict[tuple[str, str], Any]:
-        """What everything gives that was saved, in a fresh process.
-
-        Returns:
-            dict from case and format to lists of arrays, the outputs there, or
-            the text of an exception.
-        """
-        folder, failures, requests = self.saved
-        results = testing.call_in_fresh_process(
-            read_in_fresh_process, self.module, folder, requests
-        )
-        return results | failures
-
-    @functools.cached_property
-    def saved(self) -> tuple[str, dict, dict]:
-        """Saves all cases.
-
-        Returns:
-            The folder, what failed, and requests to the SavedModel in it.
-        """
-        folder = pathlib.Path(tempfile.mkdtemp())
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        failures, requests = {}, {}
-        module, signatures = tf.Module(), {}
-        for name, prepared in self.items():
-            case = prepared.case
-            with attempt(failures, name, "saved_model"):
-                signatures[name] = prepared.function
-                setattr(module, name, prepared.layer)
-                requests[name] = [
-                    {k: v.numpy() for k, v in case.make_inputs(sizes).items()}
-                    for sizes in case.sizes
-                ]
-            with attempt(failures, name, "checkpoint"):
-                checkpoint = tf.train.Checkpoint(layer=prepared.layer)
-                checkpoint.write(str(folder / f"{name}.ckpt"))
-            with attempt(failures, name, "keras"):
-                prepared.model.save(str(folder / f"{name}.keras"))
-            with attempt(failures, name, "weights"):
-                prepared.model.save_weights(str(folder / f"{name}.weights.h5"))
-        tf.saved_model.save(module, str(folder / "saved"), signatures)
-        return str(folder), failures, requests
-
-    def read(
-        self, folder: pathlib.Path, names: Iterable[str]
-    ) -> dict[tuple[str, str], Any]:
-        """What all files but the SavedModels of some cases give."""
-        results = {}
-        for name in names:
-            prepared = self[name]
-            case = prepared.case
-            inputs = case.make_inputs()
-            with attempt(results, name, "checkpoint"):
-                layer = case.make_layer()
-                case.call(layer, inputs)
-                checkpoint = tf.train.Checkpoint(layer=layer)
-                status = checkpoint.read(str(folder / f"{name}.ckpt"))
-                status.assert_consumed()
-                results[name, "checkpoint"] = as_arrays(
-                    case.call(layer, inputs)
-                )
-            with attempt(results, name, "keras"):
-                model = tf.keras.models.load_model(
-                    str(folder / f"{name}.keras")
-                )
-                results[name, "keras"] = as_arrays(model(inputs))
-            with attempt(results, name, "weights"):
-                model = prepared.make_model()
-                for layer in prepared.layers_of(model):
-                    randomize(layer, seed=99)
-                model.load_weights(str(folder / f"{name}.weights.h5"))
-                results[name, "weights"] = as_arrays(model(inputs))
-        return results
-
-
-def read_in_fresh_process(
-    module: str, folder: str, requests: Mapping[str, list]
-) -> dict[tuple[str, str], Any]:
-    """Reads what `Suite.restored` has saved, first without the package.
-
-    Args:
-        module: name of the module that holds the suite as `SUITE`.
-        folder: where everything is.
-        requests: batches of inputs of each signature of the SavedModel.
-
-    Returns:
-        What everything gives; see `Suite.restored`.
-    """
-    folder = pathlib.Path(folder)
-    results = {}
-    saved = tf.saved_model.load(str(folder / "saved"))
-    for name, batches in requests.items():
-        with attempt(results, name, "saved_model"):
-            outputs = []
-            for inputs in batches:
-                output = saved.signatures[name](
-                    **{k: tf.constant(v) for k, v in inputs.items()}
-                )
-                outputs += [
-                    output[f"output_{i}"].numpy() for i in range(len(output))
-                ]
-            results[name, "saved_model"] = outputs
-    # They needed none of the code that has made them.
-    assert "etcmodel.layers" not in sys.modules
-    suite = importlib.import_module(module).SUITE
-    return results | suite.read(folder, suite)
-
-
-def read_under_other_keras(module: str, weights: str, results: str) -> None:
-    """Reads weights by their paths, and the files of `Suite.saved`.
-
-    Args:
-        module: name of the module that holds the suite as `SUITE`.
-        weights: a file with the folder of `Suite.saved`, the cases whose files
-            are to be read, and the weights of all layers by their paths.
-        results: the file for the outputs, as in `Suite.restored`.
-    """
-    with open(weights, "rb") as file:
-        folder, names, weights = pickle.load(file)
-    suite = importlib.import_module(module).SUITE
-    outputs = suite.read(pathlib.Path(folder), names)
-    for name, prepared in suite.items():
-        with attempt(outputs, name, "paths"):
-            case, inputs = prepared.case, prepared.case.make_inputs()
-            layer = case.make_layer()
-            case.call(layer, inputs)
-            paths = weight_paths(layer)
-            assert set(paths) == set(weights[name]), list(paths)
-            for path, value in weights[name].items():
-                paths[path].assign(value)
-            outputs[name, "paths"] = as_arrays(case.call(layer, inputs))
-    with open(results, "wb") as file:
-        pickle.dump(outputs, file)
+from etcmodel.conformance.cases import weight_names
+from etcmodel.conformance.suite import Prepared
+from etcmodel.conformance.suite import Suite
+from etcmodel.layers.weight_paths import get_weight_paths
 
 
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
@@ -282,7 +44,8 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     configurations of models and dtype policies differ; a `.weights.h5` file is
     where neither layers in lists nor shared ones have another name in it. A
     `tf.train.Checkpoint` leaves out kernels of `Dense` layers, `_kernel` in
-    Keras 3, and says so only to `assert_consumed`. The order of weights may
+    Keras 3, and says so only to `assert_consumed`; the suite's own loader, if
+    there is one, reads all. The order of weights may
     differ, too. What cannot be read fails, and is never read wrongly.
 
     Args:
@@ -297,7 +60,7 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     weights = {
         name: {
             path: np.array(weight)
-            for path, weight in weight_paths(prepared.layer).items()
+            for path, weight in get_weight_paths(prepared.layer).items()
         }
         for name, prepared in suite.items()
     }
@@ -309,8 +72,8 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
         done = subprocess.run(
             [
                 *(sys.executable, "-c"),
-                f"from {__name__} import read_under_other_keras as read\n"
-                f"read({suite.module!r}, *{paths!r})",
+                "from etcmodel.conformance import suite\n"
+                f"suite.read_under_other_keras({suite.module!r}, *{paths!r})",
             ],
             env=environment,
             capture_output=True,
@@ -336,6 +99,9 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
             actual = results[name, form]
             if not isinstance(actual, str):
                 assert_close(actual, expected, message=f"of {form} of {name}")
+        if suite.load_checkpoint is not None:
+            loaded = results[name, "loaded"]
+            assert_close(loaded, prepared.expected[0], message="loaded")
 
 
 def check_config(prepared: Prepared) -> None:
@@ -378,7 +144,7 @@ def check_config(prepared: Prepared) -> None:
     other = case.layer_class.from_config(layer.get_config())
     inputs = case.make_inputs()
     case.call(other, inputs)
-    assert list(weight_paths(other)) == list(weight_paths(layer))
+    assert list(get_weight_paths(other)) == list(get_weight_paths(layer))
     other.set_weights(layer.get_weights())
     # The last digits are equal only if everything is the same.
     assert_close(case.call(other, inputs), prepared.expected[0], 1e-6)
@@ -391,6 +157,16 @@ def check_default_name(prepared: Prepared) -> None:
     for name in names:
         base = re.sub("_[0-9]+$", "", name)
         assert prepared.name.startswith(base), (prepared.name, name)
+
+
+def check_variable_names(prepared: Prepared) -> None:
+    """Names of weights are unique, and tell the layers that they are in."""
+    seen = set()
+    for layer in prepared.layers_of(prepared.model):
+        for name, names in weight_names(layer):
+            assert name in names, f"{name}, expected one of {sorted(names)}"
+            assert name not in seen, f"two weights are called {name}"
+            seen.add(name)
 
 
 def check_calls(prepared: Prepared) -> None:
@@ -433,6 +209,38 @@ def check_calls(prepared: Prepared) -> None:
         assert_close(
             model(inputs), of_layers, message=f"of a model with {sizes}"
         )
+
+
+def check_output_shape(prepared: Prepared) -> None:
+    """Shapes of the outputs follow from those of the inputs."""
+    case = prepared.case
+    if not case.has_output_shape:
+        return
+    compute = prepared.layer.compute_output_shape
+    for sizes in (SIZES, unknown_sizes()):
+        shapes = {x: tuple(y.shape(sizes)) for x, y in case.inputs.items()}
+        first = shapes if case.packed else next(iter(shapes.values()))
+        others = {
+            f"{name}_shape": shape
+            for name, shape in list(shapes.items())[1:]
+            if f"{name}_shape" in inspect.signature(compute).parameters
+        }
+        # Shapes are tuples, as structures of outputs may be.
+        actual = as_shapes(compute(first, **others))
+        expected = [tuple(shape_of(axes, sizes)) for axes in case.outputs]
+        assert len(actual) == len(expected), (actual, expected)
+        for x, y in zip(actual, expected, strict=True):
+            assert tf.TensorShape(y).is_compatible_with(x), (actual, expected)
+            assert len(x) == len(y) and x[-1] == y[-1], (actual, expected)
+
+
+def as_shapes(structure) -> list[tuple]:
+    """The shapes in a nested structure."""
+    if isinstance(structure, tf.TensorShape):
+        return [tuple(structure.as_list())]
+    if all(x is None or isinstance(x, int) for x in structure):
+        return [tuple(structure)]
+    return sum([as_shapes(x) for x in structure], [])
 
 
 def check_training(prepared: Prepared) -> None:
@@ -565,10 +373,40 @@ def check_mixed_precision(prepared: Prepared, policy: str) -> None:
         assert error <= 3 * tolerance, f"gradients are off by {error:.2%}"
 
 
+class _Around(tf.keras.Model):
+    """A model of a layer, which Keras 3 quantizes layer by layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.built = True
+
+
+def check_quantized(prepared: Prepared) -> None:
+    """With kernels of 8 bits, which Keras 3 has, outputs stay near."""
+    if not hasattr(tf.keras.Model, "quantize"):
+        return
+    case, inputs = prepared.case, prepared.case.make_inputs()
+    layer = case.make_layer()
+    case.call(layer, inputs)
+    layer.set_weights(prepared.layer.get_weights())
+    with warnings.catch_warnings():
+        # Of each layer without kernels.
+        warnings.simplefilter("ignore")
+        _Around(layer).quantize("int8")
+    pairs = zip(case.call(layer, inputs), prepared.expected[0], strict=True)
+    pairs = [(x, y) for x, y in pairs if y.dtype.is_floating]
+    if pairs:
+        error = relative_error(*zip(*pairs, strict=True))
+        assert error <= 0.1, f"outputs are off by {error:.2%}"
+
+
 CHECKS = {
     "config": check_config,
     "default_name": check_default_name,
+    "variable_names": check_variable_names,
     "calls": check_calls,
+    "output_shape": check_output_shape,
     "training": check_training,
     "saved_model": check_saved_model,
     "keras_file": check_keras_file,
@@ -576,6 +414,7 @@ CHECKS = {
     "checkpoint": check_checkpoint,
     "gradients": check_gradients,
     "initial_weights": check_initial_weights,
+    "quantized": check_quantized,
     **{
         policy: functools.partial(check_mixed_precision, policy=policy)
         for policy in TOLERANCES

@@ -6,6 +6,8 @@ from absl.testing import parameterized
 
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
+from etcmodel.conformance import suite
+from etcmodel.layers import building
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
@@ -24,12 +26,15 @@ class Good(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        self.dense.build(input_shape)
+        building.build_once(self.dense, input_shape)
         super().build(input_shape)
 
     def call(self, inputs, training=None):
         dropped = self.dropout(self.dense(inputs), training=training)
         return self.scale * dropped
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
 
     def get_config(self):
         return {
@@ -72,6 +77,12 @@ class KeepsTheFirstLength(Good):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
+class TellsAnotherShape(Good):
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class HasOneName(Good):
     def __init__(self, units=2, scale=1.0, name="fixed", **kwargs):
         super().__init__(units, scale, name=name, **kwargs)
@@ -108,6 +119,13 @@ class IsNotInCheckpoints(Good):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
+class ReadsTheKernel(Good):
+    def call(self, inputs, training=None):
+        kernel = tf.convert_to_tensor(self.dense.kernel)
+        return self.scale * tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class StartsEqual(Good):
     def build(self, input_shape):
         super().build(input_shape)
@@ -131,7 +149,7 @@ class IgnoresThePolicy(Good):
 
 
 def make_suite(layer_class):
-    return checks.Suite(
+    return suite.Suite(
         __name__,
         {
             "good": cases.Case(
@@ -154,11 +172,17 @@ BAD = (
     ("calls", HasOneName, "fixed"),
     ("default_name", HasOneName, "fixed"),
     ("default_name", NeverDrops, "never_drops"),
+    ("output_shape", TellsAnotherShape, "3"),
     ("training", AlwaysDrops, "not equal"),
     ("training", NeverDrops, ""),
     ("gradients", TrainsNoBias, "dense/bias has no gradient"),
     ("checkpoint", IsNotInCheckpoints, "0 of 2 weights are saved"),
     ("initial_weights", StartsEqual, "1"),
+    *(
+        [("quantized", ReadsTheKernel, "outputs are off by")]
+        if hasattr(tf.keras.Model, "quantize")
+        else []
+    ),
     ("mixed_bfloat16", LosesDigits, "outputs are off by"),
     ("mixed_float16", LosesDigits, "outputs are off by"),
     ("mixed_bfloat16", IgnoresThePolicy, "dense"),
@@ -170,7 +194,7 @@ class GoodTest(checks.make_test_case(SUITE)):
 
     def test_there_is_a_test_of_each_check(self):
         names = [name for name in dir(self) if name.endswith("_of_good")]
-        self.assertEqual(12, len(names), names)
+        self.assertEqual(15, len(names), names)
 
 
 class ChecksTest(tf.test.TestCase, parameterized.TestCase):

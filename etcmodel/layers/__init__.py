@@ -1,18 +1,19 @@
 """Keras layers of ETC and ReadTwice; they need TensorFlow alone."""
 
+from etcmodel.layers.dense_layers import DenseLayers
 from etcmodel.layers.dropout import RecomputingDropout
 from etcmodel.layers.embedding import EmbeddingLookup
 from etcmodel.layers.fused_attention import FusedGlobalLocalAttention
 from etcmodel.layers.fused_side_attention import FusedSideAttention
-from etcmodel.layers.helpers import DenseLayers
-from etcmodel.layers.helpers import TrackedLambda
 from etcmodel.layers.local_attention import QkvRelativeLocalAttention
+from etcmodel.layers.normalization import LayerNormalization
 from etcmodel.layers.relative_attention import ProjectAttentionHeads
 from etcmodel.layers.relative_attention import QkvRelativeAttention
 from etcmodel.layers.relative_attention import RelativeAttention
 from etcmodel.layers.relative_transformer import RelativeTransformerLayers
 from etcmodel.layers.side_attention import SideAttention
 from etcmodel.layers.side_transformer import TransformerWithSideInputLayers
+from etcmodel.layers.tracked_lambda import TrackedLambda
 from etcmodel.layers.transformer import GlobalLocalTransformerLayers
 from etcmodel.layers.wrappers import ResidualBlock
 
@@ -22,6 +23,7 @@ __all__ = [
     "FusedGlobalLocalAttention",
     "FusedSideAttention",
     "GlobalLocalTransformerLayers",
+    "LayerNormalization",
     "ProjectAttentionHeads",
     "QkvRelativeAttention",
     "QkvRelativeLocalAttention",

@@ -8,6 +8,7 @@ from etcmodel import activations
 from etcmodel import layers
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
+from etcmodel.conformance import suite
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
 from etcmodel.conformance.cases import floats
@@ -443,7 +444,7 @@ CASES = {
         ),
     ),
 }
-SUITE = checks.Suite(__name__, CASES)
+SUITE = suite.Suite(__name__, CASES)
 
 
 @pytest.mark.both_kerases

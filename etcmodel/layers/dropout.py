@@ -144,10 +144,8 @@ class RecomputingDropout(tf.keras.layers.Layer):
         self.seed = seed
         self.force_recomputation = force_recomputation
         self.supports_masking = True
-
-    def build(self, input_shape):
-        """Makes nothing: there are no weights."""
-        super().build(input_shape)
+        # There are no weights, and `draw_seed` alone may be used.
+        self.built = True
 
     def call(self, inputs, training=None):
         """Drops elements in training.

@@ -5,6 +5,7 @@ import math
 
 import tensorflow as tf
 
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 
 
@@ -80,7 +81,9 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             **options,
         )
         if self.projection is not None:
-            self.projection.build((None, None, self.embedding_size))
+            building.build_once(
+                self.projection, (None, None, self.embedding_size)
+            )
         super().build(input_shape)
 
     def call(self, input_ids, input_mask=None):
@@ -119,6 +122,10 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         if input_mask is not None:
             output *= tf.cast(input_mask, output.dtype)[..., tf.newaxis]
         return output
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the ids, and the size of what they stand for."""
+        return (*input_shape, self.projection_size or self.embedding_size)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from etcmodel import attention
 from etcmodel import tensor_utils
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
@@ -71,7 +71,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "fused_global_local_att"), **kwargs
+            name=building.default_name(name, "fused_global_local_att"), **kwargs
         )
         self.long_hidden_size = long_hidden_size
         self.global_hidden_size = global_hidden_size
@@ -212,18 +212,20 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         for names, shape in ((of_long, long_shape), (of_global, global_shape)):
             for name in names:
-                helpers.build_once(getattr(self, f"{name}_projection"), shape)
+                building.build_once(getattr(self, f"{name}_projection"), shape)
         for layer, total_size in (
             (self.long_qkv_attention, self.long_total_att_size),
             (self.global_qkv_attention, self.global_total_att_size),
         ):
             size_per_head = total_size // self.num_heads
-            layer.build((None, None, self.num_heads, size_per_head))
+            building.build_once(
+                layer, (None, None, self.num_heads, size_per_head)
+            )
         for layer, total_size in (
             (self.long_output_projection, self.long_total_att_size),
             (self.global_output_projection, self.global_total_att_size),
         ):
-            helpers.build_once(layer, (None, None, total_size))
+            building.build_once(layer, (None, None, total_size))
         super().build(input_shape)
 
     def call(
@@ -338,6 +340,10 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             "table": layer.label_table(dtype, *ids),
             "dropout": layer.make_dropout(training),
         }
+
+    def compute_output_shape(self, long_input_shape, global_input_shape):
+        """The shapes of both streams, which are those of the inputs."""
+        return [tuple(long_input_shape), tuple(global_input_shape)]
 
     def get_config(self):
         """Returns the constructor's arguments."""

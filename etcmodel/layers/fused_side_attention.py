@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.attention import core
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import relative_attention
 
@@ -105,7 +105,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
             self.side_value_projection,
             self.output_projection,
         ):
-            helpers.build_once(layer, (None, None, self.hidden_size))
+            building.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def call(
@@ -167,6 +167,10 @@ class FusedSideAttention(graph_layer.GraphLayer):
             [weighted_sum(p, v) for p, v in zip(probs, values, strict=True)]
         )
         return self.output_projection(merge_heads(output))
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
         """Returns the constructor's arguments."""

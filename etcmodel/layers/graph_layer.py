@@ -16,3 +16,11 @@ class GraphLayer(tf.keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         """Calls the layer; see `call`."""
         return super().__call__(*args, **kwargs)
+
+    def compute_output_spec(self, *args, **kwargs):
+        """What Keras 3 knows of a call in a functional model, by tracing it.
+
+        `compute_output_shape` alone would leave out dtypes, and what a call
+        has to say about its inputs.
+        """
+        return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from etcmodel import attention
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 from etcmodel.layers import relative_attention
 
@@ -41,7 +41,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "qkv_relative_local_att"), **kwargs
+            name=building.default_name(name, "qkv_relative_local_att"), **kwargs
         )
         relative_attention.check_at_least_1(local_radius=local_radius)
         self.local_radius = local_radius
@@ -59,7 +59,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Makes the label tables from the shape of the queries."""
-        self.qkv_relative_attention.build(input_shape)
+        building.build_once(self.qkv_relative_attention, input_shape)
         super().build(input_shape)
 
     def call(
@@ -138,6 +138,10 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             child.make_dropout(training),
             att_implementation,
         )
+
+    def compute_output_shape(self, queries_shape, keys_shape, values_shape):
+        """The shape of the queries, with the size of the values."""
+        return (*queries_shape[:-1], values_shape[-1])
 
     def get_config(self):
         """Returns the constructor's arguments."""

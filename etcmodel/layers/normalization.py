@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
-from etcmodel.layers import helpers
+from etcmodel.layers import building
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -31,7 +31,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     ):
         super().__init__(
             epsilon=epsilon,
-            name=helpers.default_name(name, "layer_norm"),
+            name=building.default_name(name, "layer_norm"),
             **kwargs,
         )
         # Keras 2 keeps a list once the layer is built.

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from etcmodel import attention
 from etcmodel import tensor_utils
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 
 
@@ -39,7 +39,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "attention_head_projection"),
+            name=building.default_name(name, "attention_head_projection"),
             **kwargs,
         )
         check_at_least_1(num_heads=num_heads, size_per_head=size_per_head)
@@ -57,7 +57,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
 
     def build(self, input_shape):
         """Builds the projection from the last axis of `input_shape`."""
-        self.linear.build((None, None, input_shape[-1]))
+        building.build_once(self.linear, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, inputs):
@@ -76,6 +76,10 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         return tf.reshape(
             projected, shape + [self.num_heads, self.size_per_head]
         )
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the inputs, with heads and their size."""
+        return (*input_shape[:-1], self.num_heads, self.size_per_head)
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -245,6 +249,10 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
             return None
         return attention.Dropout(rate, self.att_dropout.draw_seed())
 
+    def compute_output_shape(self, queries_shape, keys_shape, values_shape):
+        """The shape of the queries, with the size of the values."""
+        return (*queries_shape[:-1], values_shape[-1])
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
@@ -312,6 +320,7 @@ class RelativeAttention(graph_layer.GraphLayer):
             total_key_size=total_key_size,
             total_value_size=total_value_size,
         )
+        self._to_size = None
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.total_key_size = total_key_size
@@ -368,21 +377,43 @@ class RelativeAttention(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Builds the sublayers whose inputs' sizes are known by now.
+        """Builds everything, for self-attention unless a call says otherwise.
 
-        The key and value projections wait for the size of `to_seq`, which may
-        differ from that of `from_seq`.
+        Args:
+            input_shape: shape of `from_seq`, and of `to_seq` if it is not that
+                of the call that builds the layer.
         """
-        helpers.build_once(self.query_projection, (None, None, input_shape[-1]))
+        from_shape = (None, None, input_shape[-1])
+        to_shape = (None, None, self._to_size or input_shape[-1])
+        building.build_once(self.query_projection, from_shape)
+        building.build_once(self.key_projection, to_shape)
+        building.build_once(self.value_projection, to_shape)
         size_per_head = self.total_key_size // self.num_heads
-        helpers.build_once(
+        building.build_once(
             self.qkv_relative_attention,
             (None, None, self.num_heads, size_per_head),
         )
-        helpers.build_once(
+        building.build_once(
             self.output_projection, (None, None, self.total_value_size)
         )
         super().build(input_shape)
+
+    def get_build_config(self):
+        """What a layer that is read from a file is built with."""
+        config = super().get_build_config()
+        return config and {**config, "to_size": self._to_size}
+
+    def build_from_config(self, config):
+        """Builds the layer as it was built when it was saved."""
+        config = dict(config)
+        self._to_size = config.pop("to_size", None)
+        super().build_from_config(config)
+
+    def __call__(self, from_seq, to_seq=None, **kwargs):
+        """Calls the layer; see `call`."""
+        if to_seq is not None and not self.built:
+            self._to_size = to_seq.shape[-1]
+        return super().__call__(from_seq, to_seq=to_seq, **kwargs)
 
     def call(
         self,
@@ -420,6 +451,10 @@ class RelativeAttention(graph_layer.GraphLayer):
         # [batch, from, total_value_size]
         output = tensor_utils.flatten_dims(output, first_dim=-2)
         return self.output_projection(output)
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
         """Returns the constructor's arguments, given sublayers included."""

@@ -68,6 +68,14 @@ class RelativeAttentionTest(tf.test.TestCase):
         expected = reference(layer, from_seq, **call)
         self.assertAllClose(layer(from_seq, **call), expected, 1e-9, 1e-9)
 
+    def test_build_makes_all_weights(self):
+        layer = relative_attention.RelativeAttention(
+            6, 2, relative_vocab_size=3
+        )
+        layer.build((None, None, 6))
+        # Four projections with biases, and two tables of labels.
+        self.assertLen(layer.weights, 10)
+
     def test_given_sublayers_are_shared(self):
         rng = np.random.default_rng(2)
         inputs = tf.constant(rng.standard_normal((2, 4, 6)), tf.float32)

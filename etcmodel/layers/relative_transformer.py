@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
+from etcmodel.activations import get_layer_activation
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import relative_attention
 from etcmodel.layers import wrappers
 
@@ -62,11 +64,12 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         relative_attention.check_divisible(
             num_attention_heads, hidden_size=hidden_size
         )
+        self.supports_masking = True
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
         self.intermediate_size = intermediate_size or 4 * hidden_size
-        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_act = get_layer_activation(hidden_act)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.initializer_range = initializer_range
@@ -108,7 +111,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             )
             self.feed_forward_layers.append(
                 make_block(
-                    helpers.DenseLayers(
+                    dense_layers.DenseLayers(
                         [self.intermediate_size, hidden_size],
                         activation=self.hidden_act,
                         kernel_initializer=make_initializer(),
@@ -118,18 +121,13 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                     f"feed_forward_layer_{i}",
                 )
             )
-        helpers.track_layers(self, "attention_layers", "feed_forward_layers")
+        building.track_layers(self, "attention_layers", "feed_forward_layers")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
         shape = (None, None, self.hidden_size)
-        for layer in self.attention_layers:
-            # Self-attention: keys and values are as wide as queries.
-            helpers.build_once(layer.inner_layer.key_projection, shape)
-            helpers.build_once(layer.inner_layer.value_projection, shape)
-            layer.build(shape)
-        for layer in self.feed_forward_layers:
-            layer.build(shape)
+        for layer in (*self.attention_layers, *self.feed_forward_layers):
+            building.build_once(layer, shape)
         super().build(input_shape)
 
     def call(self, inputs, att_mask=None, relative_att_ids=None, training=None):
@@ -157,6 +155,10 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             )
             output = feed_forward_layer(output, training=training)
         return output
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return tuple(input_shape)
 
     def get_config(self):
         """Returns the constructor's arguments."""

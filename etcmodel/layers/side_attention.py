@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.attention import core
+from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
@@ -222,12 +223,13 @@ class SideAttention(graph_layer.GraphLayer):
             self.output_projection,
         ):
             if layer is not None:
-                layer.build(shape)
+                building.build_once(layer, shape)
         if self.block_position_emb_lookup is not None:
-            self.block_position_emb_lookup.build((None,))
+            building.build_once(self.block_position_emb_lookup, (None,))
         if self.block_position_emb_layer_norm is not None:
-            self.block_position_emb_layer_norm.build(
-                (None, None, self._effective_heads, self._size_per_head)
+            building.build_once(
+                self.block_position_emb_layer_norm,
+                (None, None, self._effective_heads, self._size_per_head),
             )
         if self.enable_default_side_input:
             self.default_side_input = self.add_weight(
@@ -491,6 +493,10 @@ class SideAttention(graph_layer.GraphLayer):
         if not self.att_dropout_prob:
             return probs
         return self.att_dropout(probs, training=training)
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the first input, with the hidden size."""
+        return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
         """Returns the constructor's arguments."""

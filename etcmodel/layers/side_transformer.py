@@ -4,9 +4,11 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import gelu
+from etcmodel.activations import get_layer_activation
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import relative_attention
@@ -81,7 +83,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=helpers.default_name(name, "transformer_layers"), **kwargs
+            name=building.default_name(name, "transformer_layers"), **kwargs
         )
         relative_attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         relative_attention.check_divisible(
@@ -99,11 +101,12 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                     f"{num_cross_attention_heads}."
                 )
             share_kv_projections = True
+        self.supports_masking = True
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
         self.num_attention_heads = num_attention_heads
         self.intermediate_size = intermediate_size or 4 * hidden_size
-        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_act = get_layer_activation(hidden_act)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.initializer_range = initializer_range
@@ -122,7 +125,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                     self._make_cross_attention_block(i)
                 )
             self.feed_forward_layers.append(self._make_feed_forward_block(i))
-        helpers.track_layers(
+        building.track_layers(
             self,
             "attention_layers",
             "cross_attention_layers",
@@ -170,7 +173,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         return self._make_block(layer, f"cross_attention_layer_{i}")
 
     def _make_feed_forward_block(self, i):
-        layer = helpers.DenseLayers(
+        layer = dense_layers.DenseLayers(
             [self.intermediate_size, self.hidden_size],
             activation=self.hidden_act,
             kernel_initializer=self._make_initializer(),
@@ -186,7 +189,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             *self.cross_attention_layers,
             *self.feed_forward_layers,
         ):
-            layer.build((None, None, self.hidden_size))
+            building.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def __call__(
@@ -315,6 +318,10 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         if isinstance(value, dict):
             return [value.get(str(i)) for i in layers]
         return [value for _ in layers]
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return tuple(input_shape)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -3,9 +3,11 @@
 import tensorflow as tf
 
 from etcmodel.activations import gelu
+from etcmodel.activations import get_layer_activation
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_attention
 from etcmodel.layers import graph_layer
-from etcmodel.layers import helpers
 from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
@@ -108,7 +110,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         self.global_intermediate_size = (
             global_intermediate_size or 4 * global_hidden_size
         )
-        self.hidden_act = tf.keras.activations.get(hidden_act)
+        self.hidden_act = get_layer_activation(hidden_act)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.initializer_range = initializer_range
@@ -130,7 +132,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             long_block, global_block = self._make_feed_forward_blocks(i)
             self.long_feed_forward_layers.append(long_block)
             self.global_feed_forward_layers.append(global_block)
-        helpers.track_layers(
+        building.track_layers(
             self,
             "fused_att_layers",
             "long_feed_forward_layers",
@@ -228,7 +230,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         """The long and the global stream's block of layer `i`."""
 
         def make_layers(stream):
-            dense = helpers.DenseLayers(
+            dense = dense_layers.DenseLayers(
                 [
                     getattr(self, f"{stream}_intermediate_size"),
                     getattr(self, f"{stream}_hidden_size"),
@@ -258,9 +260,13 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         for i in range(self.num_hidden_layers):
-            self.fused_att_layers[i].build([long_shape, global_shape])
-            self.long_feed_forward_layers[i].build(long_shape)
-            self.global_feed_forward_layers[i].build(global_shape)
+            building.build_once(
+                self.fused_att_layers[i], [long_shape, global_shape]
+            )
+            building.build_once(self.long_feed_forward_layers[i], long_shape)
+            building.build_once(
+                self.global_feed_forward_layers[i], global_shape
+            )
         super().build(input_shape)
 
     def call(
@@ -338,6 +344,10 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
                 apply = recompute.recompute_grad(apply_chain)
             outputs = apply(*outputs, start, end)
         return outputs
+
+    def compute_output_shape(self, long_input_shape, global_input_shape):
+        """The shapes of both streams, which are those of the inputs."""
+        return [tuple(long_input_shape), tuple(global_input_shape)]
 
     def get_config(self):
         """Returns the constructor's arguments."""

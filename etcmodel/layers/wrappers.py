@@ -5,8 +5,10 @@ import inspect
 import tensorflow as tf
 
 from etcmodel import attention
+from etcmodel.activations import get_layer_activation
+from etcmodel.layers import building
+from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
-from etcmodel.layers import helpers
 from etcmodel.layers import initializers
 
 
@@ -50,10 +52,11 @@ class ResidualBlock(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
+        self.supports_masking = True
         self.dropout_probability = dropout_probability
         self.use_pre_activation_order = use_pre_activation_order
         self.inner_intermediate_size = inner_intermediate_size
-        self.inner_activation = tf.keras.activations.get(inner_activation)
+        self.inner_activation = get_layer_activation(inner_activation)
         self.inner_kernel_initializer = tf.keras.initializers.get(
             inner_kernel_initializer
         )
@@ -77,7 +80,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             )
             for i in range(len(self.normalization_layers))
         ]
-        helpers.track_layers(self, "normalization_layers", "dropout_layers")
+        building.track_layers(self, "normalization_layers", "dropout_layers")
 
     def build(self, input_shape):
         """Builds what is inside.
@@ -98,7 +101,7 @@ class ResidualBlock(tf.keras.layers.Layer):
                     "known size for the default inner layer, but the shape is "
                     f"{shapes[0]}"
                 )
-            self.inner_layer = helpers.DenseLayers(
+            self.inner_layer = dense_layers.DenseLayers(
                 [self.inner_intermediate_size or width, width],
                 activation=self.inner_activation,
                 kernel_initializer=self.inner_kernel_initializer,
@@ -106,11 +109,11 @@ class ResidualBlock(tf.keras.layers.Layer):
                 name="dense_layers",
             )
         # The other streams' shapes are not for a `build` with one argument.
-        helpers.build_once(self.inner_layer, shapes[0])
+        building.build_once(self.inner_layer, shapes[0])
         for layer, shape in zip(
             self.normalization_layers, shapes, strict=False
         ):
-            helpers.build_once(layer, shape)
+            building.build_once(layer, shape)
         super().build(input_shape)
 
     def __call__(self, inputs, *args, **kwargs):
@@ -130,7 +133,7 @@ class ResidualBlock(tf.keras.layers.Layer):
             kwargs["options"] = options
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=None, options=None, **kwargs):
+    def call(self, inputs, training=None, options=None, mask=None, **kwargs):
         """Applies the block.
 
         Args:
@@ -139,6 +142,7 @@ class ResidualBlock(tf.keras.layers.Layer):
                 if it has such an argument.
             options: those of the inner layer's arguments that are no tensors;
                 they may as well be given like `kwargs`.
+            mask: Keras's mask of the inputs; for an inner layer that takes it.
             **kwargs: further arguments of the inner layer.
 
         Returns:
@@ -155,6 +159,9 @@ class ResidualBlock(tf.keras.layers.Layer):
         if self.use_pre_activation_order:
             inner_inputs = self._normalize(streams, training)
         kwargs.update(options or {})
+        parameters = inspect.signature(self.inner_layer.call).parameters
+        if mask is not None and "mask" in parameters:
+            kwargs["mask"] = mask
         outputs = self.inner_layer(
             *inner_inputs,
             **kwargs,
@@ -187,6 +194,11 @@ class ResidualBlock(tf.keras.layers.Layer):
                 "that of the normalization layers "
                 f"({len(self.normalization_layers)}); each stream needs one"
             )
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input, or a list of those of the streams."""
+        shapes = _as_shapes(input_shape)
+        return shapes[0] if len(shapes) == 1 else shapes
 
     def get_config(self):
         """Returns the constructor's arguments."""

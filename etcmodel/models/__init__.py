@@ -1,15 +1,23 @@
-"""The encoders of ETC and ReadTwice as layers, and ETC's as a Keras model."""
+"""The encoders of ETC and ReadTwice, as layers and as Keras models."""
 
+from etcmodel.models.checkpoints import load_checkpoint
 from etcmodel.models.config import EtcConfig
 from etcmodel.models.encoder import build_encoder
 from etcmodel.models.etc_model import EtcModel
+from etcmodel.models.heads import GlobalChoiceHead
+from etcmodel.models.pretraining_heads import LanguageModelHead
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 from etcmodel.models.read_twice_model import ReadTwiceModel
+from etcmodel.models.read_twice_model import build_read_twice_encoder
 
 __all__ = [
     "EtcConfig",
     "EtcModel",
+    "GlobalChoiceHead",
+    "LanguageModelHead",
     "ReadTwiceConfig",
     "ReadTwiceModel",
     "build_encoder",
+    "build_read_twice_encoder",
+    "load_checkpoint",
 ]

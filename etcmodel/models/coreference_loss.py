@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel import cross_replica
 from etcmodel import tensor_utils
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models.pretraining_heads import static_size
 
@@ -87,7 +88,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
                 dtype=self._score_dtype,
                 name="linear",
             )
-            self.linear.build((None, size))
+            building.build_once(self.linear, (None, size))
         self.batch_coref_loss_bias = self.add_weight(
             name="batch_coref_loss_bias",
             shape=(1,),
@@ -218,6 +219,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         if self.unknown_id is None:
             return is_known
         return tf.logical_and(is_known, tf.not_equal(ids, self.unknown_id))
+
+    def compute_output_shape(self, input_shape):
+        """A loss for each item."""
+        return tuple(input_shape[:-1])
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -7,6 +7,7 @@ import tensorflow as tf
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout_spec
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models import config as config_lib
 from etcmodel.models import etc_model
@@ -120,7 +121,14 @@ class SideInputs(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, features):
+        """See `make`."""
+        return self.make(features)
+
+    def make(self, features):
         """Makes the side inputs.
+
+        Keras 2 calls what is saved as a `tf.function`, which cannot return
+        descriptions. A layer that takes them uses this instead of a call.
 
         Args:
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
@@ -243,6 +251,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             too small for the labels of a layout's links.
     """
 
+    _IDS = ("long_token_ids", "global_token_ids")
+
     def __init__(
         self,
         config: config_lib.EtcConfig,
@@ -297,7 +307,8 @@ class StructuredEtcModel(etc_model.EtcModel):
         """Builds everything; the sizes are known."""
         for value in self.side_inputs.encoder_inputs.values:
             projection = getattr(self, f"{value.name}_projection")
-            projection.build((None, None, value.size))
+            building.build_once(projection, (None, None, value.size))
+        building.build_once(self.side_inputs, None)
         super().build(input_shape)
 
     def call(self, features, training=None):
@@ -306,7 +317,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         Args:
             features: dict of `<int>[batch, long]` and `<int>[batch, global]`
                 tensors: `long_token_ids`, `global_token_ids` and those of
-                `SideInputs.call`; and of what a layout embeds, `<any>[batch,
+                `SideInputs.make`; and of what a layout embeds, `<any>[batch,
                 long, size]` and `<any>[batch, global, size]`. May hold others.
             training: whether dropout is applied.
 
@@ -335,7 +346,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             features["long_token_ids"],
             features["global_token_ids"],
             **further,
-            **self.side_inputs(features),
+            **self.side_inputs.make(features),
             training=training,
         )
 

@@ -2,6 +2,8 @@
 
 import copy
 
+import tensorflow as tf
+
 from etcmodel.layers import graph_layer
 from etcmodel.models import json_config
 
@@ -30,7 +32,9 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
     def get_config(self):
         """The configuration, and what `tf.keras.layers.Layer` has."""
-        return {**super().get_config(), "config": self.config.to_dict()}
+        # That of a model is without a name and a dtype under Keras 2.
+        options = tf.keras.layers.Layer.get_config(self)
+        return {**options, "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config):
@@ -40,12 +44,32 @@ class ConfiguredLayer(graph_layer.GraphLayer):
         return cls(**config)
 
 
-class EncoderLayer(ConfiguredLayer):
-    """An encoder of tokens.
+class EncoderLayer(ConfiguredLayer, tf.keras.Model):
+    """An encoder of tokens, a layer and a Keras model at once.
+
+    Its inputs are arguments of a call, or, as `fit` and `predict` have it, a
+    dict of them by their names. Everything is built from the configuration.
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
     """
+
+    # Keras 3 would trace a call with the first of the arguments alone whenever
+    # a model is inside of what TensorFlow saves.
+    _default_save_signature = None
+
+    def build(self, input_shape):
+        """Ends what a subclass builds; the shape does not matter."""
+        # That of a model would call it with inputs of its own.
+        tf.keras.layers.Layer.build(self, input_shape)
+
+    def get_build_config(self):
+        """What a model that is read from a file is built with."""
+        return {"input_shape": None} if self.built else None
+
+    def build_from_config(self, config):
+        """Builds the model as it was built when it was saved."""
+        self.build(config["input_shape"])
 
     def get_token_embedding_table(self):
         """The token embeddings, for a head that predicts tokens.

@@ -1,11 +1,13 @@
 """The ETC encoder: embeddings and global-local transformer layers."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
-from etcmodel.layers import helpers
+from etcmodel.layers import building
 from etcmodel.models import config as config_lib
 from etcmodel.models import encoder_layer
 
@@ -32,6 +34,8 @@ class EtcModel(encoder_layer.EncoderLayer):
     """
 
     config_class = config_lib.EtcConfig
+    # The ids of the two streams in a dict of inputs.
+    _IDS = ("token_ids", "global_token_ids")
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     ):
         super().__init__(
             config,
-            name=helpers.default_name(name, "etc_document_bert"),
+            name=building.default_name(name, "etc_document_bert"),
             **kwargs,
         )
         self.is_training = is_training
@@ -144,10 +148,13 @@ class EtcModel(encoder_layer.EncoderLayer):
             self.position_emb_lookup_global,
         ):
             if lookup is not None:
-                lookup.build(ids_shape)
-        self.long_emb_layer_norm.build(hidden_shape)
-        self.global_emb_layer_norm.build(hidden_shape)
-        self.global_local_transformer_layers.build(hidden_shape)
+                building.build_once(lookup, ids_shape)
+        for layer in (
+            self.long_emb_layer_norm,
+            self.global_emb_layer_norm,
+            self.global_local_transformer_layers,
+        ):
+            building.build_once(layer, hidden_shape)
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
@@ -168,7 +175,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def call(
         self,
         token_ids,
-        global_token_ids,
+        global_token_ids=None,
         segment_ids=None,
         global_segment_ids=None,
         position_ids=None,
@@ -183,6 +190,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         g2l_relative_att_ids=None,
         long_embedding_adder=None,
         global_embedding_adder=None,
+        att_implementation="auto",
         training=None,
     ):
         """Encodes a batch.
@@ -194,7 +202,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         except between the layers of a functional model.
 
         Args:
-            token_ids: `<int32>[batch, long]`.
+            token_ids: `<int32>[batch, long]`; or a dict of these arguments by
+                their names.
             global_token_ids: `<int32>[batch, global]`.
             segment_ids: `<int32>[batch, long]` token types; all 1 by default.
             global_segment_ids: `<int32>[batch, global]`; all 0 by default.
@@ -212,6 +221,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             long_embedding_adder: `<float>[batch, long, hidden_size]` added to
                 the embeddings.
             global_embedding_adder: `<float>[batch, global, hidden_size]`.
+            att_implementation: see `QkvRelativeLocalAttention`.
             training: whether dropout is applied.
 
         Returns:
@@ -219,9 +229,18 @@ class EtcModel(encoder_layer.EncoderLayer):
             and `<float>[batch, global, hidden_size]`.
 
         Raises:
-            ValueError: positions are given, but the configuration has none;
-                or both `training` and `is_training` of the constructor.
+            ValueError: there are no global tokens; positions are given, but
+                the configuration has none; or both `training` and
+                `is_training` of the constructor.
         """
+        if isinstance(token_ids, Mapping):
+            return self.call(
+                **token_ids,
+                att_implementation=att_implementation,
+                training=training,
+            )
+        if global_token_ids is None:
+            raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:
             training = self.is_training
         long_input = self._embed(
@@ -253,6 +272,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             g2g_relative_att_ids=g2g_relative_att_ids,
             l2g_relative_att_ids=l2g_relative_att_ids,
             g2l_relative_att_ids=g2l_relative_att_ids,
+            att_implementation=att_implementation,
             training=training,
         )
 
@@ -298,6 +318,23 @@ class EtcModel(encoder_layer.EncoderLayer):
         return getattr(self, f"{stream}_emb_dropout")(
             embeddings, training=training
         )
+
+    def compute_output_shape(
+        self, token_ids_shape, global_token_ids_shape=None
+    ):
+        """The shapes of both streams.
+
+        Args:
+            token_ids_shape: `(batch, long)`, or a dict of shapes of the inputs.
+            global_token_ids_shape: `(batch, global)`.
+
+        Returns:
+            `[(batch, long, hidden_size), (batch, global, hidden_size)]`.
+        """
+        shapes = [token_ids_shape, global_token_ids_shape]
+        if isinstance(token_ids_shape, Mapping):
+            shapes = [token_ids_shape[name] for name in self._IDS]
+        return [(*shape, self.config.hidden_size) for shape in shapes]
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.activations import get_activation
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.layers.wrappers import ResidualBlock
 
@@ -110,10 +111,9 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         Args:
             input_shape: shape of `global_output`.
         """
-        if self.transform is not None and not self.transform.built:
-            self.transform.build(input_shape)
-        if not self.logit.built:
-            self.logit.build(input_shape)
+        if self.transform is not None:
+            building.build_once(self.transform, input_shape)
+        building.build_once(self.logit, input_shape)
         super().build(input_shape)
 
     def call(self, global_output, global_token_type_ids, training=None):
@@ -135,6 +135,10 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         return mask_logits(
             logits, tf.equal(global_token_type_ids, self.choice_type_id)
         )
+
+    def compute_output_shape(self, input_shape):
+        """A logit for each global token."""
+        return tuple(input_shape[:-1])
 
     def get_config(self):
         """The constructor's arguments."""

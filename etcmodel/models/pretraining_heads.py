@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.layers import normalization
 
@@ -115,10 +116,8 @@ class LanguageModelHead(graph_layer.GraphLayer):
             ValueError: the last axis has no static size.
         """
         size = static_size(self.name, "hidden_states", input_shape)
-        if not self.dense.built:
-            self.dense.build((None, size))
-        if not self.layer_norm.built:
-            self.layer_norm.build((None, self.embedding_size))
+        building.build_once(self.dense, (None, size))
+        building.build_once(self.layer_norm, (None, self.embedding_size))
         self.output_bias = self.add_weight(
             name="output_bias",
             shape=(self.vocab_size,),
@@ -163,6 +162,10 @@ class LanguageModelHead(graph_layer.GraphLayer):
         logits += tf.cast(tf.convert_to_tensor(self.output_bias), tf.float32)
         # [..., vocab_size]
         return tf.reshape(logits, leading + [self.vocab_size])
+
+    def compute_output_shape(self, input_shape):
+        """A logit for each token of the vocabulary, at each position."""
+        return (*input_shape[:-1], self.vocab_size)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -1,5 +1,6 @@
 """ReadTwice: reads segments, remembers, and reads again with the memory."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -7,7 +8,7 @@ import tensorflow as tf
 from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
-from etcmodel.layers import helpers
+from etcmodel.layers import building
 from etcmodel.models import encoder_layer
 from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
@@ -43,7 +44,8 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
     replicas of a `tf.distribute.Strategy`: memories are exchanged, so that only
     the batch of all replicas matters and not what each of them has.
 
-    There is no head. `get_token_embedding_table` is for one that predicts
+    There is no head, and `fit` compares `final_hidden_states` with the targets.
+    `get_token_embedding_table` is for one that predicts
     tokens.
 
     Args:
@@ -67,7 +69,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         **kwargs,
     ):
         super().__init__(
-            config, name=helpers.default_name(name, "read_twice"), **kwargs
+            config, name=building.default_name(name, "read_twice"), **kwargs
         )
         self.use_one_hot_embeddings = use_one_hot_embeddings
 
@@ -180,8 +182,8 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         """Builds everything; the sizes are the configuration's."""
         ids_shape = (None, None)
         hidden_shape = (None, None, self.config.hidden_size)
-        self.token_emb_lookup.build(ids_shape)
-        self.position_emb_lookup_long.build(ids_shape)
+        building.build_once(self.token_emb_lookup, ids_shape)
+        building.build_once(self.position_emb_lookup_long, ids_shape)
         for layer in (
             self.emb_layer_norm,
             self.transformer_with_side_inputs,
@@ -190,7 +192,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             self.second_transformer,
         ):
             if layer is not None:
-                layer.build(hidden_shape)
+                building.build_once(layer, hidden_shape)
         super().build(input_shape)
 
     def call(
@@ -210,7 +212,8 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         """Reads a batch of segments twice.
 
         Args:
-            token_ids: `<int>[batch, length]`, a segment in each row.
+            token_ids: `<int>[batch, length]`, a segment in each row; or a dict
+                of these arguments by their names.
             block_ids: `<int>[batch]` document of each segment, 0 for rows that
                 only fill the batch up. By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
@@ -239,6 +242,8 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             ValueError: segments are longer than `config.max_seq_length`, or
                 annotations are missing.
         """
+        if isinstance(token_ids, Mapping):
+            return self.call(**token_ids, training=training)
         batch, length = tensor_utils.get_shape_list(token_ids)
         self._check_length(length)
         if block_pos is None:
@@ -280,6 +285,20 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             local_summary=extracted.local_summary,
             global_summary=extracted.global_summary,
             block_att_mask=extracted.block_att_mask,
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
+    ):
+        """The loss of `fit`, in which `final_hidden_states` are predicted."""
+        return super().compute_loss(
+            x, y, y_pred.final_hidden_states, sample_weight, **kwargs
+        )
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of `fit`; see `compute_loss`."""
+        return super().compute_metrics(
+            x, y, y_pred.final_hidden_states, sample_weight
         )
 
     def _check_length(self, length):
@@ -345,9 +364,105 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             training=training,
         )
 
+    def compute_output_shape(self, token_ids_shape):
+        """The shapes of a `ReadTwiceOutput`.
+
+        Args:
+            token_ids_shape: `(batch, length)`, or a dict of shapes of the
+                inputs.
+
+        Returns:
+            A `ReadTwiceOutput` of shapes. How many memories there are depends
+            on the mentions and on other replicas, and is left open.
+        """
+        if isinstance(token_ids_shape, Mapping):
+            token_ids_shape = token_ids_shape["token_ids"]
+        batch, length = token_ids_shape
+        size = self.config.hidden_size
+        memories = summaries.Summary(
+            states=(None, size),
+            processed_states=(None, size),
+            block_ids=(None,),
+            block_pos=(None,),
+            labels=(None,),
+        )
+        return ReadTwiceOutput(
+            final_hidden_states=(batch, length, size),
+            first_read=(batch, length, size),
+            local_summary=memories,
+            global_summary=memories,
+            block_att_mask=(batch, None),
+        )
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
         }
+
+
+def build_read_twice_encoder(
+    config: ReadTwiceConfig,
+    length: int | None = None,
+    num_mentions: int | None = None,
+    enable_side_inputs: bool = True,
+    cross_block_attention_mode: str = "doc",
+    use_one_hot_embeddings: bool = False,
+    dtype=None,
+    name: str = "read_twice_encoder",
+) -> tf.keras.Model:
+    """Builds a Keras model from segments to what is read in them.
+
+    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
+
+    Args:
+        config: sizes and variants.
+        length: static length of the segments; None for any. Static lengths let
+            TPUs and XLA compile.
+        num_mentions: static number of entity mentions of a segment; None for
+            any.
+        enable_side_inputs: see `ReadTwiceModel.call`.
+        cross_block_attention_mode: see `ReadTwiceModel.call`.
+        use_one_hot_embeddings: see `ReadTwiceModel`.
+        dtype: dtype policy of the `ReadTwiceModel`, such as "mixed_bfloat16";
+            the global policy by default.
+        name: name of the model.
+
+    Returns:
+        A functional `tf.keras.Model`. Its input is a dict of `<int32>`
+        tensors, which `ReadTwiceModel.call` explains: `token_ids` `[batch,
+        length]`, `block_ids` `[batch]`, `block_pos` `[batch]`; and, for
+        memories of mentions, `annotation_begins`, `annotation_ends` and
+        `annotation_labels` `[batch, num_mentions]`. Its output is a dict of
+        `final_hidden_states` and `first_read`, `<float>[batch, length,
+        hidden_size]`.
+
+    Raises:
+        ValueError: the configuration is not valid, or there is no such mode.
+    """
+    options = {} if dtype is None else {"dtype": dtype}
+    model = ReadTwiceModel(
+        config, use_one_hot_embeddings, name="read_twice", **options
+    )
+    shapes = {"token_ids": [length], "block_ids": [], "block_pos": []}
+    if config.summary_mode == "entity":
+        for part in ("begins", "ends", "labels"):
+            shapes[f"annotation_{part}"] = [num_mentions]
+    inputs = {
+        input_name: tf.keras.Input(shape, dtype="int32", name=input_name)
+        for input_name, shape in shapes.items()
+    }
+    output = model(
+        **inputs,
+        enable_side_inputs=enable_side_inputs,
+        cross_block_attention_mode=cross_block_attention_mode,
+    )
+    return tf.keras.Model(
+        inputs,
+        {
+            "final_hidden_states": output.final_hidden_states,
+            "first_read": output.first_read,
+        },
+        name=name,
+    )

@@ -14,6 +14,7 @@ from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.feature_utils.entity_masking import mention_token_mask
+from etcmodel.layers import building
 from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -197,7 +198,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
             (self.transformer_with_side_inputs, (None, None, size)),
         ):
             if layer is not None:
-                layer.build(shape)
+                building.build_once(layer, shape)
         super().build(input_shape)
 
     def call(

@@ -6,6 +6,7 @@ that has hardly learned: its answers are as good as random, and all of its own.
 
 import atexit
 import concurrent.futures
+import dataclasses
 import functools
 import json
 import os
@@ -14,12 +15,15 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+import yaml
 from absl.testing import parameterized
 
+from etcmodel import models
 from etcmodel import testing
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
+from etcmodel.tasks.commands import runs
 from etcmodel.tasks.frame import evaluation
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame import features
@@ -130,6 +134,38 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn(best or "mlm_accuracy", metrics)
         for name, value in metrics.items():
             self.assertTrue(np.isfinite(value), name)
+
+    @parameterized.parameters(
+        ("wikihop", models.EtcConfig, models.EtcModel),
+        (
+            "read_twice_pretrain",
+            models.ReadTwiceConfig,
+            models.ReadTwiceModel,
+        ),
+    )
+    def test_its_encoder_is_had_alone(self, task, make_config, make_model):
+        run = _run(task)
+        with open(os.path.join(run.model_dir, "params.yaml")) as file:
+            params = yaml.safe_load(file)["task"]["model"]["encoder"]
+        sizes = {x.name for x in dataclasses.fields(make_config)}
+        config = make_config.from_preset(
+            params["preset"],
+            **{
+                name: value
+                for name, value in params.items()
+                if name in sizes and value is not None
+            }
+            | {"vocab_size": runs.read(run.model_dir)["records"]["vocab_size"]},
+        )
+        model = make_model(config)
+        models.load_checkpoint(model, run.model_dir)
+        reader = tf.train.load_checkpoint(run.model_dir)
+        saved = [
+            reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if "token_emb_lookup/embedding_table/.ATTR" in name
+        ]
+        self.assertAllEqual(saved, [model.get_token_embedding_table()])
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_evaluate_prints_what_predict_prints(self, task):

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
@@ -73,8 +74,7 @@ class HotpotQAHead(graph_layer.GraphLayer):
             input_shape: shape of `long_output`.
         """
         for layer in (self.supporting_facts, self.answer_type, self.answer):
-            if not layer.built:
-                layer.build([None, None, input_shape[-1]])
+            building.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(

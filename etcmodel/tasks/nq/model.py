@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
@@ -53,8 +54,7 @@ class NQHead(graph_layer.GraphLayer):
             input_shape: shape of `long_output`.
         """
         for layer in (self.positions, self.answer_type):
-            if not layer.built:
-                layer.build([None, None, input_shape[-1]])
+            building.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, long_output, long_token_type_ids):

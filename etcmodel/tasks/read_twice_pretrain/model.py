@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.layers import building
 from etcmodel.layers import token_selection
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
@@ -54,7 +55,7 @@ class PretrainModel(tf.keras.Model):
         self.encoder = ReadTwiceModel(
             config, use_one_hot_embeddings, name="read_twice"
         )
-        self.encoder.build(None)
+        building.build_once(self.encoder, None)
         shape = (None, None, config.hidden_size)
         self.head = pretraining_heads.LanguageModelHead(
             config.vocab_size,
@@ -63,13 +64,13 @@ class PretrainModel(tf.keras.Model):
             initializer_range=config.initializer_range,
             name="language_model_head",
         )
-        self.head.build(shape)
+        building.build_once(self.head, shape)
         self.coreference = None
         if use_coreference:
             self.coreference = coreference_loss.BatchCoreferenceResolutionLoss(
                 name="batch_coreference_resolution_loss"
             )
-            self.coreference.build(shape[1:])
+            building.build_once(self.coreference, shape[1:])
         self.built = True
 
     def call(self, inputs, training=None):

@@ -1,0 +1,80 @@
+"""How layers are named, tracked and built by the layers that hold them."""
+
+import contextlib
+import inspect
+
+import tensorflow as tf
+
+
+def default_name(name: str | None, base: str) -> str:
+    """The name of a layer, which is another one for each that is given none.
+
+    Layers of a functional model need different names. Keras does the same with
+    a base of its own, the name of the class in snake case; this is for those
+    that are called otherwise.
+
+    Args:
+        name: the name that is asked for, or None.
+        base: name of the first of a kind of layers without names; `base_1` is
+            that of the second.
+
+    Returns:
+        The name.
+    """
+    if name is not None:
+        return name
+    number = tf.keras.backend.get_uid(base) - 1
+    return f"{base}_{number}" if number else base
+
+
+def track_layers(owner, *attributes: str) -> None:
+    """Gives each layer of a list an attribute of its own.
+
+    `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
+    list `attention_layers` is then also `attention_layers_0`,
+    `attention_layers_1` and so on, under both Kerases.
+
+    Args:
+        owner: the layer that has the lists.
+        *attributes: names of the lists, which are complete.
+    """
+    for attribute in attributes:
+        for i, layer in enumerate(getattr(owner, attribute)):
+            setattr(owner, f"{attribute}_{i}", layer)
+
+
+def build_once(layer, input_shape):
+    """Builds a layer, unless that is done already or is for its first call.
+
+    Its variables are called after it and what holds it, as those of a layer
+    that is built by a call are. Keras 3 sees to that in every `build`.
+
+    Args:
+        layer: a layer, which may be shared and so be built already. One whose
+            `build` wants the shapes of several inputs (as Keras 3's
+            `MultiHeadAttention` does) is left to build itself when called.
+        input_shape: shape of its first input.
+    """
+    if layer.built:
+        return
+    required = [
+        parameter
+        for parameter in inspect.signature(layer.build).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if len(required) <= 1:
+        with _name_scope(layer):
+            layer.build(input_shape)
+
+
+def _name_scope(layer):
+    """The scope that Keras 2 opens for the variables of a called layer."""
+    if hasattr(tf.keras, "__version__"):
+        # That of Keras 3, of which Keras 2 has none.
+        return contextlib.nullcontext()
+    outer = tf.get_current_name_scope()
+    # The slash at the end keeps TensorFlow from adding numbers.
+    return tf.name_scope(
+        f"{outer}/{layer.name}/" if outer else layer.name + "/"
+    )

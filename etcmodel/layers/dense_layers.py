@@ -1,0 +1,166 @@
+"""Dense layers, one after another."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.activations import get_layer_activation
+from etcmodel.attention import custom_gradients
+from etcmodel.layers import building
+from etcmodel.layers import initializers
+from etcmodel.layers import recompute
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class DenseLayers(tf.keras.layers.Layer):
+    """Dense layers one after another, without activation after the last.
+
+    Args:
+        hidden_sizes: output size of each layer.
+        activation: function between the layers, or its Keras name, of which
+            "gelu" is the tanh form, that of BERT and ETC (see
+            `etcmodel.activations.get_layer_activation`).
+        use_bias: whether the layers have biases.
+        kernel_initializer: initializer of the kernels; None for Keras's
+            default.
+        bias_initializer: initializer of the biases.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no size, or one is below 1.
+    """
+
+    def __init__(
+        self,
+        hidden_sizes: Sequence[int],
+        activation=None,
+        use_bias: bool = True,
+        kernel_initializer=None,
+        bias_initializer="zeros",
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        hidden_sizes = list(hidden_sizes)
+        if not hidden_sizes or min(hidden_sizes) < 1:
+            raise ValueError(
+                f"{self.name}: hidden_sizes needs at least one size, and all "
+                f"must be at least 1, but it is {hidden_sizes}"
+            )
+        self.supports_masking = True
+        self.hidden_sizes = hidden_sizes
+        self.activation = get_layer_activation(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
+        self.bias_initializer = tf.keras.initializers.get(bias_initializer)
+        self.layers = [
+            tf.keras.layers.Dense(
+                size,
+                use_bias=use_bias,
+                kernel_initializer=initializers.clone_kernel(
+                    self.kernel_initializer
+                ),
+                bias_initializer=initializers.clone(self.bias_initializer),
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
+            for i, size in enumerate(hidden_sizes)
+        ]
+        building.track_layers(self, "layers")
+
+    def build(self, input_shape):
+        """Builds all layers from the last axis of `input_shape`."""
+        size = input_shape[-1]
+        for layer, hidden_size in zip(
+            self.layers, self.hidden_sizes, strict=True
+        ):
+            building.build_once(layer, (None, None, size))
+            size = hidden_size
+        super().build(input_shape)
+
+    def call(self, inputs):
+        """Applies the layers.
+
+        Args:
+            inputs: `<float>[..., size]`.
+
+        Returns:
+            `<float>[..., hidden_sizes[-1]]`.
+        """
+        output = self.layers[0](inputs)
+        for layer in self.layers[1:]:
+            if self.activation is None:
+                output = layer(output)
+            elif (
+                isinstance(self.activation, tf.keras.layers.Layer)
+                # A quantized kernel (Keras 3) is for the layer to scale.
+                or getattr(layer, "quantization_mode", None) is not None
+            ):
+                output = layer(self.activation(output))
+            else:
+                output = _activate_and_apply(self.activation, layer, output)
+        return output
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the inputs, with the last hidden size."""
+        return (*input_shape[:-1], self.hidden_sizes[-1])
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_sizes": self.hidden_sizes,
+            "activation": tf.keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": initializers.serialize(self.bias_initializer),
+        }
+
+
+def _activate_and_apply(activation, layer, inputs):
+    """`layer(activation(inputs))` that keeps only `inputs` until backwards.
+
+    The activations, as large as the inputs, are computed again.
+
+    Args:
+        activation: function of a tensor, without variables.
+        layer: a built `Dense` layer without activation.
+        inputs: `<float>[..., size]`.
+
+    Returns:
+        `<float>[..., units]`.
+    """
+
+    @custom_gradients.custom_gradient
+    def apply(rows, kernel):
+        def grad(upstream):
+            # As it depends on what comes back, neither TensorFlow nor XLA takes
+            # it for what has been computed before and keeps that.
+            zero = recompute.zero_that_depends_on(upstream)
+            again = rows + tf.cast(zero, rows.dtype)
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                activated = activation(again)
+            d_kernel = tf.matmul(activated, upstream, transpose_a=True)
+            # One after the other, so that less is alive at a time.
+            with tf.control_dependencies([d_kernel]):
+                d_activated = tf.matmul(upstream, kernel, transpose_b=True)
+            return tape.gradient(activated, again, d_activated), d_kernel
+
+        return tf.matmul(activation(rows), kernel), grad
+
+    *shape, size = tensor_utils.get_shape_list(inputs)
+    # [rows, units]
+    output = apply(
+        tf.reshape(inputs, [-1, size]),
+        tf.cast(tf.convert_to_tensor(layer.kernel), inputs.dtype),
+    )
+    if layer.use_bias:
+        output = tf.nn.bias_add(
+            output, tf.cast(tf.convert_to_tensor(layer.bias), inputs.dtype)
+        )
+    return tf.reshape(output, [*shape, layer.units])

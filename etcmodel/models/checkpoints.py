@@ -1,0 +1,179 @@
+"""Weights of encoders out of the checkpoints of any model around them."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from etcmodel.layers import building
+from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.models import encoder_layer
+
+# What every encoder has, by which it is found.
+_TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]
+# What Keras adds to a model that is trained.
+_OF_TRAINING = ("optimizer", "_optimizer", "_loss_tracker", "_metrics")
+_VALUE = "VARIABLE_VALUE"
+_SHOWN = 10
+
+
+class _Saved(NamedTuple):
+    """A variable in a checkpoint: its number and its key there."""
+
+    node: int
+    key: str
+
+
+def load_checkpoint(
+    model: tf.keras.Model, path: str | os.PathLike, prefix: str | None = None
+) -> None:
+    """Gives an encoder the weights of a TensorFlow checkpoint.
+
+    The checkpoint may have been written under either Keras, by the `train` of
+    the command line or by a `tf.train.Checkpoint` of any model that holds the
+    encoder. Heads and optimizers in it are left out. All or nothing is loaded.
+
+    Example:
+        encoder = build_encoder(config, structure="paragraphs")
+        load_checkpoint(encoder, "runs/1")
+
+    Args:
+        model: an `EtcModel` or `ReadTwiceModel`; or a model with one of these
+            inside, such as that of `build_encoder`, of which nothing else is
+            changed. It need not be built.
+        path: the checkpoint, such as "runs/1/ckpt-200", or a directory, of
+            which the latest one is taken.
+        prefix: where the encoder is in the checkpoint, such as "model/encoder";
+            only needed if there are several of the same kind.
+
+    Raises:
+        ValueError: there is not one encoder in the model, or in the checkpoint;
+            or their variables differ: which are missing in the checkpoint,
+            which the model does not have, and which have another shape.
+        tf.errors.NotFoundError: there is no checkpoint.
+    """
+    path = os.fspath(path)
+    encoder = _find_encoder(model)
+    building.build_once(encoder, None)
+    reader = tf.train.load_checkpoint(path)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+    )
+    weights = get_weight_paths(encoder)
+    root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
+    saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
+    shapes = reader.get_variable_to_shape_map()
+    used = {x.node for x in saved.values() if x is not None}
+    problems = {
+        "missing in the checkpoint": [x for x in saved if saved[x] is None],
+        "in the checkpoint, but not in the model": [
+            x for x, node in _variables(graph, root) if node not in used
+        ],
+        "of another shape": [
+            f"{x} {shapes[saved[x].key]}, in the model {list(weight.shape)}"
+            for x, weight in weights.items()
+            if saved[x] and shapes[saved[x].key] != list(weight.shape)
+        ],
+    }
+    if any(problems.values()):
+        raise ValueError(
+            f"the checkpoint {path} is not one of this model, {encoder.name}, "
+            "and nothing has been loaded. Make the model with the "
+            "configuration that the checkpoint was made with. "
+            + "; ".join(
+                f"{what}: {_list(names)}"
+                for what, names in problems.items()
+                if names
+            )
+        )
+    for x, weight in weights.items():
+        weight.assign(np.asarray(reader.get_tensor(saved[x].key)))
+
+
+def _find_encoder(model):
+    """The only encoder in a model."""
+    found = {}
+
+    def visit(layer):
+        if isinstance(layer, encoder_layer.EncoderLayer):
+            found[id(layer)] = layer
+        elif isinstance(layer, tf.keras.Model):
+            for child in layer.layers:
+                visit(child)
+
+    visit(model)
+    if len(found) != 1:
+        names = ", ".join(x.name for x in found.values()) or "none"
+        raise ValueError(
+            f"{model.name}: there should be one EtcModel or ReadTwiceModel in "
+            f"the model, but there are {len(found)} ({names}). Give that "
+            "whose weights are to be loaded"
+        )
+    return next(iter(found.values()))
+
+
+def _find_root(graph, paths, checkpoint, prefix) -> int:
+    """The number of the node of the encoder, that has most of the paths."""
+    roots = {}
+    for path, node in _walk(graph, 0):
+        is_encoder = _resolve(graph, node, _TOKEN_TABLE) is not None
+        if is_encoder and prefix in (None, path):
+            number = sum(_resolve(graph, node, x) is not None for x in paths)
+            roots[node] = (number, path)
+    most = max(roots.values(), default=(0, ""))[0]
+    best = [node for node, (number, _) in roots.items() if number == most]
+    if len(best) != 1:
+        names = ", ".join(repr(roots[node][1]) for node in best) or "none"
+        raise ValueError(
+            f"there should be one encoder in the checkpoint {checkpoint}"
+            f"{'' if prefix is None else f' at {prefix!r}'}, but there are "
+            f"{len(best)} ({names}). Say with `prefix` which one it is"
+        )
+    return best[0]
+
+
+def _walk(graph, root, left_out=()):
+    """Paths and numbers of what is below a node, the nearest first."""
+    seen, rows = {root}, [("", root)]
+    for path, node in rows:
+        yield path, node
+        for child in graph.nodes[node].children:
+            if child.node_id not in seen and child.local_name not in left_out:
+                seen.add(child.node_id)
+                name = child.local_name
+                rows.append((f"{path}/{name}" if path else name, child.node_id))
+
+
+def _variables(graph, root):
+    """Paths and numbers of the variables of an encoder."""
+    for path, node in _walk(graph, root, left_out=_OF_TRAINING):
+        if _key(graph, node) is not None:
+            yield path, node
+
+
+def _resolve(graph, node, path) -> _Saved | None:
+    """The variable that attributes lead to; None if there is none."""
+    for name in path:
+        children = {x.local_name: x.node_id for x in graph.nodes[node].children}
+        # Keras 3 has the kernels of its layers in attributes like `_kernel`.
+        node = children.get(name, children.get(f"_{name}"))
+        if node is None:
+            return None
+    key = _key(graph, node)
+    return None if key is None else _Saved(node, key)
+
+
+def _key(graph, node) -> str | None:
+    """The key of a node's value, if it is a variable."""
+    for attribute in graph.nodes[node].attributes:
+        if attribute.name == _VALUE:
+            return attribute.checkpoint_key
+    return None
+
+
+def _list(names) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,109 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel import models
+from etcmodel.models import load_checkpoint
+
+_TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
+_GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
+
+
+def _config(**options):
+    return models.EtcConfig.from_preset(
+        "tiny", **({"vocab_size": 9, "num_hidden_layers": 1} | options)
+    )
+
+
+def _with_head(encoder):
+    scores = tf.keras.layers.Dense(1)(encoder.output["global_output"])
+    return tf.keras.Model(encoder.input, scores)
+
+
+class LoadCheckpointTest(tf.test.TestCase):
+    def _write(self, **parts):
+        checkpoint = tf.train.Checkpoint(**parts)
+        return checkpoint.write(os.path.join(self.get_temp_dir(), "it"))
+
+    def _assert_same_weights(self, *models):
+        for x, y in zip(*(x.get_weights() for x in models), strict=True):
+            self.assertAllEqual(x, y)
+
+    def test_out_of_a_model_with_a_head_that_was_trained(self):
+        encoder = models.build_encoder(_config(share_feed_forward_params=False))
+        model = _with_head(encoder)
+        model.compile("adam", "mse")
+        inputs = {
+            name: _GLOBAL if "global" in name else _TOKENS
+            for name in encoder.input
+        }
+        model.fit(inputs, np.zeros([2, 2, 1]), verbose=0)
+        path = self._write(trained=model, step=tf.Variable(7))
+        other = models.EtcModel(_config(share_feed_forward_params=False))
+        load_checkpoint(other, path)
+        self._assert_same_weights(other, encoder)
+        # The head is none of the encoder's.
+        around = _with_head(models.build_encoder(other.config))
+        before = around.layers[-1].get_weights()[0]
+        load_checkpoint(around, path)
+        self.assertAllEqual(around.layers[-1].get_weights()[0], before)
+        self._assert_same_weights(around.layers[-2], encoder)
+
+    def test_trained_by_itself(self):
+        model = models.EtcModel(_config())
+        model.compile("adam", ["mse", None])
+        model.fit(
+            {"token_ids": _TOKENS, "global_token_ids": _GLOBAL},
+            [np.zeros([2, 5, 32]), np.zeros([2, 2, 32])],
+            verbose=0,
+        )
+        path = self._write(model=model)
+        other = models.EtcModel(_config())
+        load_checkpoint(other, path)
+        self._assert_same_weights(other, model)
+
+    def test_says_all_that_differs_and_loads_nothing(self):
+        saved = models.EtcModel(_config(vocab_size=8, num_hidden_layers=2))
+        saved.build(None)
+        path = self._write(model=saved)
+        model = models.EtcModel(_config(max_absolute_position_embeddings=5))
+        model.build(None)
+        before = model.get_weights()
+        with self.assertRaises(ValueError) as raised:
+            load_checkpoint(model, path)
+        message = str(raised.exception)
+        for text in (
+            path,
+            "missing in the checkpoint: position_emb_lookup_long/"
+            "embedding_table, position_emb_lookup_global/embedding_table;",
+            "global_local_transformer_layers/fused_att_layers_1/inner_layer/",
+            "of another shape: token_emb_lookup/embedding_table [8, 32], in "
+            "the model [9, 32]",
+        ):
+            self.assertIn(text, message)
+        # 26 in attention, 4 in its norms, 6 in the feed-forward part.
+        self.assertRegex(message, r"not in the model: .* and 28 more;")
+        self.assertAllEqual(model.get_weights()[0], before[0])
+
+    def test_several_encoders(self):
+        first, second = (models.EtcModel(_config()) for _ in range(2))
+        for model in (first, second):
+            model.build(None)
+        path = self._write(first=first, second=second)
+        model = models.EtcModel(_config())
+        with self.assertRaisesRegex(ValueError, "'first', 'second'.*prefix"):
+            load_checkpoint(model, path)
+        load_checkpoint(model, path, prefix="second")
+        self.assertAllEqual(model.weights[0], second.weights[0])
+        with self.assertRaisesRegex(ValueError, "at 'third'"):
+            load_checkpoint(model, path, prefix="third")
+
+    def test_no_encoder_in_the_model(self):
+        dense = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        with self.assertRaisesRegex(ValueError, "EtcModel or ReadTwiceModel"):
+            load_checkpoint(dense, "/nothing")
+
+
+if __name__ == "__main__":
+    tf.test.main()

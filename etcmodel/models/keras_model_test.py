@@ -1,0 +1,107 @@
+"""What Keras users do with the encoders: fit, look at, save and load them."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import models
+
+_ETC = models.EtcConfig.from_preset("tiny", vocab_size=9, num_hidden_layers=1)
+_CLS = models.ReadTwiceConfig.from_preset(
+    "tiny", vocab_size=9, num_hidden_layers=1, summary_mode="cls"
+)
+_MENTIONS = models.ReadTwiceConfig.from_preset(
+    "tiny", vocab_size=9, num_hidden_layers=1
+)
+_LONG = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
+_GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
+_TOKENS = {"token_ids": _LONG}
+_SEGMENTS = _TOKENS | {
+    "block_ids": np.array([1, 1], np.int32),
+    "block_pos": np.array([1, 2], np.int32),
+}
+# The second entity is only known in the first segment.
+_ANNOTATIONS = {
+    "annotation_begins": np.array([[0, 2], [1, 0]], np.int32),
+    "annotation_ends": np.array([[1, 2], [2, 0]], np.int32),
+    "annotation_labels": np.array([[2, 3], [2, 0]], np.int32),
+}
+
+
+def _zeros(length):
+    return np.zeros([2, length, 32], np.float32)
+
+
+@pytest.mark.both_kerases
+class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        (
+            "etc",
+            lambda: models.EtcModel(_ETC),
+            _TOKENS | {"global_token_ids": _GLOBAL},
+            [_zeros(5), _zeros(2)],
+        ),
+        (
+            "read_twice",
+            lambda: models.ReadTwiceModel(_CLS),
+            _TOKENS,
+            _zeros(5),
+        ),
+        (
+            "read_twice_encoder",
+            lambda: models.build_read_twice_encoder(_MENTIONS),
+            _SEGMENTS | _ANNOTATIONS,
+            {"final_hidden_states": _zeros(5), "first_read": _zeros(5)},
+        ),
+    )
+    def test_fit_and_save(self, make, inputs, targets):
+        model = make()
+        model.compile("adam", tf.nest.map_structure(lambda _: "mse", targets))
+        history = model.fit(inputs, targets, batch_size=2, verbose=0).history
+        # Normalized, the outputs have a mean square of 1 each.
+        outputs = len(tf.nest.flatten(targets))
+        self.assertAllClose(history["loss"], [float(outputs)], atol=0.1)
+        lines = []
+        model.summary(print_fn=lambda line, **_: lines.append(line))
+        number = sum(x.size for x in model.get_weights())
+        self.assertIn(str(number), "".join(lines).replace(",", ""))
+        expected = tf.nest.flatten(model(inputs))
+        path = os.path.join(self.get_temp_dir(), f"{model.name}.keras")
+        model.save(path)
+        loaded = tf.keras.models.load_model(path)
+        for x, y in zip(tf.nest.flatten(loaded(inputs)), expected, strict=True):
+            self.assertAllClose(x, y)
+
+    def test_read_twice_encoder_is_the_model_inside(self):
+        encoder = models.build_read_twice_encoder(_MENTIONS)
+        inputs = _SEGMENTS | _ANNOTATIONS
+        expected = encoder.get_layer("read_twice")(**inputs)
+        outputs = encoder(inputs)
+        for name in ("final_hidden_states", "first_read"):
+            self.assertAllClose(outputs[name], getattr(expected, name))
+
+    def test_attention_is_had_in_every_way(self):
+        model = models.EtcModel(_ETC)
+        expected = model(_LONG, _GLOBAL, att_implementation="full")
+        for way in ("sparse", "streaming"):
+            self.assertAllClose(
+                model(_LONG, _GLOBAL, att_implementation=way), expected
+            )
+        with self.assertRaisesRegex(ValueError, "att_implementation"):
+            model(_LONG, _GLOBAL, att_implementation="other")
+
+    def test_inputs_by_name_or_as_arguments(self):
+        model = models.EtcModel(_ETC)
+        with self.assertRaisesRegex(ValueError, "global_token_ids"):
+            model(_LONG)
+        self.assertAllClose(
+            model(_LONG, _GLOBAL),
+            model({"token_ids": _LONG, "global_token_ids": _GLOBAL}),
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()
