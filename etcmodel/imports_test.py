@@ -20,6 +20,7 @@ ALLOWED = {
         "tensor_utils",
         "activations",
         "cross_replica",
+        "weight_paths",
     },
     "datasets": {"datasets", "errors"},
     "checkpoints": {"checkpoints", "models", "layers", "tensor_utils"},

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 # Sizes of the axes that have a name. No two are equal, or equal to a size that
 # tables are likely to give as a number, so that axes are not mixed up unseen.

@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.conformance import cases
-from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 
 class _Pair(tf.keras.layers.Layer):

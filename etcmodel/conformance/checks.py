@@ -33,7 +33,7 @@ from etcmodel.conformance.cases import unknown_sizes
 from etcmodel.conformance.cases import weight_names
 from etcmodel.conformance.suite import Prepared
 from etcmodel.conformance.suite import Suite
-from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from etcmodel.conformance.cases import as_arrays
 from etcmodel.conformance.cases import attempt
 from etcmodel.conformance.cases import randomize
 from etcmodel.conformance.cases import unknown_sizes
-from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 
 class Prepared:

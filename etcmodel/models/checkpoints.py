@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from etcmodel.layers import building
-from etcmodel.layers.weight_paths import get_weight_paths
 from etcmodel.models import encoder_layer
+from etcmodel.weight_paths import get_weight_paths
 
 # What every encoder has, by which it is found.
 _TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]

@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from etcmodel.layers.weight_paths import get_weight_paths
+from etcmodel.weight_paths import get_weight_paths
 
 
 class _Pair(tf.keras.layers.Layer):
