@@ -78,3 +78,25 @@ def _name_scope(layer):
     return tf.name_scope(
         f"{outer}/{layer.name}/" if outer else layer.name + "/"
     )
+
+
+def check_is_known(layer, last_shape, input_shape) -> None:
+    """Raises a NotImplementedError unless the shapes of all inputs are known.
+
+    Where a layer was built from one shape alone, Keras 3's `summary` asks for
+    the outputs' shapes with that one, by the name `input_shape`, and shows "?"
+    if it gets this error.
+
+    Args:
+        layer: a layer of several inputs.
+        last_shape: shape of the last input, or None.
+        input_shape: the shape that the layer was built from.
+
+    Raises:
+        NotImplementedError: there is no last shape.
+    """
+    if last_shape is None:
+        raise NotImplementedError(
+            f"{layer.name} has several inputs, and the shapes of its outputs "
+            f"follow from all of theirs, not from {input_shape} alone."
+        )

@@ -139,8 +139,15 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             att_implementation,
         )
 
-    def compute_output_shape(self, queries_shape, keys_shape, values_shape):
+    def compute_output_shape(
+        self,
+        queries_shape=None,
+        keys_shape=None,
+        values_shape=None,
+        input_shape=None,
+    ):
         """The shape of the queries, with the size of the values."""
+        building.check_is_known(self, values_shape, input_shape)
         return (*queries_shape[:-1], values_shape[-1])
 
     def get_config(self):

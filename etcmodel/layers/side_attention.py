@@ -1,9 +1,13 @@
 """Attention of a sequence to a side sequence, such as a memory."""
 
+import functools
+
 import tensorflow as tf
 
+from etcmodel import attention
 from etcmodel import tensor_utils
 from etcmodel.attention import core
+from etcmodel.attention import memory
 from etcmodel.layers import building
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
@@ -12,13 +16,6 @@ from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import relative_attention
 from etcmodel.layers import token_selection
-from etcmodel.layers.fused_side_attention import as_mask
-from etcmodel.layers.fused_side_attention import attention_scores
-from etcmodel.layers.fused_side_attention import check_columns
-from etcmodel.layers.fused_side_attention import heads_first
-from etcmodel.layers.fused_side_attention import merge_heads
-from etcmodel.layers.fused_side_attention import scale_queries
-from etcmodel.layers.fused_side_attention import weighted_sum
 
 POS_EMBED_MODES = (
     None,
@@ -285,10 +282,9 @@ class SideAttention(graph_layer.GraphLayer):
             keys = self.block_position_emb_layer_norm(
                 keys + self._embed(side_pos)
             )
-        # [heads, ..., side, size]
-        keys = heads_first(keys)
-        values = heads_first(self._project(self.value_projection, side_input))
-        mask = as_mask(att_mask, "att_mask")
+        # [..., side, heads, size]
+        values = self._project(self.value_projection, side_input)
+        mask = memory.as_mask(att_mask, "att_mask")
         tensors, others = [main_input], [keys, values]
         if mask is not None and mask.shape[1] != 1:
             # Each token has its own.
@@ -329,8 +325,7 @@ class SideAttention(graph_layer.GraphLayer):
         Args:
             tokens: `<float>[batch, main, hidden_size]`.
             mask: `<bool>[batch, main or 1, side]` or None.
-            keys: `<float>[heads, side, size]` or
-                `<float>[heads, batch, side, size]`, with what positions add.
+            keys: `<float>[..., side, heads, size]`, with what positions add.
             values: likewise.
             main_pos: see `call`.
             side_pos: see `call`.
@@ -345,31 +340,24 @@ class SideAttention(graph_layer.GraphLayer):
             queries = self.block_position_emb_layer_norm(
                 queries + self._embed(main_pos[:, tf.newaxis])
             )
-        # [heads, batch, main, size]
-        queries = scale_queries(heads_first(queries))
-        # [heads, batch, main, side]
-        scores = attention_scores(queries, keys)
-        position_scores = self._position_scores(queries, main_pos, side_pos)
-        if position_scores is not None:
-            scores += position_scores
-        check_columns(mask, scores)
-        default_scores = None
+        default_key = None
         if self.default_side_input is not None:
-            # [heads, 1, size]
-            default_key = heads_first(
-                self._split_heads(
-                    tf.cast(self.default_side_input, queries.dtype)
-                )[tf.newaxis]
+            # [heads, size]
+            default_key = self._split_heads(
+                tf.cast(self.default_side_input, queries.dtype)
             )
-            # [heads, batch, main, 1]
-            default_scores = attention_scores(queries, default_key)
-
-        # [heads, batch, main, side]
-        probs = self._probabilities(scores, mask, default_scores)
-        # [heads, batch, main, size]
-        output = weighted_sum(self._drop(probs, training), values)
         # [batch, main, hidden_size]
-        output = merge_heads(output)
+        output = memory.attend(
+            queries,
+            [attention.Keys(keys, values, mask)],
+            drop=self.att_dropout_prob
+            and functools.partial(self.att_dropout, training=training),
+            added_scores=lambda queries: self._position_scores(
+                queries, main_pos, side_pos
+            ),
+            default_key=default_key,
+            top_k=self.top_k_attention,
+        )
         if self.output_projection is not None:
             output = self.output_projection(output)
         return output
@@ -421,13 +409,13 @@ class SideAttention(graph_layer.GraphLayer):
         if mode in (None, "absolute_add_ln"):
             return None
         if mode == "absolute":
-            return attention_scores(
+            return memory.attention_scores(
                 # [heads, batch, 1, size]
-                scale_queries(
-                    heads_first(self._embed(main_pos[:, tf.newaxis]))
+                core.scaled(
+                    memory.heads_first(self._embed(main_pos[:, tf.newaxis]))
                 ),
                 # [heads, side, size] or [heads, batch, side, size]
-                heads_first(self._embed(side_pos)),
+                memory.heads_first(self._embed(side_pos)),
             )
         ids = relative_positions(main_pos, side_pos, self.pos_embed_size)
         if mode == "simple_relative":
@@ -449,50 +437,8 @@ class SideAttention(graph_layer.GraphLayer):
             )
         )
         # [heads, batch, main, 2 * pos_embed_size + 1]
-        columns = attention_scores(queries, heads_first(table))
+        columns = memory.attention_scores(queries, memory.heads_first(table))
         return choose_columns(columns, ids, self.use_one_hot_embeddings)
-
-    def _probabilities(self, scores, mask, default_scores):
-        """How much each token attends to each side vector.
-
-        Args:
-            scores: `<float>[heads, batch, main, side]`.
-            mask: `<bool>[batch, main or 1, side]` or None.
-            default_scores: `<float>[heads, batch, main, 1]` or None.
-
-        Returns:
-            `<float>[heads, batch, main, side]`. What is missing to a sum of 1
-            goes to the default side input.
-        """
-        pieces, masks = [scores], [mask]
-        if default_scores is not None:
-            pieces.append(default_scores)
-            masks.append(None)
-        if self.top_k_attention is not None:
-            least = self._kth_best(pieces, mask)
-            masks = [x >= least for x in pieces]
-            if mask is not None:
-                masks[0] = tf.logical_and(masks[0], mask)
-        return core.joint_softmax(pieces, masks)[0]
-
-    def _kth_best(self, pieces, mask):
-        """The least score that is attended to, `<float>[..., main, 1]`."""
-        scores = pieces[0]
-        if mask is not None:
-            scores = tf.where(mask, scores, scores.dtype.min)
-        # [heads, batch, main, side (+ 1)]
-        scores = tf.concat([scores, *pieces[1:]], axis=-1)
-        number = tensor_utils.get_shape_list(scores)[-1]
-        smaller = min if isinstance(number, int) else tf.minimum
-        k = smaller(self.top_k_attention, number)
-        # [heads, batch, main, k]
-        best = tf.math.top_k(tf.stop_gradient(scores), k).values
-        return tf.reduce_min(best, axis=-1, keepdims=True)
-
-    def _drop(self, probs, training):
-        if not self.att_dropout_prob:
-            return probs
-        return self.att_dropout(probs, training=training)
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.activations import gelu
 from etcmodel.activations import get_layer_activation
+from etcmodel.attention import memory
 from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_side_attention
@@ -372,6 +373,4 @@ def _split_for_all(att_mask, main_input, side_inputs):
             "of masks as side_att_mask."
         )
     tensor_utils.assert_rank(sides[0], [2, 3], "side_input")
-    return fused_side_attention.split_masks(
-        att_mask, None, main_input, sides[0]
-    )
+    return memory.split_masks(att_mask, None, main_input, sides[0])

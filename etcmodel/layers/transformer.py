@@ -345,8 +345,11 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             outputs = apply(*outputs, start, end)
         return outputs
 
-    def compute_output_shape(self, long_input_shape, global_input_shape):
+    def compute_output_shape(
+        self, long_input_shape=None, global_input_shape=None, input_shape=None
+    ):
         """The shapes of both streams, which are those of the inputs."""
+        building.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
     def get_config(self):

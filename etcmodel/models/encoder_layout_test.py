@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from etcmodel.attention import dispatch
 from etcmodel.feature_utils import layout_spec
-from etcmodel.layers import local_attention
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
@@ -181,9 +181,7 @@ class LayoutTest(tf.test.TestCase):
         )
         # `full`, and what is chosen for long texts.
         for longest in (256, 0):
-            with mock.patch.object(
-                local_attention, "MAX_AUTO_FULL_LENGTH", longest
-            ):
+            with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
             for a, b in zip(expected, actual, strict=True):
                 self.assertAllClose(a, b, 1e-5, 1e-5)

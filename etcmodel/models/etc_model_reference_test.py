@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import dispatch
 from etcmodel.attention import streaming
 from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import local_attention
 from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import transformer_reference_test as transformer_test
 from etcmodel.layers.side_transformer_test import gelu
@@ -160,7 +160,7 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         with (
             # What `auto` chooses for long texts, with several chunks.
             mock.patch.object(
-                local_attention,
+                dispatch,
                 "MAX_AUTO_FULL_LENGTH",
                 {"full": LONG, "streaming": 0}[implementation],
             ),

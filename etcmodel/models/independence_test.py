@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import dispatch
 from etcmodel.attention import streaming
 from etcmodel.feature_utils import etc_features
-from etcmodel.layers import local_attention
 from etcmodel.models import EtcConfig
 from etcmodel.models import encoder as encoder_lib
 from etcmodel.models import read_twice_model_test as read_twice
@@ -107,7 +107,7 @@ def _implementation(name):
     """Whether `auto` chooses full attention, or that in (small) chunks."""
     longest = {"full": 1000, "streaming": 0}[name]
     with (
-        mock.patch.object(local_attention, "MAX_AUTO_FULL_LENGTH", longest),
+        mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest),
         mock.patch.object(streaming, "CHUNK_ELEMENTS", 256),
     ):
         yield
