@@ -13,7 +13,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 @pytest.mark.both_kerases
 class ReadmeTest(unittest.TestCase):
     def test_the_examples_run_and_print_what_they_say(self):
-        for name, number in (("README.md", 2), ("docs/layouts.md", 1)):
+        for name, number in (
+            ("README.md", 2),
+            ("docs/architecture.md", 1),
+            ("docs/layouts.md", 1),
+        ):
             text = (ROOT / name).read_text("utf-8")
             examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
             self.assertEqual(number, len(examples))
