@@ -209,6 +209,36 @@ class GlobalScoresTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertAllClose(output, actual, rtol=1e-6, atol=1e-6)
 
+    def test_labels_of_a_type_of_ones_own(self):
+        class Parity(attention.PairLabels):
+            columns = (4, 1)
+
+            def __init__(self, numbers):
+                self.numbers = tf.constant(numbers)
+
+            def long_tensors(self):
+                return [self.numbers]
+
+            def part(self, long_tensors, global_len):
+                sums = long_tensors[0][..., tf.newaxis] + tf.range(global_len)
+                return sums % 2 == 1
+
+        cases = testing.GlobalCases()
+        rng = np.random.default_rng(4)
+        case = cases.make_case(rng, *cases.SMALL)
+        labels = Parity(rng.integers(9, size=(2, 13), dtype=np.int32))
+        case.given["g2l_relative_att_ids"] = labels
+        case.arrays["g2l_relative_att_ids"] = np.swapaxes(
+            labels.to_tensor(3), 1, 2
+        )
+        probs = np.swapaxes(reference_probabilities(cases, case), 1, 2)
+        arguments, table = arguments_of(cases, case)
+        for positions in (None, [1, 0]):
+            _, long = attention.global_scores(*arguments, table, positions)
+            self.assertAllClose(
+                long, rows_of(probs[..., 3:], positions), rtol=1e-9, atol=1e-9
+            )
+
 
 class DenseScoresTest(tf.test.TestCase):
     def test_are_those_of_the_paper(self):
