@@ -14,6 +14,9 @@ from etcmodel.attention.dispatch import long_attention
 from etcmodel.attention.labels import DistanceLabels
 from etcmodel.attention.labels import LongGlobalLabels
 from etcmodel.attention.labels import PairLabels
+from etcmodel.attention.scores import dense_scores
+from etcmodel.attention.scores import global_scores
+from etcmodel.attention.scores import long_scores
 from etcmodel.attention.specs import AttentionSpec
 from etcmodel.attention.specs import LongGlobalMask
 from etcmodel.attention.specs import SegmentMask
@@ -29,6 +32,9 @@ __all__ = [
     "PairLabels",
     "SegmentMask",
     "dense_attention",
+    "dense_scores",
     "global_attention",
+    "global_scores",
     "long_attention",
+    "long_scores",
 ]

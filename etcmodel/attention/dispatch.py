@@ -55,27 +55,9 @@ def long_attention(
             description of something else or have another shape; labels of one
             of the two kinds of keys only.
     """
-    queries = tf.convert_to_tensor(queries)
-    width = 2 * local_radius + 1
     check_implementation(implementation)
-    local = _checked(local, queries, width, specs.SegmentMask, BandLabels)
-    if isinstance(local.labels, DistanceLabels):
-        if len(local.labels.pattern) != width:
-            raise ValueError(
-                f"{local.name}relative_att_ids needs a label for each of "
-                f"2*local_radius + 1 = {width} distances, but has "
-                f"{len(local.labels.pattern)}."
-            )
-    if others is not None:
-        others = _checked(
-            others,
-            queries,
-            others.keys.shape[1],
-            specs.LongGlobalMask,
-            PairLabels,
-        )
-        _check_together(local, others)
-    call = (queries, local, others, local_radius, _wide(table), dropout)
+    queries, local, others = check_long(queries, local, others, local_radius)
+    call = (queries, local, others, local_radius, wide(table), dropout)
     match choose_implementation(implementation, queries.shape[1]):
         case "full":
             return full.long_attention(*call)
@@ -112,19 +94,9 @@ def global_attention(
     Raises:
         ValueError: see `long_attention`.
     """
-    queries = tf.convert_to_tensor(queries)
     check_implementation(implementation)
-    own = _checked(own, queries, own.keys.shape[1])
-    long = _checked(
-        long,
-        queries,
-        long.keys.shape[1],
-        specs.LongGlobalMask,
-        PairLabels,
-        are_long=True,
-    )
-    _check_together(own, long)
-    call = (queries, own, long, _wide(table), dropout)
+    queries, own, long = check_global(queries, own, long)
+    call = (queries, own, long, wide(table), dropout)
     match choose_implementation(implementation, long.keys.shape[1]):
         case "full":
             return full.global_attention(*call)
@@ -155,8 +127,7 @@ def dense_attention(
     Raises:
         ValueError: see `long_attention`.
     """
-    queries = tf.convert_to_tensor(queries)
-    keys = _checked(keys, queries, keys.keys.shape[1])
+    queries, keys = check_dense(queries, keys)
     return full.dense_attention(queries, [keys], table, dropout)
 
 
@@ -175,6 +146,55 @@ def check_implementation(implementation: str) -> None:
             f"att_implementation is {implementation!r}, but must be one of "
             f"{IMPLEMENTATIONS}."
         )
+
+
+def check_long(queries, local, others, local_radius):
+    """The arguments of `long_attention`, as tensors of one dtype.
+
+    Raises a ValueError, as it says, if they do not fit.
+    """
+    queries = tf.convert_to_tensor(queries)
+    width = 2 * local_radius + 1
+    local = _checked(local, queries, width, specs.SegmentMask, BandLabels)
+    if isinstance(local.labels, DistanceLabels):
+        if len(local.labels.pattern) != width:
+            raise ValueError(
+                f"{local.name}relative_att_ids needs a label for each of "
+                f"2*local_radius + 1 = {width} distances, but has "
+                f"{len(local.labels.pattern)}."
+            )
+    if others is not None:
+        others = _checked(
+            others,
+            queries,
+            others.keys.shape[1],
+            specs.LongGlobalMask,
+            PairLabels,
+        )
+        _check_together(local, others)
+    return queries, local, others
+
+
+def check_global(queries, own, long):
+    """As `check_long`, for the arguments of `global_attention`."""
+    queries = tf.convert_to_tensor(queries)
+    own = _checked(own, queries, own.keys.shape[1])
+    long = _checked(
+        long,
+        queries,
+        long.keys.shape[1],
+        specs.LongGlobalMask,
+        PairLabels,
+        are_long=True,
+    )
+    _check_together(own, long)
+    return queries, own, long
+
+
+def check_dense(queries, keys):
+    """As `check_long`, for the arguments of `dense_attention`."""
+    queries = tf.convert_to_tensor(queries)
+    return queries, _checked(keys, queries, keys.keys.shape[1])
 
 
 def _checked(
@@ -273,8 +293,8 @@ def _check_together(*pieces):
         )
 
 
-def _wide(table):
-    """With biases in the dtype of scores, so that gradients add up in it."""
+def wide(table):
+    """A table whose biases have the dtype of scores, to add gradients up in."""
     if table is None:
         return None
     return table._replace(biases=core.to_score_dtype(table.biases))

@@ -296,7 +296,11 @@ class PairLabels(RelativeLabels):
 
     def to_tensor(self, global_len) -> tf.Tensor:
         """All labels, `<int32>[batch, long, global]`."""
-        part = self.part(self.long_tensors(), global_len)
+        return self.part_labels(self.long_tensors(), global_len)
+
+    def part_labels(self, long_tensors, global_len) -> tf.Tensor:
+        """As `part`, but the labels: `<int32>[batch, part, global]`."""
+        part = self.part(long_tensors, global_len)
         if self.columns is None:
             return part
         return tf.gather(self.columns, tf.cast(part, tf.int32))

@@ -241,6 +241,9 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         l2g_relative_att_ids=None,
         g2l_relative_att_ids=None,
         att_implementation="auto",
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
         training=None,
     ):
         """Attends in all four directions.
@@ -262,18 +265,32 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             l2g_relative_att_ids: `[batch, long, global]`.
             g2l_relative_att_ids: `[batch, global, long]`.
             att_implementation: see `QkvRelativeLocalAttention`.
+            return_attention_scores: whether to return the probabilities as
+                well, as they are before dropout.
+            long_query_positions: `<int>[n]` or `<int>[batch, n]`, the long
+                tokens whose probabilities are returned; all of them if None,
+                which takes much memory for long inputs.
+            global_query_positions: `<int>[m]` or `<int>[batch, m]`, likewise
+                of the global tokens.
             training: whether dropout is applied.
 
         Returns:
-            `[long_output, global_output]`, shaped as the inputs.
+            `[long_output, global_output]`, shaped as the inputs; or, with
+            `return_attention_scores`, a pair of that and a dict of the
+            probabilities: `"l2l"`,
+            `<float>[batch, heads, n, 2*local_radius + 1]` (column `k` of query
+            `i` is key `i + k - local_radius`); `"l2g"`,
+            `<float>[batch, heads, n, global]`; `"g2g"`,
+            `<float>[batch, heads, m, global]`; and `"g2l"`,
+            `<float>[batch, heads, m, long]`. The rows of the first two
+            together, and of the last two, sum to 1.
 
         Raises:
             ValueError: only one of the two kinds of ids of a softmax is given.
         """
         long_queries = self.long_query_projection(long_input)
         global_queries = self.global_query_projection(global_input)
-        # [batch, long, heads, size]
-        long_output = attention.long_attention(
+        long_call = (
             long_queries,
             attention.Keys(
                 self.l2l_key_projection(long_input),
@@ -290,16 +307,16 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
                 "l2g_",
             ),
             self.local_radius,
-            implementation=att_implementation,
-            **self._weights_of(
+            *self._weights_of(
                 self.long_qkv_attention.qkv_relative_attention,
                 long_queries.dtype,
                 [l2l_relative_att_ids, l2g_relative_att_ids],
                 training,
             ),
         )
-        # [batch, global, heads, size]
-        global_output = attention.global_attention(
+        # [batch, long, heads, size]
+        long_output = attention.long_attention(*long_call, att_implementation)
+        global_call = (
             global_queries,
             attention.Keys(
                 self.g2g_key_projection(global_input),
@@ -315,15 +332,18 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
                 g2l_relative_att_ids,
                 "g2l_",
             ),
-            implementation=att_implementation,
-            **self._weights_of(
+            *self._weights_of(
                 self.global_qkv_attention,
                 global_queries.dtype,
                 [g2g_relative_att_ids, g2l_relative_att_ids],
                 training,
             ),
         )
-        return [
+        # [batch, global, heads, size]
+        global_output = attention.global_attention(
+            *global_call, att_implementation
+        )
+        outputs = [
             # [batch, long, long_hidden_size]
             self.long_output_projection(
                 tensor_utils.flatten_dims(long_output, first_dim=-2)
@@ -333,13 +353,19 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
                 tensor_utils.flatten_dims(global_output, first_dim=-2)
             ),
         ]
+        if not return_attention_scores:
+            return outputs
+        # All but the dropout.
+        scores = (
+            *attention.long_scores(*long_call[:-1], long_query_positions),
+            *attention.global_scores(*global_call[:-1], global_query_positions),
+        )
+        names = ("l2l", "l2g", "g2g", "g2l")
+        return outputs, dict(zip(names, scores, strict=True))
 
     def _weights_of(self, layer, dtype, ids, training):
         """A `QkvRelativeAttention`'s labels and dropout."""
-        return {
-            "table": layer.label_table(dtype, *ids),
-            "dropout": layer.make_dropout(training),
-        }
+        return layer.label_table(dtype, *ids), layer.make_dropout(training)
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None

@@ -74,6 +74,8 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         side_att_mask=None,
         side_relative_att_ids=None,
         att_implementation="auto",
+        return_attention_scores=False,
+        query_positions=None,
         training=None,
     ):
         """Attends.
@@ -99,10 +101,19 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
                 time and keeps no scores. `'auto'` takes `'full'` where the
                 length is known when the graph is built and at most 256, and
                 else `'streaming'`. The numbers are the same.
+            return_attention_scores: whether to return the probabilities as
+                well, as they are before dropout.
+            query_positions: `<int>[n]` or `<int>[batch, n]`, the queries whose
+                probabilities are returned; all of them if None, which takes
+                much memory for long inputs.
             training: whether dropout is applied.
 
         Returns:
-            `<float>[batch, long, heads, value_size]`.
+            `<float>[batch, long, heads, value_size]`; or, with
+            `return_attention_scores`, a pair of that and a pair of
+            `<float>[batch, heads, n, 2*local_radius + 1]`, column `k` of query
+            `i` being key `i + k - local_radius`, and
+            `<float>[batch, heads, n, side]`, None without side keys.
 
         Raises:
             ValueError: side arguments that do not go together, an unknown
@@ -127,7 +138,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
                 "side_keys and side_values."
             )
         child = self.qkv_relative_attention
-        return attention.long_attention(
+        call = (
             queries,
             attention.Keys(keys, values, att_mask, relative_att_ids),
             others,
@@ -135,9 +146,13 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             child.label_table(
                 queries.dtype, relative_att_ids, side_relative_att_ids
             ),
-            child.make_dropout(training),
-            att_implementation,
         )
+        output = attention.long_attention(
+            *call, child.make_dropout(training), att_implementation
+        )
+        if return_attention_scores:
+            return output, attention.long_scores(*call, query_positions)
+        return output
 
     def compute_output_shape(
         self,

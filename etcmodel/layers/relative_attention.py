@@ -177,6 +177,7 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         values,
         att_mask=None,
         relative_att_ids=None,
+        return_attention_scores=False,
         training=None,
     ):
         """Attends.
@@ -189,20 +190,27 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
                 attend to the key. Everywhere if None.
             relative_att_ids: `<int32>[batch, from, to]` label of each pair.
                 None leaves the labels out.
+            return_attention_scores: whether to return the probabilities as
+                well, as they are before dropout.
             training: whether dropout is applied.
 
         Returns:
-            `<float>[batch, from, heads, value_size]`.
+            `<float>[batch, from, heads, value_size]`; or, with
+            `return_attention_scores`, a pair of that and
+            `<float>[batch, heads, from, to]`, whose rows sum to 1.
 
         Raises:
             ValueError: ids are given, but the layer has no labels.
         """
-        return attention.dense_attention(
+        call = (
             queries,
             attention.Keys(keys, values, att_mask, relative_att_ids),
             self.label_table(queries.dtype, relative_att_ids),
-            self.make_dropout(training),
         )
+        output = attention.dense_attention(*call, self.make_dropout(training))
+        if return_attention_scores:
+            return output, attention.dense_scores(*call)
+        return output
 
     def label_table(self, dtype, *ids) -> attention.LabelTable | None:
         """The label tables as tensors, or None if all the ids are None.
@@ -428,6 +436,7 @@ class RelativeAttention(graph_layer.GraphLayer):
         to_seq=None,
         att_mask=None,
         relative_att_ids=None,
+        return_attention_scores=False,
         training=None,
     ):
         """Attends.
@@ -439,10 +448,13 @@ class RelativeAttention(graph_layer.GraphLayer):
             att_mask: `<int32 or bool>[batch, from, to]`, 1 where attending is
                 allowed. Everywhere if None.
             relative_att_ids: `<int32>[batch, from, to]` labels, or None.
+            return_attention_scores: see `QkvRelativeAttention`.
             training: whether dropout is applied.
 
         Returns:
-            `<float>[batch, from, hidden_size]`.
+            `<float>[batch, from, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and
+            `<float>[batch, heads, from, to]`.
         """
         if to_seq is None:
             to_seq = from_seq
@@ -453,11 +465,16 @@ class RelativeAttention(graph_layer.GraphLayer):
             self.value_projection(to_seq),
             att_mask=att_mask,
             relative_att_ids=relative_att_ids,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
+        scores = None
+        if return_attention_scores:
+            output, scores = output
         # [batch, from, total_value_size]
         output = tensor_utils.flatten_dims(output, first_dim=-2)
-        return self.output_projection(output)
+        output = self.output_projection(output)
+        return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

@@ -62,7 +62,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             recomputation. The layers are cut into chains of that many, of
             which the first takes the remainder and the last is not recomputed:
             its backward pass follows at once. A call with `training=False`
-            recomputes nothing.
+            or `return_attention_scores` recomputes nothing.
         name: name of the layer.
         **kwargs: passed to `tf.keras.layers.Layer`.
 
@@ -282,6 +282,9 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         l2g_relative_att_ids=None,
         g2l_relative_att_ids=None,
         att_implementation="auto",
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
         training=None,
     ):
         """Applies all layers.
@@ -303,10 +306,17 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             l2g_relative_att_ids: `[batch, long, global]`.
             g2l_relative_att_ids: `[batch, global, long]`.
             att_implementation: see `QkvRelativeLocalAttention`.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
+            long_query_positions: see `FusedGlobalLocalAttention`.
+            global_query_positions: likewise.
             training: whether dropout is applied.
 
         Returns:
-            `[long_output, global_output]`, shaped as the inputs.
+            `[long_output, global_output]`, shaped as the inputs; or, with
+            `return_attention_scores`, a pair of that and a list of a dict for
+            each layer, see `FusedGlobalLocalAttention`.
         """
         attention_kwargs = dict(
             l2l_att_mask=l2l_att_mask,
@@ -319,14 +329,28 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             g2l_relative_att_ids=g2l_relative_att_ids,
             att_implementation=att_implementation,
         )
+        if return_attention_scores:
+            attention_kwargs["return_attention_scores"] = True
+            for name, positions in (
+                ("long_query_positions", long_query_positions),
+                ("global_query_positions", global_query_positions),
+            ):
+                if positions is not None:
+                    # A block takes tensors.
+                    attention_kwargs[name] = tf.convert_to_tensor(positions)
+        scores = []
 
         def apply_chain(long_stream, global_stream, start, end):
             for i in range(start, end):
-                long_stream, global_stream = self.fused_att_layers[i](
+                streams = self.fused_att_layers[i](
                     [long_stream, global_stream],
                     training=training,
                     **attention_kwargs,
                 )
+                if return_attention_scores:
+                    streams, scores_of_layer = streams
+                    scores.append(scores_of_layer)
+                long_stream, global_stream = streams
                 long_stream = self.long_feed_forward_layers[i](
                     long_stream, training=training
                 )
@@ -340,10 +364,14 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             self.num_hidden_layers, self.grad_checkpointing_period
         ):
             apply = apply_chain
-            if is_recomputed and training is not False:
+            if (
+                is_recomputed
+                and training is not False
+                and not return_attention_scores
+            ):
                 apply = recompute.recompute_grad(apply_chain)
             outputs = apply(*outputs, start, end)
-        return outputs
+        return (outputs, scores) if return_attention_scores else outputs
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None

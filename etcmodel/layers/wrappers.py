@@ -20,7 +20,9 @@ class ResidualBlock(tf.keras.layers.Layer):
     `use_pre_activation_order`, after which nothing is normalized any more.
 
     It handles several streams at once if the inner layer does: the inputs go
-    to it as positional arguments, and it returns as many outputs.
+    to it as positional arguments, and it returns as many outputs. What an inner
+    layer called with `return_attention_scores=True` returns besides its output
+    is returned besides the block's.
 
     Args:
         inner_layer: the layer inside; by default `DenseLayers` with one hidden
@@ -146,7 +148,9 @@ class ResidualBlock(tf.keras.layers.Layer):
             **kwargs: further arguments of the inner layer.
 
         Returns:
-            Shaped as the inputs; a list for a sequence.
+            Shaped as the inputs; a list for a sequence. With the argument
+            `return_attention_scores=True` of the inner layer, a pair of that
+            and the inner layer's scores.
 
         Raises:
             ValueError: there are not as many inputs or outputs as
@@ -167,6 +171,10 @@ class ResidualBlock(tf.keras.layers.Layer):
             **kwargs,
             **_training_kwargs(self.inner_layer, training),
         )
+        has_scores = kwargs.get("return_attention_scores", False)
+        scores = None
+        if has_scores:
+            outputs, scores = outputs
         outputs = list(outputs) if has_streams else [outputs]
         self._check_number("outputs of the inner layer", outputs)
         outputs = [
@@ -177,7 +185,8 @@ class ResidualBlock(tf.keras.layers.Layer):
         ]
         if not self.use_pre_activation_order:
             outputs = self._normalize(outputs, training)
-        return outputs if has_streams else outputs[0]
+        outputs = outputs if has_streams else outputs[0]
+        return (outputs, scores) if has_scores else outputs
 
     def _normalize(self, streams, training):
         return [

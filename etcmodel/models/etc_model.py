@@ -191,6 +191,9 @@ class EtcModel(encoder_layer.EncoderLayer):
         long_embedding_adder=None,
         global_embedding_adder=None,
         att_implementation="auto",
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
         training=None,
     ):
         """Encodes a batch.
@@ -222,11 +225,18 @@ class EtcModel(encoder_layer.EncoderLayer):
                 the embeddings.
             global_embedding_adder: `<float>[batch, global, hidden_size]`.
             att_implementation: see `QkvRelativeLocalAttention`.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
+            long_query_positions: see `FusedGlobalLocalAttention`.
+            global_query_positions: likewise.
             training: whether dropout is applied.
 
         Returns:
             `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
-            and `<float>[batch, global, hidden_size]`.
+            and `<float>[batch, global, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and a list of a dict for
+            each layer, see `FusedGlobalLocalAttention`.
 
         Raises:
             ValueError: there are no global tokens; positions are given, but
@@ -237,6 +247,9 @@ class EtcModel(encoder_layer.EncoderLayer):
             return self.call(
                 **token_ids,
                 att_implementation=att_implementation,
+                return_attention_scores=return_attention_scores,
+                long_query_positions=long_query_positions,
+                global_query_positions=global_query_positions,
                 training=training,
             )
         if global_token_ids is None:
@@ -273,6 +286,9 @@ class EtcModel(encoder_layer.EncoderLayer):
             l2g_relative_att_ids=l2g_relative_att_ids,
             g2l_relative_att_ids=g2l_relative_att_ids,
             att_implementation=att_implementation,
+            return_attention_scores=return_attention_scores,
+            long_query_positions=long_query_positions,
+            global_query_positions=global_query_positions,
             training=training,
         )
 

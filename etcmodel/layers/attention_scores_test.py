@@ -1,0 +1,249 @@
+"""Tests of `return_attention_scores` of all layers that have it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import attention
+from etcmodel import layers
+from etcmodel.layers import fused_attention_test
+from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
+
+BATCH, LONG, GLOBAL, RADIUS, HEADS, LABELS = 2, 7, 3, 2, 2, 6
+
+
+def make_fused(**options):
+    layer = layers.FusedGlobalLocalAttention(
+        8, 8, HEADS, RADIUS, relative_vocab_size=LABELS, **options
+    )
+    layer.build((None, None, 8))
+    shared.randomize(layer)
+    return layer
+
+
+def make_streams():
+    rng = np.random.default_rng(0)
+    return [
+        tf.constant(rng.normal(size=[BATCH, n, 8]), tf.float32)
+        for n in (LONG, GLOBAL)
+    ]
+
+
+class ScoresTestCase(tf.test.TestCase, parameterized.TestCase):
+    def check(self, scores, n=LONG, m=GLOBAL):
+        """Checks shapes, and that rows sum to 1."""
+        shapes = {
+            "l2l": (BATCH, HEADS, n, 2 * RADIUS + 1),
+            "l2g": (BATCH, HEADS, n, GLOBAL),
+            "g2g": (BATCH, HEADS, m, GLOBAL),
+            "g2l": (BATCH, HEADS, m, LONG),
+        }
+        self.assertEqual(
+            shapes, {name: tuple(x.shape) for name, x in scores.items()}
+        )
+        sums = {name: tf.reduce_sum(x, -1) for name, x in scores.items()}
+        for first, second in (("l2l", "l2g"), ("g2g", "g2l")):
+            total = sums[first] + sums[second]
+            self.assertAllClose(total, tf.ones_like(total))
+
+
+class FusedGlobalLocalAttentionTest(ScoresTestCase):
+    @pytest.mark.both_kerases
+    def test_are_those_that_weigh_the_values(self):
+        layer = make_fused()
+        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        expected = layer(**call, att_implementation="streaming")
+        outputs, scores = layer(
+            **call,
+            att_implementation="streaming",
+            return_attention_scores=True,
+        )
+        self.check(scores)
+        self.assertAllEqual(expected[0], outputs[0])
+        self.assertAllEqual(expected[1], outputs[1])
+        # Each query's output from its probabilities and the values.
+        long, others = call["long_input"], call["global_input"]
+        near = np.arange(LONG)[:, None] + np.arange(-RADIUS, RADIUS + 1)
+        near = np.clip(near, 0, LONG - 1)
+        weighed = np.einsum(
+            "bhik,bikhv->bihv",
+            scores["l2l"],
+            layer.l2l_value_projection(long).numpy()[:, near],
+        )
+        weighed += np.einsum(
+            "bhij,bjhv->bihv",
+            scores["l2g"],
+            layer.l2g_value_projection(others),
+        )
+        self.assertAllClose(
+            outputs[0],
+            layer.long_output_projection(weighed.reshape(BATCH, LONG, 8)),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+        weighed = sum(
+            np.einsum("bhij,bjhv->bihv", scores[name], values)
+            for name, values in (
+                ("g2g", layer.g2g_value_projection(others)),
+                ("g2l", layer.g2l_value_projection(long)),
+            )
+        )
+        self.assertAllClose(
+            outputs[1],
+            layer.global_output_projection(weighed.reshape(BATCH, GLOBAL, 8)),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+    @parameterized.parameters(([6, 0],), ([[6, 0], [1, 2]],))
+    @pytest.mark.both_kerases
+    def test_of_chosen_queries(self, positions):
+        layer = make_fused()
+        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        _, expected = layer(**call, return_attention_scores=True)
+        _, scores = layer(
+            **call,
+            return_attention_scores=True,
+            long_query_positions=positions,
+            global_query_positions=tf.constant([1]),
+        )
+        self.check(scores, n=2, m=1)
+        for name in ("l2l", "l2g"):
+            rows = np.broadcast_to(positions, (BATCH, 2))
+            for b in range(BATCH):
+                self.assertAllClose(
+                    expected[name].numpy()[b][:, rows[b]], scores[name][b]
+                )
+        for name in ("g2g", "g2l"):
+            self.assertAllClose(expected[name][:, :, 1:2], scores[name])
+
+    def test_are_those_before_dropout(self):
+        layer = make_fused(att_dropout_prob=0.5)
+        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        options = dict(return_attention_scores=True)
+        _, expected = layer(**call, **options, training=False)
+        _, scores = layer(**call, **options, training=True)
+        self.assertAllClose(expected, scores)
+
+    def test_in_a_functional_model(self):
+        layer = make_fused()
+        inputs = [tf.keras.Input((None, 8)) for _ in range(2)]
+        outputs, scores = layer(*inputs, return_attention_scores=True)
+        model = tf.keras.Model(inputs, [*outputs, *scores.values()])
+        results = model(make_streams())
+        self.check(dict(zip(scores, results[2:], strict=True)))
+
+
+class StackTest(ScoresTestCase):
+    @parameterized.parameters(False, True)
+    @pytest.mark.both_kerases
+    def test_of_each_layer(self, use_pre_activation_order):
+        stack = layers.GlobalLocalTransformerLayers(
+            8,
+            8,
+            num_hidden_layers=3,
+            num_attention_heads=HEADS,
+            local_radius=RADIUS,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            initializer_range=0.3,
+            use_pre_activation_order=use_pre_activation_order,
+            grad_checkpointing_period=1,
+        )
+        streams = make_streams()
+        for training in (False, True):
+            expected = stack(*streams, training=training)
+            outputs, scores = stack(
+                *streams,
+                return_attention_scores=True,
+                long_query_positions=[3, 4],
+                training=training,
+            )
+            self.assertAllClose(expected[0], outputs[0])
+            self.assertAllClose(expected[1], outputs[1])
+            self.assertLen(scores, 3)
+            for scores_of_layer in scores:
+                self.check(scores_of_layer, n=2)
+            self.assertNotAllClose(scores[0]["l2l"], scores[1]["l2l"])
+
+    @pytest.mark.both_kerases
+    def test_of_a_model(self):
+        model = EtcModel(
+            EtcConfig.from_preset(
+                "tiny",
+                vocab_size=20,
+                num_hidden_layers=2,
+                num_attention_heads=HEADS,
+                local_radius=RADIUS,
+            )
+        )
+        rng = np.random.default_rng(0)
+        names = ("token_ids", "global_token_ids")
+        inputs = {
+            name: tf.constant(rng.integers(20, size=[BATCH, n]), tf.int32)
+            for name, n in zip(names, (LONG, GLOBAL), strict=True)
+        }
+        expected = model(inputs)
+        for call in (
+            lambda **options: model(inputs, **options),
+            tf.function(lambda **options: model(**inputs, **options)),
+        ):
+            outputs, scores = call(
+                return_attention_scores=True, global_query_positions=[2]
+            )
+            self.assertAllClose(expected[0], outputs[0], rtol=1e-5, atol=1e-5)
+            self.assertAllClose(expected[1], outputs[1], rtol=1e-5, atol=1e-5)
+            self.assertLen(scores, 2)
+            for scores_of_layer in scores:
+                self.check(scores_of_layer, m=1)
+
+
+class OneSoftmaxTest(ScoresTestCase):
+    @pytest.mark.both_kerases
+    def test_relative_attention(self):
+        layer = layers.RelativeAttention(8, HEADS, relative_vocab_size=LABELS)
+        stream, others = make_streams()
+        ids = np.random.default_rng(1).integers(LABELS, size=[2, LONG, GLOBAL])
+        call = dict(to_seq=others, relative_att_ids=tf.constant(ids))
+        expected = layer(stream, **call)
+        output, scores = layer(stream, **call, return_attention_scores=True)
+        self.assertAllEqual(expected, output)
+        self.assertEqual((BATCH, HEADS, LONG, GLOBAL), tuple(scores.shape))
+        weighed = np.einsum(
+            "bhij,bjhv->bihv", scores, layer.value_projection(others)
+        )
+        self.assertAllClose(
+            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
+            output,
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+    def test_a_block_hands_them_on(self):
+        layer = layers.ResidualBlock(layers.RelativeAttention(8, HEADS))
+        stream, _ = make_streams()
+        output, scores = layer(stream, return_attention_scores=True)
+        self.assertAllEqual(layer(stream), output)
+        self.assertEqual((BATCH, HEADS, LONG, LONG), tuple(scores.shape))
+
+    def test_local_attention(self):
+        layer = layers.QkvRelativeLocalAttention(RADIUS)
+        x = tf.reshape(make_streams()[0], [BATCH, LONG, HEADS, 4])
+        mask = attention.SegmentMask([[0, 0, 0, 1, 1, 1, 1]] * BATCH)
+        call = dict(queries=x, keys=x, values=x, att_mask=mask)
+        output, (near, side) = layer(
+            **call, return_attention_scores=True, query_positions=[0, 3]
+        )
+        self.assertAllEqual(layer(**call), output)
+        self.assertIsNone(side)
+        self.assertEqual((BATCH, HEADS, 2, 2 * RADIUS + 1), tuple(near.shape))
+        # Neither of them sees anything before itself.
+        self.assertAllEqual(near[..., :RADIUS], tf.zeros([BATCH, HEADS, 2, 2]))
+        self.assertAllClose(tf.reduce_sum(near, -1), np.ones([2, HEADS, 2]))
+
+
+if __name__ == "__main__":
+    tf.test.main()
