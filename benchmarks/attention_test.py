@@ -10,6 +10,7 @@ from absl import flags
 from benchmarks import attention
 from benchmarks import harness
 from benchmarks import measure
+from benchmarks import measure_test
 
 # The limit is between the estimates of `sparse` and of `dense`.
 FLAGS = """
@@ -27,7 +28,7 @@ class AttentionTest(tf.test.TestCase):
         harness.define_flags(values)
         values(["attention", *FLAGS.split(), f"--output={output}"])
         with unittest.mock.patch.object(
-            measure, "peak_megabytes", lambda make_step, case: 12.5
+            measure, "StepProcess", measure_test.InThisProcess
         ):
             lines = harness.run(values, attention.BENCHMARK)
         with open(os.path.join(output, "results.jsonl")) as file:
@@ -61,6 +62,7 @@ class AttentionTest(tf.test.TestCase):
             self.assertGreater(time, 0)
             self.assertGreater(line["warm_up_s"], 0)
             self.assertEqual(line["peak_mb"], 12.5)
+            self.assertEqual(line["allocator"], "default")
             self.assertAllClose(line["ratio_to_floor"], time / floor)
             self.assertAllClose(line["ratio_to_best_floor"], time / lowest)
             self.assertEqual(line["tensorflow"], tf.__version__)

@@ -1,21 +1,21 @@
 """What the benchmarks of attention and of a layer have in common.
 
 Cases (an implementation under one set of conditions), their inputs, the flags,
-and the program: memory first, then times in turns, held against the time of the
-matrix products alone.
+and the program: times in turns, held against the time of the matrix products
+alone, and memory.
 
-All memory is measured while this process holds nothing. A case that takes more
-than there is ends its own process only, and is not timed.
+Each case has a process of its own. One that takes more memory than there is
+ends its own process only.
 
 The text fills 90 % of each row with sentences of 27 tokens, or longer ones
 where there are too few global tokens for that. Each sentence has a global token
 of its own.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
-import gc
 import itertools
 import json
 import math
@@ -51,10 +51,14 @@ _SENTENCE_LENGTH = 27
 # training step their gradients.
 _SCORE_ARRAYS = {"forward": 4, "train": 8}
 
+# How many processes there are at a time.
+_MOST_PROCESSES = 6
+
 _COLUMNS = {
     "implementation": "",
     "inputs": "",
     "mode": "",
+    "allocator": "",
     "dtype": "",
     "pass": "",
     "length": "d",
@@ -82,6 +86,7 @@ class Case:
         sizes: sizes of the attention.
         dropout: rate of dropout in training steps.
         preset: of which `EtcConfig` a layer shares its weights.
+        allocator: a key of `measure.ALLOCATORS`.
     """
 
     implementation: str
@@ -92,6 +97,7 @@ class Case:
     sizes: gemm_floor.Sizes
     dropout: float = 0.0
     preset: str = "base"
+    allocator: str = "default"
 
     @property
     def compute_dtype(self) -> str:
@@ -260,6 +266,10 @@ def define_flags(flag_values: flags.FlagValues) -> None:
             f"What to measure: {', '.join(RECIPES)}, or any of the package's.",
         ),
         "modes": (list(gemm_floor.MODES), "Without and with XLA."),
+        "allocators": (
+            ["default"],
+            f"What allocators are told: {', '.join(measure.ALLOCATORS)}.",
+        ),
         "dtypes": (list(DTYPES), "Dtype policies."),
         "passes": (list(PASSES), "Forward pass, or all gradients as well."),
         "inputs": (list(INPUTS), "Masks and labels described, or as tensors."),
@@ -278,9 +288,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     ):
         for name, (default, text) in definitions.items():
             define(name, default, text, flag_values=flag_values)
-    flags.DEFINE_boolean(
-        "memory", True, "Measure memory, too.", flag_values=flag_values
-    )
     flags.DEFINE_string(
         "output",
         None,
@@ -307,6 +314,7 @@ def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
         ("dtypes", DTYPES),
         ("passes", PASSES),
         ("inputs", INPUTS),
+        ("allocators", measure.ALLOCATORS),
     ):
         unknown = set(values[name].value) - set(known)
         if unknown:
@@ -323,6 +331,7 @@ def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
         implementation,
         inputs,
         mode,
+        allocator,
     ) in itertools.product(
         map(int, values.lengths),
         values.dtypes,
@@ -330,6 +339,7 @@ def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
         values.implementations,
         values.inputs,
         values.modes,
+        values.allocators,
     ):
         case = Case(
             implementation,
@@ -339,6 +349,7 @@ def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
             pass_name,
             gemm_floor.Sizes(long_length=length, **sizes),
             dropout=values.dropout,
+            allocator=allocator,
             **attributes,
         )
         cases[case] = None
@@ -379,21 +390,15 @@ def run(
     measure.prepare_devices()
     cases = make_cases(values, **attributes)
     skipped = {}
-    peaks = {}
     for case in cases:
         size = stored_gigabytes(case)
         if size > values.memory_limit_gb:
             skipped[case] = f"its scores take about {size:.0f} GB"
-        elif values.memory:
-            _report("memory", case.implementation, case.mode, *case.group)
-            with _skipping(case, skipped):
-                peaks[case] = measure.peak_megabytes(benchmark.make_step, case)
     lines = []
     environment = measure.environment()
-    for group, members in itertools.groupby(cases, lambda case: case.group):
-        _report("time", *group)
-        for line in _time_group(
-            benchmark, list(members), values.repeats, peaks, skipped
+    for _, members in itertools.groupby(cases, lambda case: case.group):
+        for line in _measure_group(
+            benchmark, list(members), values.repeats, skipped
         ):
             lines.append({"benchmark": benchmark.name, **line, **environment})
             print(json.dumps(lines[-1]), flush=True)
@@ -432,29 +437,32 @@ def _skipping(case, skipped):
         skipped[case] = "out of memory"
 
 
-def _time_group(benchmark, cases, repeats, peaks, skipped):
+def _measure_group(benchmark, cases, repeats, skipped):
     """The lines of cases that are timed in turns, and of their floor."""
     products = benchmark.make_products(cases[0])
     if cases[0].pass_name == "train":
         products = gemm_floor.with_gradients(products)
-    # What is left of other groups: functions that hold themselves, and inputs.
-    gc.collect()
     floor = gemm_floor.Floor(products, cases[0].compute_dtype)
-    steps = dict(floor.steps)
-    for step in steps.values():
+    for step in floor.steps.values():
         measure.warm_up(step)
-    warm_ups = {}
-    for case in cases:
-        if case not in skipped:
-            with _skipping(case, skipped):
-                step = benchmark.make_step(case)
-                warm_ups[case] = measure.warm_up(step)
-                steps[case] = step
-    milliseconds = measure.time_interleaved(steps, repeats)
+    milliseconds = collections.defaultdict(list)
+    results = {}
+    for start in range(0, len(cases), _MOST_PROCESSES):
+        members = cases[start : start + _MOST_PROCESSES]
+        times = _measure_in_turns(
+            benchmark, members, repeats, floor.steps, results, skipped
+        )
+        for name in floor.steps:
+            milliseconds[name] += times[name]
     floors = floor.evaluate(milliseconds)
     lines = [
         _line(
-            cases[0], implementation="floor", inputs=None, mode=mode, **result
+            cases[0],
+            implementation="floor",
+            inputs=None,
+            allocator=None,
+            mode=mode,
+            **result,
         )
         for mode, result in floors.items()
     ]
@@ -463,22 +471,45 @@ def _time_group(benchmark, cases, repeats, peaks, skipped):
         if case in skipped:
             lines.append(_line(case, skipped=skipped[case]))
             continue
-        first, median, third = measure.quartiles(milliseconds[case])
-        own = floors[case.mode]
+        median = results[case]["median_ms"]
         lines.append(
             _line(
                 case,
-                median_ms=median,
-                q1_ms=first,
-                q3_ms=third,
                 repeats=repeats,
-                warm_up_s=warm_ups[case],
-                peak_mb=peaks.get(case),
-                ratio_to_floor=median / own["median_ms"],
+                ratio_to_floor=median / floors[case.mode]["median_ms"],
                 ratio_to_best_floor=median / lowest,
+                **results[case],
             )
         )
     return lines
+
+
+def _measure_in_turns(benchmark, cases, repeats, steps, results, skipped):
+    """Adds the cases' results, and returns all times, of `steps` as well."""
+    processes = {}
+    try:
+        for case in cases:
+            if case in skipped:
+                continue
+            _report(case.implementation, case.mode, *case.group)
+            with _skipping(case, skipped):
+                processes[case] = measure.StepProcess(
+                    benchmark.make_step, case, allocator=case.allocator
+                )
+        milliseconds = measure.time_interleaved({**steps, **processes}, repeats)
+        for case, process in processes.items():
+            first, median, third = measure.quartiles(milliseconds[case])
+            results[case] = {
+                "median_ms": median,
+                "q1_ms": first,
+                "q3_ms": third,
+                "warm_up_s": process.warm_up_seconds,
+                "peak_mb": process.peak_megabytes(),
+            }
+        return milliseconds
+    finally:
+        for process in processes.values():
+            process.close()
 
 
 def _line(case, **fields):
@@ -487,6 +518,7 @@ def _line(case, **fields):
         "implementation": case.implementation,
         "inputs": case.inputs,
         "mode": case.mode,
+        "allocator": case.allocator,
         "dtype": case.dtype,
         "pass": case.pass_name,
         "length": case.sizes.long_length,

@@ -1,12 +1,16 @@
 """Times, peak memory and their presentation, for the other benchmarks.
 
+*   Time and memory of a step are measured in the same process, which has
+    nothing else to do, under the same settings.
 *   Times are taken interleaved: every round runs each step once, in another
     order, so that a machine that slows down slows all of them.
-*   Peak memory is taken in a process of its own, after a first run that
-    compiles, as what the process holds at its highest point above what it held
-    before: activations, gradients and outputs, but neither inputs nor weights.
+*   Memory is what the process holds at its highest point above what it held
+    before the step first ran: activations, gradients and outputs, what
+    allocators keep for later and compilation takes, but neither inputs nor
+    weights.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib.metadata
@@ -34,13 +38,16 @@ from matplotlib import pyplot  # noqa: E402
 
 Step = Callable[[], Any]
 
-# What a tensor took must go back to the system as soon as the tensor does, or
-# the resident size says how an allocator hoards rather than what a step needs.
-# TensorFlow's oneDNN allocator keeps a pool of its own, and the C library one
-# of all that is smaller than a threshold, which it raises as it goes.
-_NO_POOL = {
-    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(2**18),
+# What allocators are told. "default" is TensorFlow as it comes: its oneDNN
+# allocator keeps a pool of what tensors took, and the C library one of all that
+# is smaller than a threshold, which it raises as it goes. With "system" it goes
+# back to the system as soon as the tensor does, which takes time.
+ALLOCATORS = {
+    "default": {},
+    "system": {
+        "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+        "MALLOC_MMAP_THRESHOLD_": str(2**18),
+    },
 }
 
 
@@ -72,7 +79,7 @@ def warm_up(step: Step) -> float:
 
 
 def time_interleaved(
-    steps: Mapping[Hashable, Step],
+    steps: Mapping[Hashable, "Step | StepProcess"],
     repeats: int,
     seed: int = 0,
     untimed: int = 2,
@@ -80,7 +87,7 @@ def time_interleaved(
     """Runs steps in turns.
 
     Args:
-        steps: what is timed, warmed up already.
+        steps: what is timed, warmed up already; here or in its process.
         repeats: number of rounds; each runs all steps once, in random order.
         seed: of the orders.
         untimed: number of rounds before those.
@@ -99,10 +106,12 @@ def time_interleaved(
         for _ in range(untimed + repeats):
             generator.shuffle(order)
             for name in order:
-                start = time.perf_counter()
-                _run(steps[name])
-                seconds = time.perf_counter() - start
-                milliseconds[name].append(1e3 * seconds)
+                step = steps[name]
+                milliseconds[name].append(
+                    step.milliseconds()
+                    if isinstance(step, StepProcess)
+                    else _time(step)
+                )
     finally:
         gc.enable()
     return {name: times[untimed:] for name, times in milliseconds.items()}
@@ -115,38 +124,124 @@ def _run(step: Step) -> None:
     del outputs
 
 
-def prepare_devices() -> None:
-    """Lets several processes share a GPU; before anything runs on it."""
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+def _time(step: Step) -> float:
+    """Milliseconds of one run."""
+    start = time.perf_counter()
+    _run(step)
+    return 1e3 * (time.perf_counter() - start)
 
 
-def peak_megabytes(
-    make_step: Callable[..., Step], *args: Any, repeats: int = 2
-) -> float:
-    """The memory that a step takes on top of what there is before it.
+class StepProcess:
+    """A step in a process of its own, where it is timed and takes memory.
 
-    On a CPU this is the highest resident size of a fresh process, on a GPU what
-    its allocator counts. It needs Linux.
+    It has run once, which compiles it, when this is made. It needs Linux, or a
+    GPU, of which memory is what its allocator counts.
+
+    Attributes:
+        warm_up_seconds: what the first run took.
 
     Args:
         make_step: a function of a module, so that it can be pickled. Makes
             inputs and weights, which do not count, and returns the step.
         *args: its arguments, which can be pickled.
-        repeats: how often the step runs after the run that compiles it.
-
-    Returns:
-        Megabytes of 10^6 bytes. What the step returns counts, too.
+        allocator: a key of `ALLOCATORS`.
 
     Raises:
         futures.process.BrokenProcessPool: the process was killed, which the
-            system does to one that takes too much.
+            system does to one that takes too much; likewise in all methods.
     """
-    return in_fresh_process(_peak_here, make_step, args, repeats)
+
+    def __init__(
+        self,
+        make_step: Callable[..., Step],
+        *args: Any,
+        allocator: str = "default",
+    ):
+        self._pool = futures.ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn")
+        )
+        try:
+            with _environment(ALLOCATORS[allocator]):
+                self.warm_up_seconds = self._call(_start, make_step, args)
+        except BaseException:
+            self.close()
+            raise
+
+    def _call(self, function, *args):
+        return self._pool.submit(function, *args).result()
+
+    def milliseconds(self) -> float:
+        """Runs the step once, and says how long it took there."""
+        return self._call(_time_here)
+
+    def peak_megabytes(self) -> float:
+        """What the process held at most above what it held before the step.
+
+        Returns:
+            Megabytes of 10^6 bytes, of all runs so far, the first included.
+            What the step returns counts, too.
+        """
+        return self._call(_peak_here)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+# Of the process of a `StepProcess`.
+_here: dict[str, Any] = {}
+
+
+def _start(make_step, args):
+    prepare_devices()
+    step = make_step(*args)
+    if tf.config.list_logical_devices("GPU"):
+        before = tf.config.experimental.get_memory_info("GPU:0")["current"]
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    else:
+        # Gives back what the C library keeps of making the inputs.
+        ctypes.CDLL(None).malloc_trim(0)
+        before = status_bytes("VmRSS")
+        # Sets the highest resident size to the present one.
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    seconds = warm_up(step)
+    # A collection can make TensorFlow prepare the step again.
+    gc.collect()
+    gc.disable()
+    _here.update(step=step, before=before)
+    return seconds
+
+
+def _time_here():
+    return _time(_here["step"])
+
+
+def _peak_here():
+    if tf.config.list_logical_devices("GPU"):
+        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    else:
+        peak = status_bytes("VmHWM")
+    return (peak - _here["before"]) / 1e6
+
+
+@contextlib.contextmanager
+def _environment(variables):
+    """Sets environment variables for the processes that are started."""
+    outside = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in outside.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def in_fresh_process(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function in a process that gives memory back at once.
+    """Calls a function in a process of its own.
 
     Args:
         function: of a module, so that it can be pickled.
@@ -159,47 +254,16 @@ def in_fresh_process(function: Callable[..., Any], *args: Any) -> Any:
         futures.process.BrokenProcessPool: the process was killed, which the
             system does to one that takes too much.
     """
-    outside = {name: os.environ.get(name) for name in _NO_POOL}
-    os.environ.update(_NO_POOL)
-    try:
-        with futures.ProcessPoolExecutor(
-            1, mp_context=multiprocessing.get_context("spawn")
-        ) as pool:
-            return pool.submit(function, *args).result()
-    finally:
-        for name, value in outside.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    with futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
+        return pool.submit(function, *args).result()
 
 
-def _peak_here(make_step, args, repeats):
-    """`peak_megabytes` of this process."""
-    prepare_devices()
-    step = make_step(*args)
-    _run(step)
-    # A collection can make TensorFlow prepare the step again.
-    gc.collect()
-    _run(step)
-    gpus = tf.config.list_logical_devices("GPU")
-    if gpus:
-        before = tf.config.experimental.get_memory_info("GPU:0")["current"]
-        tf.config.experimental.reset_memory_stats("GPU:0")
-    else:
-        # Gives back what the C library keeps for later.
-        ctypes.CDLL(None).malloc_trim(0)
-        before = status_bytes("VmRSS")
-        # Sets the highest resident size to the present one.
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-            file.write("5")
-    for _ in range(repeats):
-        _run(step)
-    if gpus:
-        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    else:
-        peak = status_bytes("VmHWM")
-    return (peak - before) / 1e6
+def prepare_devices() -> None:
+    """Lets several processes share a GPU; before anything runs on it."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def status_bytes(name: str) -> int:

@@ -20,6 +20,24 @@ def take_memory(megabytes, kept_megabytes):
     return step
 
 
+class InThisProcess:
+    """Stands in for a `measure.StepProcess` where one would take long."""
+
+    def __init__(self, make_step, *args, allocator="default"):
+        assert allocator in measure.ALLOCATORS
+        self.step = make_step(*args)
+        self.warm_up_seconds = measure.warm_up(self.step)
+
+    def milliseconds(self):
+        return 1e3 * measure.warm_up(self.step)
+
+    def peak_megabytes(self):
+        return 12.5
+
+    def close(self):
+        self.step = None
+
+
 class TimeTest(tf.test.TestCase):
     def test_rounds(self):
         calls = []
@@ -54,9 +72,20 @@ class TimeTest(tf.test.TestCase):
 class PeakTest(tf.test.TestCase):
     def test_peak(self):
         environment = dict(os.environ)
-        peak = measure.peak_megabytes(take_memory, 200, 300)
-        self.assertBetween(peak, 190, 230)
+        # What is taken goes back to the system at once.
+        process = measure.StepProcess(take_memory, 200, 300, allocator="system")
         self.assertEqual(dict(os.environ), environment)
+        before = process.peak_megabytes()
+        times = measure.time_interleaved({"": process}, repeats=2)
+        peak = process.peak_megabytes()
+        process.close()
+        # Tracing and compiling nothing, the first run takes as much as any.
+        self.assertBetween(peak, 190, 260)
+        self.assertBetween(before, 190, peak)
+        self.assertLen(times[""], 2)
+        # To fill 200 MB takes 10 ms at least.
+        self.assertBetween(min(times[""]), 10, 1e3 * 60)
+        self.assertGreater(process.warm_up_seconds, 0.01)
 
 
 class FilesTest(tf.test.TestCase):

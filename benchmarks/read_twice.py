@@ -9,7 +9,7 @@ read alone:
 *   `us_per_token`: microseconds of the whole model, by token;
 *   `overhead`: how much longer it takes than the first read alone;
 *   `peak_mb`: what a step of the whole model takes on top of weights and
-    inputs, in a process of its own (`--memory`).
+    inputs, in the process where it is timed.
 
 A training step has gradients of all weights, and gradient checkpointing.
 """
@@ -119,13 +119,13 @@ def make_step(
 
 
 def measure_segments(
-    values: flags.FlagValues, model: models.ReadTwiceModel, segments: int
+    values: flags.FlagValues, config: models.ReadTwiceConfig, segments: int
 ) -> dict[str, Any]:
     """Measures one length.
 
     Args:
         values: the flags.
-        model: the model.
+        config: that of the model.
         segments: number of segments.
 
     Returns:
@@ -140,13 +140,14 @@ def measure_segments(
         values["pass"].value,
     )
     steps = {
-        reads_twice: make_step(*arguments, reads_twice, model)
+        reads_twice: measure.StepProcess(make_step, *arguments, reads_twice)
         for reads_twice in (True, False)
     }
-    for step in steps.values():
-        measure.warm_up(step)
     times = measure.time_interleaved(steps, values.repeats, untimed=0)
-    tokens = segments * model.config.max_seq_length
+    peak = steps[True].peak_megabytes()
+    for step in steps.values():
+        step.close()
+    tokens = segments * config.max_seq_length
     first, both = (np.median(times[x]) for x in (False, True))
     line = {
         "benchmark": "read_twice",
@@ -161,13 +162,9 @@ def measure_segments(
         "overhead": both / first - 1,
         "milliseconds": times[True],
         "first_read_milliseconds": times[False],
-        "peak_mb": None,
+        "peak_mb": peak,
         **measure.environment(),
     }
-    if values.memory:
-        line["peak_mb"] = measure.peak_megabytes(
-            make_step, *arguments, repeats=1
-        )
     return line
 
 
@@ -204,9 +201,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "pass", "forward", _PASSES, "What is measured.", flag_values=flag_values
     )
-    flags.DEFINE_bool(
-        "memory", True, "Measure peak memory, too.", flag_values=flag_values
-    )
     flags.DEFINE_string(
         "output", None, "File for JSON lines.", flag_values=flag_values
     )
@@ -225,13 +219,10 @@ def run(values: flags.FlagValues) -> list[dict[str, Any]]:
     if values["pass"].value == "training":
         overrides.setdefault("grad_checkpointing_period", 1)
         values.overrides = json.dumps(overrides)
-    model = models.ReadTwiceModel(
-        models.ReadTwiceConfig.from_preset(values.preset, **overrides)
-    )
-    model.build(None)
+    config = models.ReadTwiceConfig.from_preset(values.preset, **overrides)
     lines = []
     for segments in values.segments:
-        lines.append(measure_segments(values, model, int(segments)))
+        lines.append(measure_segments(values, config, int(segments)))
         print(json.dumps(lines[-1]), flush=True)
     print(measure.format_table(lines, _COLUMNS))
     if values.output:

@@ -55,16 +55,17 @@ class ReadTwiceTest(tf.test.TestCase):
         output = os.path.join(self.get_temp_dir(), "lines.jsonl")
         arguments = (
             "--preset=tiny --segments=1,2 --mentions=3 --repeats=1 "
-            f"--pass=training --nomemory --output={output}"
+            f"--pass=training --output={output}"
         )
         overrides = f"--overrides={json.dumps(_OVERRIDES)}"
         flag_values(["read_twice", overrides, *arguments.split()])
         # Milliseconds of both reads, and of the first alone.
         times = {True: [3.0, 2.0, 4.0], False: [2.5, 2.0, 1.0]}
         with (
-            mock.patch.object(measure, "warm_up"),
+            mock.patch.object(measure, "StepProcess"),
             mock.patch.object(measure, "time_interleaved", return_value=times),
         ):
+            measure.StepProcess.return_value.peak_megabytes.return_value = 7.5
             read_twice.run(flag_values)
         with open(output, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
@@ -73,6 +74,7 @@ class ReadTwiceTest(tf.test.TestCase):
             self.assertEqual(1, line["grad_checkpointing_period"])
             self.assertAllClose(3e3 / line["tokens"], line["us_per_token"])
             self.assertAllClose(0.5, line["overhead"])
+            self.assertEqual(7.5, line["peak_mb"])
 
 
 if __name__ == "__main__":
