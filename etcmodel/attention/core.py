@@ -156,9 +156,8 @@ class Attended(NamedTuple):
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
         normalizer: `<float32 or float64>[batch, heads, queries, 2]`, the
-            maximum of each query's scores and the log of its denominator, side
-            by side. They are not added up: to round their sum would cost as
-            much accuracy as all else does.
+            maximum of each query's scores, and its denominator: the sum of
+            the exponentials of the scores less the maximum.
     """
 
     output: tf.Tensor
@@ -227,7 +226,7 @@ def _forward(pieces):
     return Attended(
         output / total,
         # [batch, heads, queries, 2]
-        tf.concat([maximum, tf.math.log(total)], axis=-1),
+        tf.concat([maximum, total], axis=-1),
     )
 
 
@@ -281,16 +280,14 @@ def merge(parts: Sequence[Attended]) -> Attended:
     )
     # [batch, heads, queries, 1]
     totals = [
-        tf.exp(part.normalizer[..., :1] - maximum + part.normalizer[..., 1:])
+        tf.exp(part.normalizer[..., :1] - maximum) * part.normalizer[..., 1:]
         for part in parts
     ]
     total = tf.add_n(totals)
     output = tf.add_n(
         [part.output * x for part, x in zip(parts, totals, strict=True)]
     )
-    return Attended(
-        output / total, tf.concat([maximum, tf.math.log(total)], axis=-1)
-    )
+    return Attended(output / total, tf.concat([maximum, total], axis=-1))
 
 
 def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
@@ -482,10 +479,9 @@ def _gradients(
     products, bias, label, chosen, normalizer, delta, d_probs, keep, *, dtype
 ):
     """Probabilities after dropout, and gradients of the scores."""
-    maximum, log_total = normalizer[..., :1], normalizer[..., 1:]
-    probs = tf.exp(
-        _plain_scores(products, bias, label, chosen) - maximum - log_total
-    )
+    maximum, total = normalizer[..., :1], normalizer[..., 1:]
+    scores = _plain_scores(products, bias, label, chosen)
+    probs = tf.exp(scores - maximum) * (1.0 / total)
     d_probs = to_score_dtype(d_probs)
     dropped = probs
     if keep is not None:

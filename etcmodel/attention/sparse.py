@@ -326,7 +326,10 @@ class GlobalQueries:
         self.length = tensor_utils.get_shape_list(long.keys)[1]
         batch, self.global_len, heads, _ = tensor_utils.get_shape_list(queries)
         self.unit = 1
-        self.unit_elements = batch * heads * self.global_len
+        # Where a softmax over several chunks begins and ends must not depend on
+        # the size of a batch: an answer would, in its last digits.
+        known_batch = batch if isinstance(batch, int) else 1
+        self.unit_elements = known_batch * heads * self.global_len
         # In the dtype of scores, so that gradients of all chunks add up in it.
         # [batch, heads, global, size]
         queries = core.scaled(core.to_score_dtype(core.heads_outer(queries)))
