@@ -181,7 +181,7 @@ class LongQueries:
             rows, self.spreads = self.local_labels.band_tensors(
                 self.windows, core.score_dtype(self.dtype)
             )
-            self._add_rows("local_labels", rows)
+            self.rows |= _by_number("local_labels", rows)
         self.others_mask = self.others_labels = None
         if others is not None:
             self.global_len = tensor_utils.get_shape_list(others.keys)[1]
@@ -189,20 +189,19 @@ class LongQueries:
             self.whole["global_values"] = core.heads_outer(others.values)
             self.others_mask = specs.pair_mask(others.mask)
             if self.others_mask is not None:
-                self._add_rows("others_mask", self.others_mask.long_tensors())
+                self.rows |= _by_number(
+                    "others_mask", self.others_mask.long_tensors()
+                )
             self.others_labels = labels_lib.pair_labels(others.labels, table)
             self._add_table("global", self.others_labels, table)
             if self.others_labels is not None:
-                self._add_rows(
+                self.rows |= _by_number(
                     "others_labels", self.others_labels.long_tensors()
                 )
         self.unit = self.windows.block_len
         self.unit_elements = (
             self.unit * batch * heads * (self.windows.window + self.global_len)
         )
-
-    def _add_rows(self, name, tensors):
-        self.rows.update({f"{name}_{i}": x for i, x in enumerate(tensors)})
 
     def _add_table(self, name, labels, table):
         if labels is not None:
@@ -276,7 +275,7 @@ class LongQueries:
 
     def _local_allowed(self, rows, chunk):
         """`<bool>[1 or batch, queries, window]`."""
-        r, b, window = self.windows.radius, self.windows.block_len, None
+        r, b = self.windows.radius, self.windows.block_len
         window = self.windows.window
         position = chunk.positions(r)
         exists = (position >= 0) & (position < self.length)
@@ -344,12 +343,12 @@ class GlobalQueries:
         self.own_labels = labels_lib.pair_labels(own.labels, table)
         self.long_mask = specs.pair_mask(long.mask, from_global=True)
         if self.long_mask is not None:
-            self._add_rows("mask", self.long_mask.long_tensors())
+            self.rows |= _by_number("mask", self.long_mask.long_tensors())
         self.long_labels = labels_lib.pair_labels(
             long.labels, table, from_global=True
         )
         if self.long_labels is not None:
-            self._add_rows("labels", self.long_labels.long_tensors())
+            self.rows |= _by_number("labels", self.long_labels.long_tensors())
         for name, labels in (
             ("own", self.own_labels),
             ("long", self.long_labels),
@@ -360,8 +359,6 @@ class GlobalQueries:
                 self.whole[f"{name}_products"] = labels.products(
                     queries, core.to_score_dtype(vectors), biases
                 )
-
-    _add_rows = LongQueries._add_rows
 
     def pieces(self, rows, whole, chunk: Chunk) -> list[core.Piece]:
         """The long keys of a chunk, as a piece; see `LongQueries.pieces`."""
@@ -487,10 +484,14 @@ def ceil_div(numerator, denominator):
     return -(-numerator // denominator)
 
 
+def _by_number(name, tensors):
+    """The tensors as `name_0`, `name_1` and so on; undone by `_numbered`."""
+    return {f"{name}_{i}": x for i, x in enumerate(tensors)}
+
+
 def _numbered(rows, name):
     """The tensors `name_0`, `name_1` and so on."""
-    numbers = range(len(rows))
-    names = [f"{name}_{i}" for i in numbers]
+    names = [f"{name}_{i}" for i in range(len(rows))]
     return [rows[x] for x in names if x in rows]
 
 

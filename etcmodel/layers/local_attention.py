@@ -162,8 +162,9 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         input_shape=None,
     ):
         """The shape of the queries, with the size of the values."""
-        building.check_is_known(self, values_shape, input_shape)
-        return (*queries_shape[:-1], values_shape[-1])
+        return self.qkv_relative_attention.compute_output_shape(
+            queries_shape, keys_shape, values_shape, input_shape
+        )
 
     def get_config(self):
         """Returns the constructor's arguments."""
