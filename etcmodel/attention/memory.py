@@ -21,7 +21,7 @@ def attend(
     added_scores: Callable | None = None,
     default_key: tf.Tensor | None = None,
     top_k: int | None = None,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Queries against all keys of all pieces, under one softmax.
 
     Args:
@@ -42,8 +42,9 @@ def attend(
             these scores. None for all.
 
     Returns:
-        `<float>[batch, main, heads * size]`; zeros for a query that may attend
-        to nothing.
+        `<float>[batch, main, heads * size]`, zeros for a query that may attend
+        to nothing; and the probabilities of each piece as they are before
+        dropout, `<float>[heads, batch, main, to]`.
 
     Raises:
         ValueError: a mask has another rank, or another number of columns.
@@ -69,19 +70,18 @@ def attend(
             for x, mask in zip(scores, masks, strict=True)
         ]
     probs = core.joint_softmax(scores, masks)[: len(pieces)]
-    if drop:
-        probs = [drop(x) for x in probs]
     # [heads, batch, main, size]
     output = tf.add_n(
         [
-            weighted_sum(x, heads_first(piece.values))
+            weighted_sum(drop(x) if drop else x, heads_first(piece.values))
             for x, piece in zip(probs, pieces, strict=True)
         ]
     )
     # [batch, main, heads * size]
-    return tensor_utils.flatten_dims(
+    output = tensor_utils.flatten_dims(
         tf.transpose(output, [1, 2, 0, 3]), first_dim=-2
     )
+    return output, probs
 
 
 def _kth_best(scores, masks, k):
@@ -110,6 +110,11 @@ def heads_first(tensor) -> tf.Tensor:
     """
     rank = tensor.shape.rank
     return tf.transpose(tensor, [rank - 2, *range(rank - 2), rank - 1])
+
+
+def batch_first(tensor) -> tf.Tensor:
+    """`<any>[heads, batch, ...]` as `<any>[batch, heads, ...]`."""
+    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
 
 
 def attention_scores(queries, keys) -> tf.Tensor:

@@ -23,7 +23,7 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
         own_mask = rng.random((2, 5, 5)) < 0.5
         mask[1] = own_mask[1, 2] = False
         rows = 0 if is_shared else slice(None)
-        output = memory.attend(
+        output, probs = memory.attend(
             tf.constant(queries),
             [
                 attention.Keys(
@@ -46,6 +46,11 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(
             expected.reshape(2, 5, 12), output, rtol=1e-9, atol=1e-12
         )
+        weighed = sum(
+            np.einsum("hbij,bjhv->bihv", x, rows)
+            for x, rows in zip(probs, (own_values, values), strict=True)
+        )
+        self.assertAllClose(expected, weighed, rtol=1e-9, atol=1e-12)
 
     def test_wrong_masks(self):
         x = tf.ones([1, 2, 1, 4])

@@ -222,6 +222,104 @@ class OneSoftmaxTest(ScoresTestCase):
             atol=1e-5,
         )
 
+    @parameterized.parameters(False, True)
+    def test_attention_to_tokens_and_a_side_input(self, has_side):
+        layer = layers.FusedSideAttention(8, HEADS)
+        stream, others = make_streams()
+        call = {"side_input": others} if has_side else {}
+        output, (main, side) = layer(
+            stream, **call, return_attention_scores=True
+        )
+        self.assertAllEqual(layer(stream, **call), output)
+        weighed = np.einsum(
+            "bhij,bjhv->bihv", main, layer.main_value_projection(stream)
+        )
+        if has_side:
+            weighed += np.einsum(
+                "bhij,bjhv->bihv", side, layer.side_value_projection(others)
+            )
+        else:
+            self.assertIsNone(side)
+        self.assertAllClose(
+            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
+            output,
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+    @parameterized.parameters(False, True)
+    def test_attention_to_a_side_input(self, skip_masked_tokens):
+        layer = layers.SideAttention(
+            8,
+            HEADS,
+            enable_default_side_input=True,
+            skip_masked_tokens=skip_masked_tokens,
+        )
+        stream, others = make_streams()
+        keep = np.array([[1, 0, 1, 1, 0, 0, 1]] * BATCH)
+        call = dict(side_input=others, att_value_mask=keep)
+        output, scores = layer(stream, **call, return_attention_scores=True)
+        self.assertAllClose(layer(stream, **call), output)
+        weighed = np.einsum(
+            "bhij,bjhv->bihv", scores, layer.value_projection(others)
+        )
+        self.assertAllClose(
+            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
+            output,
+            rtol=1e-5,
+            atol=1e-5,
+        )
+        sums = np.sum(scores, -1)
+        chosen = keep[:, np.newaxis].repeat(HEADS, axis=1) == 1
+        self.assertTrue(np.all((0 < sums[chosen]) & (sums[chosen] < 1)))
+        self.assertAllEqual(sums[~chosen], np.zeros_like(sums[~chosen]))
+
+    @pytest.mark.both_kerases
+    def test_stack_with_relative_labels(self):
+        stack = layers.RelativeTransformerLayers(
+            8, 2, HEADS, relative_vocab_size=LABELS, initializer_range=0.3
+        )
+        stream, _ = make_streams()
+        output, scores = stack(stream, return_attention_scores=True)
+        self.assertAllClose(stack(stream), output)
+        self.assertLen(scores, 2)
+        for x in scores:
+            self.assertEqual((BATCH, HEADS, LONG, LONG), tuple(x.shape))
+            self.assertAllClose(np.sum(x, -1), np.ones([BATCH, HEADS, LONG]))
+        self.assertNotAllClose(*scores)
+
+    @parameterized.product(heads=(None, 1), has_side=(True, False))
+    @pytest.mark.both_kerases
+    def test_stack_with_a_side_input(self, heads, has_side):
+        stack = layers.TransformerWithSideInputLayers(
+            8,
+            2,
+            HEADS,
+            initializer_range=0.3,
+            num_cross_attention_heads=heads,
+            grad_checkpointing_period=1,
+        )
+        stream, others = make_streams()
+        call = {"side_input": others} if has_side else {}
+        output, scores = stack(stream, **call, return_attention_scores=True)
+        self.assertAllClose(stack(stream, **call), output)
+        self.assertLen(scores, 2)
+        for x in scores:
+            total = np.sum(x["main"], -1)
+            if heads is None:
+                side = x["side"]
+                total = total + (np.sum(side, -1) if has_side else 0)
+                self.assertEqual(has_side, side is not None)
+            else:
+                # A part, and a softmax, of its own.
+                size = GLOBAL if has_side else 0
+                self.assertEqual((BATCH, 1, LONG, size), tuple(x["side"].shape))
+                self.assertAllClose(
+                    np.sum(x["side"], -1),
+                    np.full([BATCH, 1, LONG], float(has_side)),
+                )
+            self.assertAllClose(total, np.ones([BATCH, HEADS, LONG]))
+
     def test_a_block_hands_them_on(self):
         layer = layers.ResidualBlock(layers.RelativeAttention(8, HEADS))
         stream, _ = make_streams()

@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.activations import get_layer_activation
-from etcmodel.attention import custom_gradients
 from etcmodel.layers import building
+from etcmodel.layers import dense_chain
 from etcmodel.layers import initializers
-from etcmodel.layers import recompute
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -80,28 +79,53 @@ class DenseLayers(tf.keras.layers.Layer):
             size = hidden_size
         super().build(input_shape)
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         """Applies the layers.
 
         Args:
             inputs: `<float>[..., size]`.
+            training: whether what activations are applied to is kept for the
+                backward pass, all of it, rather than computed again there.
+                The numbers are the same.
 
         Returns:
             `<float>[..., hidden_sizes[-1]]`.
         """
+        if self._is_chain():
+            *shape, size = tensor_utils.get_shape_list(inputs)
+            weights = [
+                [
+                    tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
+                    for weight in all_layers
+                ]
+                for all_layers in (
+                    [layer.kernel for layer in self.layers],
+                    [layer.bias for layer in self.layers if self.use_bias],
+                )
+            ]
+            # [rows, units]
+            output = dense_chain.apply(
+                tf.reshape(inputs, [-1, size]),
+                *weights,
+                self.activation,
+                keep=training is not None and training is not False,
+            )
+            return tf.reshape(output, [*shape, self.hidden_sizes[-1]])
         output = self.layers[0](inputs)
         for layer in self.layers[1:]:
-            if self.activation is None:
-                output = layer(output)
-            elif (
-                isinstance(self.activation, tf.keras.layers.Layer)
-                # A quantized kernel (Keras 3) is for the layer to scale.
-                or getattr(layer, "quantization_mode", None) is not None
-            ):
-                output = layer(self.activation(output))
-            else:
-                output = _activate_and_apply(self.activation, layer, output)
+            output = layer(self.activation(output))
         return output
+
+    def _is_chain(self):
+        """Whether the layers are nothing but products and a function."""
+        return len(self.layers) > 1 and not (
+            isinstance(self.activation, tf.keras.layers.Layer)
+            # A quantized kernel (Keras 3) is for the layer to scale.
+            or any(
+                getattr(layer, "quantization_mode", None) is not None
+                for layer in self.layers
+            )
+        )
 
     def compute_output_shape(self, input_shape):
         """The shape of the inputs, with the last hidden size."""
@@ -119,48 +143,3 @@ class DenseLayers(tf.keras.layers.Layer):
             ),
             "bias_initializer": initializers.serialize(self.bias_initializer),
         }
-
-
-def _activate_and_apply(activation, layer, inputs):
-    """`layer(activation(inputs))` that keeps only `inputs` until backwards.
-
-    The activations, as large as the inputs, are computed again.
-
-    Args:
-        activation: function of a tensor, without variables.
-        layer: a built `Dense` layer without activation.
-        inputs: `<float>[..., size]`.
-
-    Returns:
-        `<float>[..., units]`.
-    """
-
-    @custom_gradients.custom_gradient
-    def apply(rows, kernel):
-        def grad(upstream):
-            # As it depends on what comes back, neither TensorFlow nor XLA takes
-            # it for what has been computed before and keeps that.
-            zero = recompute.zero_that_depends_on(upstream)
-            again = rows + tf.cast(zero, rows.dtype)
-            with tf.GradientTape() as tape:
-                tape.watch(again)
-                activated = activation(again)
-            d_kernel = tf.matmul(activated, upstream, transpose_a=True)
-            # One after the other, so that less is alive at a time.
-            with tf.control_dependencies([d_kernel]):
-                d_activated = tf.matmul(upstream, kernel, transpose_b=True)
-            return tape.gradient(activated, again, d_activated), d_kernel
-
-        return tf.matmul(activation(rows), kernel), grad
-
-    *shape, size = tensor_utils.get_shape_list(inputs)
-    # [rows, units]
-    output = apply(
-        tf.reshape(inputs, [-1, size]),
-        tf.cast(tf.convert_to_tensor(layer.kernel), inputs.dtype),
-    )
-    if layer.use_bias:
-        output = tf.nn.bias_add(
-            output, tf.cast(tf.convert_to_tensor(layer.bias), inputs.dtype)
-        )
-    return tf.reshape(output, [*shape, layer.units])

@@ -316,6 +316,9 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
+        # Before what the global tokens need of the long ones is computed, so
+        # that less is alive at a time.
+        long_output, long_input = tf.tuple([long_output, long_input])
         global_call = (
             global_queries,
             attention.Keys(

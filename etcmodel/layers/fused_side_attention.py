@@ -111,6 +111,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         att_mask=None,
         training=None,
         side_att_mask=None,
+        return_attention_scores=False,
     ):
         """Attends.
 
@@ -128,9 +129,15 @@ class FusedSideAttention(graph_layer.GraphLayer):
                 there is no side input or a mask of its own.
             training: whether dropout is applied.
             side_att_mask: `[batch, main, side]` or `[batch, side]`.
+            return_attention_scores: whether to return the probabilities as
+                well, as they are before dropout.
 
         Returns:
-            `<float>[batch, main, hidden_size]`.
+            `<float>[batch, main, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and a pair of
+            `<float>[batch, heads, main, main]` and
+            `<float>[batch, heads, main, side]`, None without a side input. The
+            rows of both together sum to 1.
 
         Raises:
             ValueError: an input or a mask has another rank, or a mask another
@@ -157,13 +164,16 @@ class FusedSideAttention(graph_layer.GraphLayer):
             # [batch, main, heads, size] and [..., side, heads, size]
             keys, values = (project(rows) for project in projections)
             pieces.append(attention.Keys(keys, values, mask, name=name))
-        output = memory.attend(
+        output, scores = memory.attend(
             self.main_query_projection(main_input),
             pieces,
             drop=self.att_dropout_prob
             and functools.partial(self.att_dropout, training=training),
         )
-        return self.output_projection(output)
+        output = self.output_projection(output)
+        if not return_attention_scores:
+            return output
+        return output, (*map(memory.batch_first, scores), None)[:2]
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

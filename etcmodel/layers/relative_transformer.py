@@ -130,7 +130,14 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             building.build_once(layer, shape)
         super().build(input_shape)
 
-    def call(self, inputs, att_mask=None, relative_att_ids=None, training=None):
+    def call(
+        self,
+        inputs,
+        att_mask=None,
+        relative_att_ids=None,
+        training=None,
+        return_attention_scores=False,
+    ):
         """Applies all layers.
 
         Args:
@@ -139,10 +146,18 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                 allowed. Everywhere if None.
             relative_att_ids: `<int32>[batch, seq, seq]` labels, or None.
             training: whether dropout is applied.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout.
 
         Returns:
-            `<float>[batch, seq, hidden_size]`.
+            `<float>[batch, seq, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and a list of
+            `<float>[batch, heads, seq, seq]`, one for each layer.
         """
+        options = {}
+        if return_attention_scores:
+            options["return_attention_scores"] = True
+        scores = []
         output = inputs
         for attention_layer, feed_forward_layer in zip(
             self.attention_layers, self.feed_forward_layers, strict=True
@@ -152,9 +167,13 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                 training=training,
                 att_mask=att_mask,
                 relative_att_ids=relative_att_ids,
+                **options,
             )
+            if return_attention_scores:
+                output, scores_of_layer = output
+                scores.append(scores_of_layer)
             output = feed_forward_layer(output, training=training)
-        return output
+        return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):
         """The shape of the input."""

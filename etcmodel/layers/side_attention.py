@@ -246,6 +246,7 @@ class SideAttention(graph_layer.GraphLayer):
         side_pos=None,
         att_value_mask=None,
         training=None,
+        return_attention_scores=False,
     ):
         """Attends.
 
@@ -263,9 +264,14 @@ class SideAttention(graph_layer.GraphLayer):
             att_value_mask: `<int32 or bool>[batch, main]`, 0 where the output
                 is to be zeros; or None.
             training: whether dropout is applied.
+            return_attention_scores: whether to return the probabilities as
+                well, as they are before dropout. Nothing is skipped then.
 
         Returns:
-            `<float>[batch, main, hidden_size]`.
+            `<float>[batch, main, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and
+            `<float>[batch, heads, main, side]`. A row sums to 1, or to what
+            the default side input leaves, or is zeros where the output is.
 
         Raises:
             ValueError: an input has another rank, a mask another number of
@@ -302,22 +308,26 @@ class SideAttention(graph_layer.GraphLayer):
                 training,
             )
 
-        if att_value_mask is None:
-            return attend(*tensors, *others)
-        if self.skip_masked_tokens:
-            has_dropout = self.att_dropout_prob > 0
-            return token_selection.apply_to_chosen(
-                attend,
-                tensors,
-                att_value_mask,
-                others,
-                is_random=has_dropout
-                and (tf.is_tensor(training) or bool(training)),
-            )
-        # [batch, main, 1]
-        keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-        output = attend(*tensors, *others)
-        return tf.where(keep, output, tf.zeros([], output.dtype))
+        keep = None
+        if att_value_mask is not None:
+            # [batch, main]
+            keep = tf.cast(att_value_mask, tf.bool)
+            if self.skip_masked_tokens and not return_attention_scores:
+                has_dropout = self.att_dropout_prob > 0
+                return token_selection.apply_to_chosen(
+                    lambda *args: attend(*args)[0],
+                    tensors,
+                    keep,
+                    others,
+                    is_random=has_dropout
+                    and (tf.is_tensor(training) or bool(training)),
+                )
+        output, scores = attend(*tensors, *others)
+        output = _zero_unless(keep, output)
+        if not return_attention_scores:
+            return output
+        scores = _zero_unless(keep, scores)
+        return output, memory.batch_first(scores)
 
     def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
         """Attends.
@@ -332,7 +342,8 @@ class SideAttention(graph_layer.GraphLayer):
             training: see `call`.
 
         Returns:
-            `<float>[batch, main, hidden_size]`.
+            `<float>[batch, main, hidden_size]`, and the probabilities,
+            `<float>[heads, batch, main, side]`.
         """
         # [batch, main, heads, size]
         queries = self._project(self.query_projection, tokens)
@@ -347,7 +358,7 @@ class SideAttention(graph_layer.GraphLayer):
                 tf.cast(self.default_side_input, queries.dtype)
             )
         # [batch, main, hidden_size]
-        output = memory.attend(
+        output, (scores,) = memory.attend(
             queries,
             [attention.Keys(keys, values, mask)],
             drop=self.att_dropout_prob
@@ -360,7 +371,7 @@ class SideAttention(graph_layer.GraphLayer):
         )
         if self.output_projection is not None:
             output = self.output_projection(output)
-        return output
+        return output, scores
 
     def _check_positions(self, main_pos, side_pos):
         """The positions, `<int32>[batch]` and `<int32>[..., side]`."""
@@ -462,6 +473,16 @@ class SideAttention(graph_layer.GraphLayer):
             **{name: getattr(self, name) for name in names},
             "initializer": initializers.serialize(self.initializer),
         }
+
+
+def _zero_unless(keep, tensor):
+    """`<float>[..., batch, main, x]`, zeros where `<bool>[batch, main]` is not.
+
+    All of it if that is None.
+    """
+    if keep is None:
+        return tensor
+    return tf.where(keep[..., tf.newaxis], tensor, tf.zeros([], tensor.dtype))
 
 
 def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:

@@ -220,6 +220,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         att_mask=None,
         training=None,
         side_att_mask=None,
+        return_attention_scores=False,
     ):
         """Applies all layers.
 
@@ -240,9 +241,17 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             training: whether dropout is applied.
             side_att_mask: `[batch, main, side]` or `[batch, side]`; or a list
                 of these and None, one for each layer.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
 
         Returns:
-            `<float>[batch, main, hidden_size]`.
+            `<float>[batch, main, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and a list of a dict for
+            each layer: `"main"`, `<float>[batch, heads, main, main]`, and
+            `"side"`, `<float>[batch, heads, main, side]` or None without a
+            side input. Rows of both together sum to 1, or with
+            `num_cross_attention_heads` those of each, see `SideAttention`.
 
         Raises:
             ValueError: a list has not one entry for each layer, or a mask has
@@ -256,11 +265,20 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             )
             side_masks = [side_mask] * self.num_hidden_layers
 
+        scores = []
+
         def apply_chain(output, sides, start, end):
             for i, side in zip(range(start, end), sides, strict=True):
-                output = self._apply_layer(
-                    i, output, side, att_mask, side_masks[i], training
+                output, *scores_of_layer = self._apply_layer(
+                    i,
+                    output,
+                    side,
+                    att_mask,
+                    side_masks[i],
+                    training=training,
+                    return_attention_scores=return_attention_scores,
                 )
+                scores.extend(scores_of_layer)
             return output
 
         output = main_input
@@ -268,37 +286,64 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             self.num_hidden_layers, self.grad_checkpointing_period
         ):
             apply = apply_chain
-            if is_recomputed and training is not False:
+            if (
+                is_recomputed
+                and training is not False
+                and not return_attention_scores
+            ):
                 apply = recompute.recompute_grad(apply_chain)
             output = apply(output, side_inputs[start:end], start, end)
-        return output
+        return (output, scores) if return_attention_scores else output
 
-    def _apply_layer(self, i, output, side, att_mask, side_mask, training):
-        """The output of layer `i`, `<float>[batch, main, hidden_size]`."""
-        if side is None:
-            side_mask = None
-        if self.num_cross_attention_heads is None:
-            output = self.attention_layers[i](
-                output,
-                side_input=side,
-                att_mask=att_mask,
-                side_att_mask=side_mask,
-                training=training,
+    def _apply_layer(
+        self,
+        i,
+        output,
+        side,
+        att_mask,
+        side_mask,
+        training,
+        return_attention_scores,
+    ):
+        """What layer `i` does.
+
+        Returns:
+            `<float>[batch, main, hidden_size]`, and the dict of its scores if
+            that is wanted.
+        """
+        has_own_part = self.num_cross_attention_heads is not None
+        kwargs = {"training": training}
+        if return_attention_scores:
+            kwargs["return_attention_scores"] = True
+        calls = [(self.attention_layers[i], {"att_mask": att_mask})]
+        if has_own_part:
+            # [0, hidden_size] for none
+            rows = tf.zeros([0, self.hidden_size], output.dtype)
+            calls.append(
+                (
+                    self.cross_attention_layers[i],
+                    {"side_input": rows}
+                    if side is None
+                    else {"side_input": side, "att_mask": side_mask},
+                )
             )
-        else:
-            output = self.attention_layers[i](
-                output, att_mask=att_mask, training=training
-            )
-            if side is None:
-                # [0, hidden_size]
-                side = tf.zeros([0, self.hidden_size], output.dtype)
-            output = self.cross_attention_layers[i](
-                output,
-                side_input=side,
-                att_mask=side_mask,
-                training=training,
-            )
-        return self.feed_forward_layers[i](output, training=training)
+        elif side is not None:
+            calls[0][1].update(side_input=side, side_att_mask=side_mask)
+        found = []
+        for layer, arguments in calls:
+            output = layer(output, **arguments, **kwargs)
+            if return_attention_scores:
+                output, scores = output
+                found.append(scores)
+        output = self.feed_forward_layers[i](output, training=training)
+        if not found:
+            return [output]
+        # The first has a pair, of which the second may be of no use.
+        main, side_scores = found[0]
+        return output, {
+            "main": main,
+            "side": found[1] if has_own_part else side_scores,
+        }
 
     def _as_dict(self, value, name):
         """A list as a dict from layer numbers to what is not None in it."""
