@@ -247,14 +247,8 @@ class OneSoftmaxTest(ScoresTestCase):
             atol=1e-5,
         )
 
-    @parameterized.parameters(False, True)
-    def test_attention_to_a_side_input(self, skip_masked_tokens):
-        layer = layers.SideAttention(
-            8,
-            HEADS,
-            enable_default_side_input=True,
-            skip_masked_tokens=skip_masked_tokens,
-        )
+    def test_attention_to_a_side_input(self):
+        layer = layers.SideAttention(8, HEADS, enable_default_side_input=True)
         stream, others = make_streams()
         keep = np.array([[1, 0, 1, 1, 0, 0, 1]] * BATCH)
         call = dict(side_input=others, att_value_mask=keep)

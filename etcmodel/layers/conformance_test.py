@@ -61,7 +61,6 @@ _SIDE_ATTENTION_VARIANTS = (
         pos_embed_mode="simple_relative",
         pos_embed_size=4,
         use_one_hot_embeddings=True,
-        skip_masked_tokens=True,
     ),
 )
 
@@ -368,7 +367,6 @@ CASES = {
             pos_embed_mode="absolute_add_ln",
             pos_embed_size=3,
             use_one_hot_embeddings=True,
-            skip_masked_tokens=True,
         ),
         dict(
             main_input=floats(*_MAIN),

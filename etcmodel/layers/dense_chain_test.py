@@ -1,7 +1,6 @@
 from unittest import mock
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -116,7 +115,6 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         # Both loops have a tanh of their own.
         self.assertEqual(2, text.count(" tanh("))
 
-    @pytest.mark.both_kerases
     def test_rows_of_chunks(self):
         with mock.patch.object(streaming, "CHUNK_ELEMENTS", 10_000):
             self.assertEqual((833, 3, 1), dense_chain.plan_rows(2500, 10))

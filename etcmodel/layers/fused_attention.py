@@ -316,9 +316,10 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
-        # Before what the global tokens need of the long ones is computed, so
-        # that less is alive at a time.
-        long_output, long_input = tf.tuple([long_output, long_input])
+        # What the global tokens need of the long ones is computed after that,
+        # so that less is alive at a time.
+        with tf.control_dependencies([long_output]):
+            long_input = tf.identity(long_input)
         global_call = (
             global_queries,
             attention.Keys(

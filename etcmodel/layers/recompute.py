@@ -7,10 +7,8 @@ the `RecomputeContext` of both runs hands it to the dropout layers inside.
 
 import collections
 import contextlib
-import functools
 import threading
 from collections.abc import Callable
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -113,7 +111,7 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
             )
             run_seed = call_seed
             if is_recomputing and floats:
-                run_seed += zero_that_depends_on(floats[0])
+                run_seed += _zero_that_depends_on(floats[0])
             context = RecomputeContext(is_recomputing, run_seed)
             if parent is not None and not is_recomputing:
                 parent.children.append(context)
@@ -132,79 +130,6 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
         return tf.nest.pack_sequence_as(structures[0], tf.nest.flatten(results))
 
     return g
-
-
-def switch_case(
-    index, functions: Sequence[Callable], args, is_random: bool = True
-) -> tf.Tensor:
-    """Calls one of some functions, which keep nothing for the backward pass.
-
-    What `tf.switch_case` keeps of one function, it keeps room for whichever is
-    called, and XLA wants to know its shape. This runs the function a second
-    time in the backward pass, as `recompute_grad` does.
-
-    Args:
-        index: `<int32>[]`, which function.
-        functions: functions of tensors, with a float tensor each of the same
-            shape and dtype. Layers called inside must be built.
-        args: list of tensors, the arguments of all functions.
-        is_random: whether there is dropout inside. Without it no seed is
-            drawn, and dropout would be the same each time.
-
-    Returns:
-        What the function returns. Gradients flow to all float tensors among
-        `args` and to the variables that the functions use, but not to other
-        tensors that they capture.
-    """
-    floats = [i for i, x in enumerate(args) if _is_float_tensor(x)]
-    seed = _make_seed(None if is_random else 0)
-    parent = get_recompute_context()
-    if parent is not None:
-        parent.children.append(RecomputeContext(False, seed))
-
-    def call(function, is_recomputing, args):
-        call_seed = seed
-        if is_recomputing and floats:
-            call_seed += zero_that_depends_on(args[floats[0]])
-        with RecomputeContext(is_recomputing, call_seed):
-            return function(*args)
-
-    @tf.custom_gradient
-    def run(*args):
-        def gradient(upstream, variables=None):
-            def call_again(function):
-                inputs = [args[i] for i in floats]
-                with tf.GradientTape() as tape:
-                    tape.watch(inputs)
-                    result = call(function, True, args)
-                gradients = tape.gradient(
-                    result,
-                    [*inputs, *(variables or [])],
-                    upstream,
-                    tf.UnconnectedGradients.ZERO,
-                )
-                # Those of embedding tables are sparse.
-                return [tf.convert_to_tensor(x) for x in gradients]
-
-            gradients = tf.switch_case(
-                index, [functools.partial(call_again, f) for f in functions]
-            )
-            by_argument = [None] * len(args)
-            for i, x in zip(floats, gradients, strict=False):
-                by_argument[i] = x
-            if variables is None:
-                return by_argument
-            return by_argument, gradients[len(floats) :]
-
-        return (
-            tf.switch_case(
-                index,
-                [functools.partial(call, f, False, args) for f in functions],
-            ),
-            gradient,
-        )
-
-    return run(*args)
 
 
 def _contexts() -> list[RecomputeContext]:
@@ -238,7 +163,7 @@ def _is_float_tensor(leaf) -> bool:
     )
 
 
-def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
+def _zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
     """A 0 that no compiler knows to be one, `<int32>[]`.
 
     The recomputed function's inputs depend on the gradients that flow in. With

@@ -146,55 +146,5 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIsNone(recompute.get_recompute_context())
 
 
-class SwitchCaseTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("eager", "graph", "jit")
-    def test_values_and_gradients(self, mode):
-        """`3 x` or `3 x^2 y`, and integers take part in no gradient."""
-        weight = tf.Variable(3.0)
-
-        def step(index, x, y, number):
-            with tf.GradientTape() as tape:
-                tape.watch([x, y])
-                result = recompute.switch_case(
-                    index,
-                    [
-                        lambda x, y, number: weight * x,
-                        lambda x, y, number: (
-                            weight * x ** tf.cast(number, x.dtype) * y
-                        ),
-                    ],
-                    [x, y, number],
-                )
-            return result, tape.gradient(result, [x, y, weight])
-
-        step = _compiled(step, mode)
-        for index, (value, expected) in enumerate(
-            [
-                ([6, 15], [[3, 3], [0, 0], 7]),
-                ([12, 750], [[12, 300], [12, 75], 254]),
-            ]
-        ):
-            result, gradients = step(
-                tf.constant(index),
-                tf.constant([2.0, 5.0]),
-                tf.constant([1.0, 10.0]),
-                tf.constant(2),
-            )
-            self.assertAllClose(value, result)
-            for first, second in zip(expected, gradients, strict=True):
-                self.assertAllClose(first, second)
-
-    @parameterized.parameters(False, True)
-    def test_draws_a_seed_only_for_dropout(self, is_random):
-        @tf.function
-        def run():
-            return recompute.switch_case(
-                tf.constant(0), [tf.abs], [tf.constant([1.0])], is_random
-            )
-
-        operations = run.get_concrete_function().graph.get_operations()
-        self.assertEqual(is_random, any("Random" in x.type for x in operations))
-
-
 if __name__ == "__main__":
     tf.test.main()

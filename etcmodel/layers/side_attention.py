@@ -15,7 +15,6 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
 from etcmodel.layers import normalization
 from etcmodel.layers import relative_attention
-from etcmodel.layers import token_selection
 
 POS_EMBED_MODES = (
     None,
@@ -53,8 +52,7 @@ class SideAttention(graph_layer.GraphLayer):
     A token that may attend to nothing gets the output projection of zeros,
     which is its bias; `att_value_mask` makes it zeros.
 
-    Scores are `heads * batch * main * side` numbers. If few tokens attend at
-    all, `att_value_mask` and `skip_masked_tokens` make `main` smaller. If
+    Scores are `heads * batch * main * side` numbers. If all
     tokens of a segment see the same memories, as they do if that depends on the
     document alone, a mask of `[batch, side]` does.
 
@@ -77,8 +75,6 @@ class SideAttention(graph_layer.GraphLayer):
         pos_embed_size: how many positions there are, or to each side.
         use_one_hot_embeddings: look positions up by products with one-hot
             vectors rather than by gathers. Same numbers.
-        skip_masked_tokens: calculate nothing for tokens that `att_value_mask`
-            masks, see `token_selection.apply_to_chosen`. Same numbers.
         name: name of the layer.
         **kwargs: passed to `tf.keras.layers.Layer`.
 
@@ -99,7 +95,6 @@ class SideAttention(graph_layer.GraphLayer):
         pos_embed_mode: str | None = None,
         pos_embed_size: int | None = None,
         use_one_hot_embeddings: bool | None = None,
-        skip_masked_tokens: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -113,7 +108,6 @@ class SideAttention(graph_layer.GraphLayer):
         self.pos_embed_mode = pos_embed_mode
         self.pos_embed_size = pos_embed_size
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.skip_masked_tokens = skip_masked_tokens
         self._check_arguments()
         # Heads and the size of each, also where there are no projections.
         self._effective_heads = max(num_heads, 1)
@@ -265,7 +259,7 @@ class SideAttention(graph_layer.GraphLayer):
                 is to be zeros; or None.
             training: whether dropout is applied.
             return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout. Nothing is skipped then.
+                well, as they are before dropout.
 
         Returns:
             `<float>[batch, main, hidden_size]`; or, with
@@ -290,43 +284,24 @@ class SideAttention(graph_layer.GraphLayer):
             )
         # [..., side, heads, size]
         values = self._project(self.value_projection, side_input)
-        mask = memory.as_mask(att_mask, "att_mask")
-        tensors, others = [main_input], [keys, values]
-        if mask is not None and mask.shape[1] != 1:
-            # Each token has its own.
-            tensors.append(mask)
-
-        def attend(tokens, *rest):
-            *token_mask, keys, values = rest
-            return self._attend(
-                tokens,
-                token_mask[0] if token_mask else mask,
-                keys,
-                values,
-                main_pos,
-                side_pos,
-                training,
-            )
-
-        keep = None
+        output, scores = self._attend(
+            main_input,
+            att_mask,
+            keys,
+            values,
+            main_pos,
+            side_pos,
+            training,
+        )
         if att_value_mask is not None:
-            # [batch, main]
-            keep = tf.cast(att_value_mask, tf.bool)
-            if self.skip_masked_tokens and not return_attention_scores:
-                has_dropout = self.att_dropout_prob > 0
-                return token_selection.apply_to_chosen(
-                    lambda *args: attend(*args)[0],
-                    tensors,
-                    keep,
-                    others,
-                    is_random=has_dropout
-                    and (tf.is_tensor(training) or bool(training)),
-                )
-        output, scores = attend(*tensors, *others)
-        output = _zero_unless(keep, output)
+            # [batch, main, 1]
+            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
+            output, scores = (
+                tf.where(keep, x, tf.zeros([], x.dtype))
+                for x in (output, scores)
+            )
         if not return_attention_scores:
             return output
-        scores = _zero_unless(keep, scores)
         return output, memory.batch_first(scores)
 
     def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
@@ -334,7 +309,7 @@ class SideAttention(graph_layer.GraphLayer):
 
         Args:
             tokens: `<float>[batch, main, hidden_size]`.
-            mask: `<bool>[batch, main or 1, side]` or None.
+            mask: see `call`.
             keys: `<float>[..., side, heads, size]`, with what positions add.
             values: likewise.
             main_pos: see `call`.
@@ -466,23 +441,12 @@ class SideAttention(graph_layer.GraphLayer):
             "pos_embed_mode",
             "pos_embed_size",
             "use_one_hot_embeddings",
-            "skip_masked_tokens",
         )
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in names},
             "initializer": initializers.serialize(self.initializer),
         }
-
-
-def _zero_unless(keep, tensor):
-    """`<float>[..., batch, main, x]`, zeros where `<bool>[batch, main]` is not.
-
-    All of it if that is None.
-    """
-    if keep is None:
-        return tensor
-    return tf.where(keep[..., tf.newaxis], tensor, tf.zeros([], tensor.dtype))
 
 
 def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:

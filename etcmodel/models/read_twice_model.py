@@ -145,7 +145,6 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
                 pos_embed_mode=config.cross_attention_pos_emb_mode,
                 pos_embed_size=pos_embed_size,
                 use_one_hot_embeddings=self.use_one_hot_embeddings,
-                skip_masked_tokens=config.use_sparse_memory_attention,
                 dtype=self.dtype_policy,
                 name="side_attention",
             ),

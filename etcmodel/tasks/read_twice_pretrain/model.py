@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.layers import building
-from etcmodel.layers import token_selection
+from etcmodel.layers import gathering
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss
@@ -98,7 +98,7 @@ class PretrainModel(tf.keras.Model):
         )
         outputs = {
             "logits": self.head(
-                token_selection.gather_positions(
+                gathering.gather_positions(
                     output.final_hidden_states, positions
                 ),
                 self.encoder.get_token_embedding_table(),

@@ -14,7 +14,7 @@ from official.modeling.hyperparams import base_config
 from etcmodel import cross_replica
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import entity_masking
-from etcmodel.layers import token_selection
+from etcmodel.layers import gathering
 from etcmodel.models import pretraining_heads
 from etcmodel.models.losses import is_correct
 from etcmodel.tasks import tfrecords
@@ -240,7 +240,7 @@ class PretrainTask(experiments.RecordsTask):
             block_ids=features["block_ids"],
         )
         # [blocks, predictions]
-        positions, weights = token_selection.true_positions(
+        positions, weights = gathering.true_positions(
             masked.is_target, self._max_predictions
         )
         is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)
