@@ -75,13 +75,13 @@ def long_scores(
         `others`. A row of both sums to 1, or is 0 if it has no key.
 
     Raises:
-        ValueError: see `long_attention`.
+        ValueError: see `long_attention`; or there is no such query.
     """
     queries, local, others = dispatch.check_long(
         queries, local, others, local_radius
     )
     batch, length = tensor_utils.get_shape_list(queries)[:2]
-    positions = _as_positions(query_positions)
+    positions = _as_positions(query_positions, length)
     # [1 or batch, n]
     chosen = tf.range(length)[tf.newaxis] if positions is None else positions
     # [1 or batch, n, 2*local_radius + 1]
@@ -139,12 +139,12 @@ def global_scores(
         or is 0 if it has no key.
 
     Raises:
-        ValueError: see `long_attention`.
+        ValueError: see `long_attention`; or there is no such query.
     """
     queries, own, long = dispatch.check_global(queries, own, long)
     batch, global_len = tensor_utils.get_shape_list(queries)[:2]
     length = tensor_utils.get_shape_list(long.keys)[1]
-    positions = _as_positions(query_positions)
+    positions = _as_positions(query_positions, global_len)
     own = own._replace(
         mask=_rows(own.mask, positions),
         labels=_for_all(_rows(own.labels, positions), batch),
@@ -231,11 +231,27 @@ def _of_global(part, long_tensors, dtype, positions, length):
     return rows[:, :, :length]
 
 
-def _as_positions(positions):
-    """`<int32>[1 or batch, n]`, or None."""
+def _as_positions(positions, number):
+    """`<int32>[1 or batch, n]`, or None.
+
+    Args:
+        positions: `<int>[n]` or `<int>[batch, n]`, or None.
+        number: int or `<int32>[]`, how many queries there are.
+
+    Raises:
+        ValueError: there is no such query, as far as that is known.
+    """
     if positions is None:
         return None
     positions = tf.cast(positions, tf.int32)
+    known = tf.get_static_value(positions)
+    if known is not None and isinstance(number, int):
+        wrong = known[(known < 0) | (known >= number)]
+        if wrong.size:
+            raise ValueError(
+                f"query_positions has {wrong[0]}, but the {number} queries "
+                f"have the positions 0 to {number - 1}."
+            )
     return positions[tf.newaxis] if positions.shape.rank == 1 else positions
 
 

@@ -163,6 +163,17 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "att_mask must have the shape"):
             attention.long_scores(ones, keys, None, 1)
 
+    def test_there_is_no_such_query(self):
+        ones = tf.ones([1, 2, 1, 1])
+        keys = attention.Keys(ones, ones)
+        for positions in ([0, 2], [[-1]], tf.constant([3, 1])):
+            for scores_of in (
+                lambda x: attention.long_scores(ones, keys, None, 1, None, x),
+                lambda x: attention.global_scores(ones, keys, keys, None, x),
+            ):
+                with self.assertRaisesRegex(ValueError, "positions 0 to 1"):
+                    scores_of(positions)
+
 
 class GlobalScoresTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
