@@ -249,8 +249,8 @@ def _as_positions(positions, number):
         wrong = known[(known < 0) | (known >= number)]
         if wrong.size:
             raise ValueError(
-                f"query_positions has {wrong[0]}, but the {number} queries "
-                f"have the positions 0 to {number - 1}."
+                f"query_positions has {wrong[0]}, but must be at least 0 and "
+                f"less than the number of queries, {number}."
             )
     return positions[tf.newaxis] if positions.shape.rank == 1 else positions
 

@@ -171,7 +171,7 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
                 lambda x: attention.long_scores(ones, keys, None, 1, None, x),
                 lambda x: attention.global_scores(ones, keys, keys, None, x),
             ):
-                with self.assertRaisesRegex(ValueError, "positions 0 to 1"):
+                with self.assertRaisesRegex(ValueError, "number of queries, 2"):
                     scores_of(positions)
 
 

@@ -239,7 +239,7 @@ class OneSoftmaxTest(ScoresTestCase):
                 "bhij,bjhv->bihv", side, layer.side_value_projection(others)
             )
         else:
-            self.assertIsNone(side)
+            self.assertEqual((BATCH, HEADS, LONG, 0), tuple(side.shape))
         self.assertAllClose(
             layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
             output,
@@ -300,19 +300,31 @@ class OneSoftmaxTest(ScoresTestCase):
         self.assertLen(scores, 2)
         for x in scores:
             total = np.sum(x["main"], -1)
+            size = GLOBAL if has_side else 0
             if heads is None:
-                side = x["side"]
-                total = total + (np.sum(side, -1) if has_side else 0)
-                self.assertEqual(has_side, side is not None)
+                self.assertEqual(size, x["side"].shape[-1])
+                total = total + np.sum(x["side"], -1)
             else:
                 # A part, and a softmax, of its own.
-                size = GLOBAL if has_side else 0
                 self.assertEqual((BATCH, 1, LONG, size), tuple(x["side"].shape))
                 self.assertAllClose(
                     np.sum(x["side"], -1),
                     np.full([BATCH, 1, LONG], float(has_side)),
                 )
             self.assertAllClose(total, np.ones([BATCH, HEADS, LONG]))
+
+    @parameterized.parameters(None, 1)
+    @pytest.mark.both_kerases
+    def test_without_a_side_input_in_a_functional_model(self, heads):
+        stack = layers.TransformerWithSideInputLayers(
+            8, 1, HEADS, num_cross_attention_heads=heads
+        )
+        inputs = tf.keras.Input((LONG, 8))
+        _, (scores,) = stack(inputs, return_attention_scores=True)
+        model = tf.keras.Model(inputs, [scores["main"], scores["side"]])
+        main, side = model(make_streams()[0])
+        self.assertEqual((BATCH, HEADS, LONG, LONG), tuple(main.shape))
+        self.assertEqual((BATCH, heads or HEADS, LONG, 0), tuple(side.shape))
 
     def test_a_block_hands_them_on(self):
         layer = layers.ResidualBlock(layers.RelativeAttention(8, HEADS))
@@ -330,7 +342,7 @@ class OneSoftmaxTest(ScoresTestCase):
             **call, return_attention_scores=True, query_positions=[0, 3]
         )
         self.assertAllEqual(layer(**call), output)
-        self.assertIsNone(side)
+        self.assertEqual((BATCH, HEADS, 2, 0), tuple(side.shape))
         self.assertEqual((BATCH, HEADS, 2, 2 * RADIUS + 1), tuple(near.shape))
         # Neither of them sees anything before itself.
         self.assertAllEqual(near[..., :RADIUS], tf.zeros([BATCH, HEADS, 2, 2]))

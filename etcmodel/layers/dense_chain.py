@@ -14,6 +14,7 @@ from etcmodel import tensor_utils
 from etcmodel.attention import core
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import streaming
+from etcmodel.layers import recompute
 
 
 def apply(
@@ -29,7 +30,8 @@ def apply(
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or none of any.
-        activation: function of a tensor, without variables.
+        activation: function of a tensor, of each row by itself, without
+            variables.
         keep: whether to keep what activations are applied to, all of it, for
             the gradients. Else it is computed again if they are asked for.
 
@@ -100,7 +102,7 @@ class _Chain:
         for i in reversed(range(len(self.kernels))):
             if self.biases:
                 bias = len(self.kernels) + i
-                sums[bias] += core.to_score_dtype(tf.reduce_sum(d_rows, axis=0))
+                sums[bias] += tf.reduce_sum(core.to_score_dtype(d_rows), axis=0)
             with tf.GradientTape() as tape:
                 tape.watch(sources[i])
                 source = self.activation(sources[i]) if i else sources[i]
@@ -113,7 +115,12 @@ class _Chain:
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
             if i:
-                d_rows = tape.gradient(source, sources[i], d_rows)
+                d_rows = tape.gradient(
+                    source,
+                    sources[i],
+                    d_rows,
+                    tf.UnconnectedGradients.ZERO,
+                )
         return d_rows, sums
 
     def forward(self, keep):
@@ -154,12 +161,12 @@ class _Chain:
     def backward(self, inner, d_output):
         """Gradients of the rows and of the weights."""
 
-        def gradients(cut, sums):
+        def gradients(cut, again, sums):
             rows = cut(self.rows)
             if inner is None:
-                of_rows = self._products(rows)[:-1]
+                of_rows = self._products(again(rows))[:-1]
             else:
-                of_rows = map(cut, inner)
+                of_rows = [again(cut(x)) for x in inner]
             return self._gradients(rows, of_rows, cut(d_output), sums)
 
         sums = [
@@ -167,10 +174,18 @@ class _Chain:
         ]
         d_rest = None
         if self._after_chunks(self.rows) is not None:
-            d_rest, sums = gradients(self._after_chunks, sums)
+            # Outside of a loop a compiler would take what is computed again for
+            # what the forward pass has computed, and keep that, if it did not
+            # depend on what comes back.
+            zero = recompute.zero_that_depends_on(d_output)
+            d_rest, sums = gradients(
+                self._after_chunks, lambda x: x + tf.cast(zero, x.dtype), sums
+            )
 
         def body(index, d_rows, *sums):
-            d_chunk, sums = gradients(lambda x: self._cut(x, index), sums)
+            d_chunk, sums = gradients(
+                lambda x: self._cut(x, index), lambda x: x, sums
+            )
             return [d_rows.write(index, d_chunk), *sums]
 
         d_rows, *sums = streaming.loop(

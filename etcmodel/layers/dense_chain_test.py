@@ -88,14 +88,16 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         # In bfloat16, 256 + 1 is 256 again.
         rows = tf.ones([600, 1], tf.bfloat16)
         kernels = [tf.ones([1, 1], tf.bfloat16) for _ in range(2)]
+        biases = [tf.zeros([1], tf.bfloat16) for _ in range(2)]
+        weights = [*kernels, *biases]
         with (
             mock.patch.object(streaming, "CHUNK_ELEMENTS", 1),
             tf.GradientTape() as tape,
         ):
-            tape.watch(kernels)
-            output = dense_chain.apply(rows, kernels, [], tf.identity)
-        for gradient in tape.gradient(output, kernels):
-            self.assertEqual(600, float(gradient[0, 0]))
+            tape.watch(weights)
+            output = dense_chain.apply(rows, kernels, biases, tf.identity)
+        for gradient in tape.gradient(output, weights):
+            self.assertEqual(600, float(tf.squeeze(gradient)))
 
     def test_gradients_need_no_activations_of_the_forward_pass(self):
         rows, kernels, biases = self._tensors(8, (2, 4, 3), np.float32)

@@ -17,8 +17,9 @@ class DenseLayers(tf.keras.layers.Layer):
 
     Args:
         hidden_sizes: output size of each layer.
-        activation: function between the layers, or its Keras name, of which
-            "gelu" is the tanh form, that of BERT and ETC (see
+        activation: function between the layers, of each row by itself and
+            without variables, a layer, or a Keras name, of which "gelu" is the
+            tanh form, that of BERT and ETC (see
             `etcmodel.activations.get_layer_activation`).
         use_bias: whether the layers have biases.
         kernel_initializer: initializer of the kernels; None for Keras's
@@ -72,6 +73,7 @@ class DenseLayers(tf.keras.layers.Layer):
     def build(self, input_shape):
         """Builds all layers from the last axis of `input_shape`."""
         size = input_shape[-1]
+        self.input_spec = tf.keras.layers.InputSpec(min_ndim=2, axes={-1: size})
         for layer, hidden_size in zip(
             self.layers, self.hidden_sizes, strict=True
         ):
@@ -92,6 +94,7 @@ class DenseLayers(tf.keras.layers.Layer):
             `<float>[..., hidden_sizes[-1]]`.
         """
         if self._is_chain():
+            inputs = tf.cast(inputs, self.compute_dtype)
             *shape, size = tensor_utils.get_shape_list(inputs)
             weights = [
                 [

@@ -1,4 +1,5 @@
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import activations
+from etcmodel.layers import dense_chain
 from etcmodel.layers.dense_layers import DenseLayers
 
 
@@ -58,6 +60,61 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllClose(
                     function(tf.constant(x)), expected, 1e-7, 1e-7
                 )
+
+    @parameterized.parameters(None, False, True)
+    def test_compilers_compute_activations_again(self, training):
+        layer = DenseLayers([4, 3], "tanh")
+        inputs = tf.ones([8, 2])
+        layer(inputs)
+
+        @tf.function(jit_compile=True)
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(tf.sin(layer(x, training=training)))
+            return tape.gradient(loss, x)
+
+        compiled = gradient.experimental_get_compiler_ir(inputs)
+        text = compiled(stage="optimized_hlo")
+        # The backward pass has one of its own, and keeps none of the forward.
+        self.assertEqual(2, text.count(" tanh("))
+
+    def test_training_decides_what_is_kept(self):
+        layer = DenseLayers([4, 3], "tanh")
+        for training, keep in ((None, False), (False, False), (True, True)):
+            with mock.patch.object(
+                dense_chain, "apply", wraps=dense_chain.apply
+            ) as apply:
+                layer(tf.ones([8, 2]), training=training)
+            self.assertEqual(keep, apply.call_args.kwargs["keep"])
+
+    @pytest.mark.both_kerases
+    def test_inputs_of_another_dtype(self):
+        layer = DenseLayers([4, 3], "relu")
+        expected = layer(tf.constant([[1.0, 2.0]]))
+        for dtype in (tf.int32, tf.float64):
+            output = layer(tf.constant([[1, 2]], dtype))
+            self.assertEqual(tf.float32, output.dtype)
+            self.assertAllClose(expected, output)
+
+    def test_activation_without_gradient(self):
+        layer = DenseLayers(
+            [4, 3], lambda x: tf.cast(x > 0, x.dtype), bias_initializer="ones"
+        )
+        inputs = tf.ones([5, 2])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(inputs, training=True))
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        self.assertAllEqual(tf.zeros([2, 4]), gradients[0])
+        self.assertAllEqual(tf.fill([3], 5.0), gradients[3])
+
+    @pytest.mark.both_kerases
+    def test_inputs_of_another_width(self):
+        layer = DenseLayers([4, 3], "relu")
+        layer(tf.ones([5, 2]))
+        for inputs in (tf.ones([5, 3]), tf.ones([2])):
+            with self.assertRaisesRegex(ValueError, "dense_layers"):
+                layer(inputs)
 
     def test_errors(self):
         for sizes in ([0], [3, -1], []):

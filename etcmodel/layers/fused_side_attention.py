@@ -136,8 +136,8 @@ class FusedSideAttention(graph_layer.GraphLayer):
             `<float>[batch, main, hidden_size]`; or, with
             `return_attention_scores`, a pair of that and a pair of
             `<float>[batch, heads, main, main]` and
-            `<float>[batch, heads, main, side]`, None without a side input. The
-            rows of both together sum to 1.
+            `<float>[batch, heads, main, side]`, without columns if there is no
+            side input. A row of both sums to 1, or is 0 if it has no key.
 
         Raises:
             ValueError: an input or a mask has another rank, or a mask another
@@ -173,7 +173,9 @@ class FusedSideAttention(graph_layer.GraphLayer):
         output = self.output_projection(output)
         if not return_attention_scores:
             return output
-        return output, (*map(memory.batch_first, scores), None)[:2]
+        main, *side = map(memory.batch_first, scores)
+        # [batch, heads, main, 0] for none: Keras 3 takes no None.
+        return output, (main, side[0] if side else main[..., :0])
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

@@ -113,7 +113,8 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             `return_attention_scores`, a pair of that and a pair of
             `<float>[batch, heads, n, 2*local_radius + 1]`, column `k` of query
             `i` being key `i + k - local_radius`, and
-            `<float>[batch, heads, n, side]`, None without side keys.
+            `<float>[batch, heads, n, side]`, without columns if there are no
+            side keys.
 
         Raises:
             ValueError: side arguments that do not go together, an unknown
@@ -151,7 +152,9 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             *call, child.make_dropout(training), att_implementation
         )
         if return_attention_scores:
-            return output, attention.long_scores(*call, query_positions)
+            near, side = attention.long_scores(*call, query_positions)
+            # [batch, heads, n, 0] for none: Keras 3 takes no None.
+            return output, (near, near[..., :0] if side is None else side)
         return output
 
     def compute_output_shape(

@@ -111,7 +111,7 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
             )
             run_seed = call_seed
             if is_recomputing and floats:
-                run_seed += _zero_that_depends_on(floats[0])
+                run_seed += zero_that_depends_on(floats[0])
             context = RecomputeContext(is_recomputing, run_seed)
             if parent is not None and not is_recomputing:
                 parent.children.append(context)
@@ -163,7 +163,7 @@ def _is_float_tensor(leaf) -> bool:
     )
 
 
-def _zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
+def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
     """A 0 that no compiler knows to be one, `<int32>[]`.
 
     The recomputed function's inputs depend on the gradients that flow in. With

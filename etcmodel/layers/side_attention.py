@@ -52,9 +52,9 @@ class SideAttention(graph_layer.GraphLayer):
     A token that may attend to nothing gets the output projection of zeros,
     which is its bias; `att_value_mask` makes it zeros.
 
-    Scores are `heads * batch * main * side` numbers. If all
-    tokens of a segment see the same memories, as they do if that depends on the
-    document alone, a mask of `[batch, side]` does.
+    Scores are `heads * batch * main * side` numbers. If all tokens of a segment
+    see the same memories, as they do if that depends on the document alone, a
+    mask of `[batch, side]` does.
 
     The projections are attributes: `query_projection`, `key_projection`,
     `value_projection` and `output_projection`, None without any heads.
@@ -293,16 +293,17 @@ class SideAttention(graph_layer.GraphLayer):
             side_pos,
             training,
         )
-        if att_value_mask is not None:
+
+        def masked(x):
+            if att_value_mask is None:
+                return x
             # [batch, main, 1]
             keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-            output, scores = (
-                tf.where(keep, x, tf.zeros([], x.dtype))
-                for x in (output, scores)
-            )
+            return tf.where(keep, x, tf.zeros([], x.dtype))
+
         if not return_attention_scores:
-            return output
-        return output, memory.batch_first(scores)
+            return masked(output)
+        return masked(output), memory.batch_first(masked(scores))
 
     def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
         """Attends.

@@ -249,9 +249,10 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             `<float>[batch, main, hidden_size]`; or, with
             `return_attention_scores`, a pair of that and a list of a dict for
             each layer: `"main"`, `<float>[batch, heads, main, main]`, and
-            `"side"`, `<float>[batch, heads, main, side]` or None without a
-            side input. Rows of both together sum to 1, or with
-            `num_cross_attention_heads` those of each, see `SideAttention`.
+            `"side"`, `<float>[batch, heads, main, side]`, without columns if
+            there is no side input. A row of both sums to 1, or is 0 if it has
+            no key. With `num_cross_attention_heads`, which are the heads of
+            `"side"` then, a row of each does, see `SideAttention`.
 
         Raises:
             ValueError: a list has not one entry for each layer, or a mask has

@@ -45,8 +45,9 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
     the batch of all replicas matters and not what each of them has.
 
     There is no head, and `fit` compares `final_hidden_states` with the targets.
-    `get_token_embedding_table` is for one that predicts
-    tokens.
+    `get_token_embedding_table` is for one that predicts tokens. Keras 3 exports
+    no nested outputs; it does `build_read_twice_encoder`, the same as a
+    functional model.
 
     Args:
         config: sizes and variants; copied.
