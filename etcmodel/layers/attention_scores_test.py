@@ -49,6 +49,19 @@ class ScoresTestCase(tf.test.TestCase, parameterized.TestCase):
             total = sums[first] + sums[second]
             self.assertAllClose(total, tf.ones_like(total))
 
+    def check_weighed(self, layer, output, *pieces):
+        """Checks that pairs of probabilities and values give the output."""
+        weighed = sum(
+            np.einsum("bhij,bjhv->bihv", scores, values)
+            for scores, values in pieces
+        )
+        self.assertAllClose(
+            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
+            output,
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
 
 class FusedGlobalLocalAttentionTest(ScoresTestCase):
     @pytest.mark.both_kerases
@@ -212,14 +225,8 @@ class OneSoftmaxTest(ScoresTestCase):
         output, scores = layer(stream, **call, return_attention_scores=True)
         self.assertAllEqual(expected, output)
         self.assertEqual((BATCH, HEADS, LONG, GLOBAL), tuple(scores.shape))
-        weighed = np.einsum(
-            "bhij,bjhv->bihv", scores, layer.value_projection(others)
-        )
-        self.assertAllClose(
-            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
-            output,
-            rtol=1e-5,
-            atol=1e-5,
+        self.check_weighed(
+            layer, output, (scores, layer.value_projection(others))
         )
 
     @parameterized.parameters(False, True)
@@ -231,21 +238,12 @@ class OneSoftmaxTest(ScoresTestCase):
             stream, **call, return_attention_scores=True
         )
         self.assertAllEqual(layer(stream, **call), output)
-        weighed = np.einsum(
-            "bhij,bjhv->bihv", main, layer.main_value_projection(stream)
-        )
+        pieces = [(main, layer.main_value_projection(stream))]
         if has_side:
-            weighed += np.einsum(
-                "bhij,bjhv->bihv", side, layer.side_value_projection(others)
-            )
+            pieces.append((side, layer.side_value_projection(others)))
         else:
             self.assertEqual((BATCH, HEADS, LONG, 0), tuple(side.shape))
-        self.assertAllClose(
-            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
-            output,
-            rtol=1e-5,
-            atol=1e-5,
-        )
+        self.check_weighed(layer, output, *pieces)
 
     def test_attention_to_a_side_input(self):
         layer = layers.SideAttention(8, HEADS, enable_default_side_input=True)
@@ -254,14 +252,8 @@ class OneSoftmaxTest(ScoresTestCase):
         call = dict(side_input=others, att_value_mask=keep)
         output, scores = layer(stream, **call, return_attention_scores=True)
         self.assertAllClose(layer(stream, **call), output)
-        weighed = np.einsum(
-            "bhij,bjhv->bihv", scores, layer.value_projection(others)
-        )
-        self.assertAllClose(
-            layer.output_projection(weighed.reshape(BATCH, LONG, 8)),
-            output,
-            rtol=1e-5,
-            atol=1e-5,
+        self.check_weighed(
+            layer, output, (scores, layer.value_projection(others))
         )
         sums = np.sum(scores, -1)
         chosen = keep[:, np.newaxis].repeat(HEADS, axis=1) == 1

@@ -13,6 +13,7 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.attention import core
 from etcmodel.attention import custom_gradients
+from etcmodel.attention import sparse
 from etcmodel.attention import streaming
 from etcmodel.layers import recompute
 
@@ -232,7 +233,7 @@ def plan_rows(num_rows, width: int):
     if not isinstance(num_rows, int):
         num_chunks = num_rows // most
         return most, num_chunks, num_rows - most * num_chunks
-    num_chunks = -(-num_rows // most)
+    num_chunks = sparse.ceil_div(num_rows, most)
     if num_chunks <= 1:
         return most, 0, num_rows
     chunk = num_rows // num_chunks

@@ -154,9 +154,6 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             `return_attention_scores`, a pair of that and a list of
             `<float>[batch, heads, seq, seq]`, one for each layer.
         """
-        options = {}
-        if return_attention_scores:
-            options["return_attention_scores"] = True
         scores = []
         output = inputs
         for attention_layer, feed_forward_layer in zip(
@@ -167,7 +164,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                 training=training,
                 att_mask=att_mask,
                 relative_att_ids=relative_att_ids,
-                **options,
+                return_attention_scores=return_attention_scores,
             )
             if return_attention_scores:
                 output, scores_of_layer = output

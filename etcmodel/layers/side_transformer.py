@@ -313,9 +313,6 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             that is wanted.
         """
         has_own_part = self.num_cross_attention_heads is not None
-        kwargs = {"training": training}
-        if return_attention_scores:
-            kwargs["return_attention_scores"] = True
         calls = [(self.attention_layers[i], {"att_mask": att_mask})]
         if has_own_part:
             # [0, hidden_size] for none
@@ -332,7 +329,12 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             calls[0][1].update(side_input=side, side_att_mask=side_mask)
         found = []
         for layer, arguments in calls:
-            output = layer(output, **arguments, **kwargs)
+            output = layer(
+                output,
+                **arguments,
+                training=training,
+                return_attention_scores=return_attention_scores,
+            )
             if return_attention_scores:
                 output, scores = output
                 found.append(scores)
