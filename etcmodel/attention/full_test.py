@@ -62,6 +62,25 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
             atol=1e-12,
         )
 
+    def test_dropout_of_each_piece_by_itself(self):
+        # Of 40 keys in two pieces each has 1/40, and a value of its own.
+        queries = tf.zeros([1, 30, 1, 2])
+        values = tf.reshape(tf.eye(40), [1, 40, 1, 40])
+        pieces = [
+            attention.Keys(tf.ones([1, 20, 1, 2]), part)
+            for part in tf.split(values, 2, axis=1)
+        ]
+        dropout = attention.Dropout(0.75, tf.constant([1, 2]))
+        output = full.dense_attention(queries, pieces, dropout=dropout)
+        kept = output[0, :, 0].numpy() > 0
+        self.assertAllClose(output[0, :, 0], kept * (1 / 40 / 0.25))
+        first, second = np.split(kept, 2, axis=1)
+        # Three standard deviations of 600 draws are 0.053.
+        self.assertBetween(first.mean(), 0.19, 0.31)
+        self.assertBetween(second.mean(), 0.19, 0.31)
+        # Both keep 1/16 of the pairs, if neither knows of the other.
+        self.assertBetween((first & second).mean(), 0.03, 0.1)
+
     def test_no_keys_at_all_gives_zeros(self):
         output = attend(
             tf.ones([1, 3, 1, 2]), tf.ones([1, 0, 1, 2]), tf.ones([1, 0, 1, 2])

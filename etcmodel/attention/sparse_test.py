@@ -147,6 +147,20 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.assertNotAllClose(with_drops, without)
             self.assertNear(np.sum(with_drops) / np.sum(without), 1, 0.15)
 
+    def test_each_piece_draws_for_itself(self):
+        draws = []
+
+        class Recorded(attention.Dropout):
+            def factors(self, shape, index, dtype):
+                draws.append(int(index))
+                return super().factors(shape, index, dtype)
+
+        case = self.make_case(np.random.default_rng(6), *self.SMALL)
+        dropout = Recorded(0.4, tf.constant([1, 2]))
+        self.attention(case.given, "sparse", dropout=dropout)(**case.floats)
+        self.assertLen(draws, len(self.PIECES))
+        self.assertLen(set(draws), len(self.PIECES))
+
 
 class LongQueriesTest(
     SparseTests, testing.LongCases, parameterized.TestCase, tf.test.TestCase

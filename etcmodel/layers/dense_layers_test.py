@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import activations
+from etcmodel.attention import streaming
 from etcmodel.layers import dense_chain
 from etcmodel.layers.dense_layers import DenseLayers
 
@@ -96,6 +97,43 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
             output = layer(tf.constant([[1, 2]], dtype))
             self.assertEqual(tf.float32, output.dtype)
             self.assertAllClose(expected, output)
+
+    @parameterized.parameters("float32", "mixed_bfloat16")
+    def test_low_rank_weights_through_several_chunks(self, dtype):
+        rng = np.random.default_rng(0)
+        layer = DenseLayers([6, 3], "relu", dtype=dtype)
+        layer.build((None, 4))
+        for dense in layer.layers:
+            dense.enable_lora(2)
+        # A product with what is added starts as zero.
+        layer.set_weights(
+            [rng.normal(size=x.shape) for x in layer.get_weights()]
+        )
+        weights = layer.trainable_variables
+        inputs = rng.normal(size=[50, 4])
+
+        def plain(x):
+            for i, dense in enumerate(layer.layers):
+                x = tf.nn.relu(x) if i else x
+                bias, a, b = map(tf.convert_to_tensor, dense.trainable_weights)
+                x = tf.matmul(x, dense._kernel.value + tf.matmul(a, b)) + bias
+            return x
+
+        results = []
+        for function in (plain, lambda x: layer(x, training=True)):
+            with (
+                mock.patch.object(streaming, "CHUNK_ELEMENTS", 100),
+                tf.GradientTape() as tape,
+            ):
+                output = function(tf.constant(inputs, tf.float32))
+                loss = tf.reduce_sum(tf.cast(output, tf.float32) ** 2)
+            results.append([output, *tape.gradient(loss, weights)])
+        self.assertLen(weights, 6)
+        for expected, result in zip(*results, strict=True):
+            error = tf.norm(expected - tf.cast(result, tf.float32))
+            # bfloat16 has 8 bits.
+            tolerance = 1e-6 if dtype == "float32" else 0.03
+            self.assertLess(error / tf.norm(expected), tolerance)
 
     def test_activation_without_gradient(self):
         layer = DenseLayers(

@@ -311,7 +311,14 @@ class StructuredEtcModel(etc_model.EtcModel):
         building.build_once(self.side_inputs, None)
         super().build(input_shape)
 
-    def call(self, features, training=None):
+    def call(
+        self,
+        features,
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
+        training=None,
+    ):
         """Encodes a batch.
 
         Args:
@@ -319,10 +326,14 @@ class StructuredEtcModel(etc_model.EtcModel):
                 tensors: `long_token_ids`, `global_token_ids` and those of
                 `SideInputs.make`; and of what a layout embeds, `<any>[batch,
                 long, size]` and `<any>[batch, global, size]`. May hold others.
+            return_attention_scores: see `EtcModel.call`.
+            long_query_positions: likewise.
+            global_query_positions: likewise.
             training: whether dropout is applied.
 
         Returns:
-            `[long_output, global_output]`, as `EtcModel.call`.
+            `[long_output, global_output]`, or a pair of that and the scores of
+            all layers, as `EtcModel.call`.
 
         Raises:
             ValueError: both `training` and `is_training` of the constructor
@@ -347,6 +358,9 @@ class StructuredEtcModel(etc_model.EtcModel):
             features["global_token_ids"],
             **further,
             **self.side_inputs.make(features),
+            return_attention_scores=return_attention_scores,
+            long_query_positions=long_query_positions,
+            global_query_positions=global_query_positions,
             training=training,
         )
 
@@ -383,7 +397,8 @@ def build_encoder(
 
     Masks and relative labels are made inside, on the device, and only as far
     as they are used at a time. `model.get_layer("etc_document_bert")` is the
-    `EtcModel` inside, a `StructuredEtcModel`.
+    `EtcModel` inside, a `StructuredEtcModel`; called with the same inputs and
+    `return_attention_scores=True` it gives the attention probabilities.
 
     Args:
         config: sizes, sharing, and whether there are hard masks.

@@ -71,6 +71,20 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
         """Builds the model as it was built when it was saved."""
         self.build(config["input_shape"])
 
+    def _call_by_name(self, arguments):
+        """`call`, with the arguments of a dict.
+
+        Args:
+            arguments: of a call by their names, `self` among them, with the
+                dict in place of `token_ids`. What the dict has is taken from
+                there.
+
+        Returns:
+            What `call` does.
+        """
+        beside = {name: x for name, x in arguments.items() if name != "self"}
+        return self.call(**beside | dict(beside.pop("token_ids")))
+
     def get_token_embedding_table(self):
         """The token embeddings, for a head that predicts tokens.
 

@@ -206,7 +206,7 @@ class EtcModel(encoder_layer.EncoderLayer):
 
         Args:
             token_ids: `<int32>[batch, long]`; or a dict of these arguments by
-                their names.
+                their names, beside which others can be given.
             global_token_ids: `<int32>[batch, global]`.
             segment_ids: `<int32>[batch, long]` token types; all 1 by default.
             global_segment_ids: `<int32>[batch, global]`; all 0 by default.
@@ -244,14 +244,7 @@ class EtcModel(encoder_layer.EncoderLayer):
                 `is_training` of the constructor.
         """
         if isinstance(token_ids, Mapping):
-            return self.call(
-                **token_ids,
-                att_implementation=att_implementation,
-                return_attention_scores=return_attention_scores,
-                long_query_positions=long_query_positions,
-                global_query_positions=global_query_positions,
-                training=training,
-            )
+            return self._call_by_name(locals())
         if global_token_ids is None:
             raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:

@@ -93,6 +93,35 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "att_implementation"):
             model(_LONG, _GLOBAL, att_implementation="other")
 
+    def test_scores_of_an_encoder_of_compact_features(self):
+        encoder = models.build_encoder(_ETC)
+        features = {
+            "long_token_ids": _LONG,
+            "long_breakpoints": np.array([[0, 0, 0, 1, 0], [0, 0, 1, 0, 0]]),
+            "sentence_ids": np.array([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]),
+            "global_token_ids": _GLOBAL,
+            "global_breakpoints": np.array([[0, 1], [0, 1]]),
+        }
+        expected = encoder(features)
+        model = encoder.get_layer("etc_document_bert")
+        outputs, (scores,) = model(
+            features,
+            return_attention_scores=True,
+            long_query_positions=[0, 2],
+            global_query_positions=[1],
+        )
+        self.assertAllClose(expected["long_output"], outputs[0])
+        self.assertAllClose(expected["global_output"], outputs[1])
+        # Tokens of the text see each other and both global tokens.
+        radius = _ETC.local_radius
+        row = scores["l2l"][0, 0, 0]
+        self.assertAllEqual(row[radius : radius + 5] > 0, [1, 1, 1, 1, 0])
+        self.assertAllClose(
+            np.sum(scores["l2l"], -1) + np.sum(scores["l2g"], -1),
+            np.ones([2, _ETC.num_attention_heads, 2]),
+        )
+        self.assertEqual(1, scores["g2l"].shape[2])
+
     def test_inputs_by_name_or_as_arguments(self):
         model = models.EtcModel(_ETC)
         with self.assertRaisesRegex(ValueError, "global_token_ids"):
@@ -100,6 +129,15 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(
             model(_LONG, _GLOBAL),
             model({"token_ids": _LONG, "global_token_ids": _GLOBAL}),
+        )
+        segment_ids = np.zeros_like(_LONG)
+        self.assertAllClose(
+            model(_LONG, _GLOBAL, segment_ids),
+            model(
+                {"token_ids": _LONG},
+                global_token_ids=_GLOBAL,
+                segment_ids=segment_ids,
+            ),
         )
 
 

@@ -1,5 +1,6 @@
 """ReadTwice: reads segments, remembers, and reads again with the memory."""
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -207,13 +208,15 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         annotation_labels=None,
         enable_side_inputs=True,
         cross_block_attention_mode="doc",
+        return_attention_scores=False,
         training=None,
     ):
         """Reads a batch of segments twice.
 
         Args:
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
-                of these arguments by their names.
+                of these arguments by their names, beside which others can be
+                given.
             block_ids: `<int>[batch]` document of each segment, 0 for rows that
                 only fill the batch up. By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
@@ -232,18 +235,26 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             cross_block_attention_mode: whose memories a segment sees, see
                 `get_cross_block_att`. "block" is the paper's single-segment
                 mode.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
             training: whether dropout is applied.
 
         Returns:
             A `ReadTwiceOutput`. Without a second read `final_hidden_states` is
-            `first_read`.
+            `first_read`. With `return_attention_scores`, a pair of that and a
+            dict: `"first_read"` and, if there is one, `"second_read"`, lists
+            of a dict for each layer, see `TransformerWithSideInputLayers`; and
+            in `cross_attend_once` `"cross_attention"`, `<float>[batch, heads,
+            length, memories]`, see `SideAttention`. The memories are those of
+            `global_summary`.
 
         Raises:
             ValueError: segments are longer than `config.max_seq_length`, or
                 annotations are missing.
         """
         if isinstance(token_ids, Mapping):
-            return self.call(**token_ids, training=training)
+            return self._call_by_name(locals())
         batch, length = tensor_utils.get_shape_list(token_ids)
         self._check_length(length)
         if block_pos is None:
@@ -258,10 +269,17 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             att_mask = tf.not_equal(
                 token_ids, self.config.summary_padding_token_id
             )
+        scores = {}
+        call = functools.partial(
+            _call, scores if return_attention_scores else None, training
+        )
         embedded = self._embed(token_ids, position_ids, training)
         # [batch, length, hidden_size]
-        first_read = self.transformer_with_side_inputs(
-            embedded, att_mask=att_mask, training=training
+        first_read = call(
+            "first_read",
+            self.transformer_with_side_inputs,
+            embedded,
+            att_mask=att_mask,
         )
         extracted = self.summary_extraction(
             first_read,
@@ -277,15 +295,16 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         final = first_read
         if enable_side_inputs:
             final = self._read_again(
-                embedded, first_read, extracted, att_mask, block_pos, training
+                call, embedded, first_read, extracted, att_mask, block_pos
             )
-        return ReadTwiceOutput(
+        output = ReadTwiceOutput(
             final_hidden_states=final,
             first_read=first_read,
             local_summary=extracted.local_summary,
             global_summary=extracted.global_summary,
             block_att_mask=extracted.block_att_mask,
         )
+        return (output, scores) if return_attention_scores else output
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
@@ -322,7 +341,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         )
 
     def _read_again(
-        self, embedded, first_read, extracted, att_mask, block_pos, training
+        self, call, embedded, first_read, extracted, att_mask, block_pos
     ):
         """The second read, `<float>[batch, length, hidden_size]`."""
         memory = extracted.global_summary
@@ -334,17 +353,21 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             sees_any = tf.reduce_any(memory_mask, axis=1, keepdims=True)
             if token_mask is not None:
                 sees_any = tf.logical_and(sees_any, token_mask)
-            attended = self.cross_attention_layer(
+            attended = call(
+                "cross_attention",
+                self.cross_attention_layer,
                 first_read,
                 side_input=memory.processed_states,
                 att_mask=memory_mask,
                 main_pos=tf.cast(block_pos, tf.int32),
                 side_pos=memory.block_pos,
                 att_value_mask=sees_any,
-                training=training,
             )
-            return self.second_transformer(
-                attended, att_mask=att_mask, training=training
+            return call(
+                "second_read",
+                self.second_transformer,
+                attended,
+                att_mask=att_mask,
             )
         if token_mask is not None:
             memory_mask = tf.logical_and(
@@ -356,12 +379,13 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
                 self.transformer_with_side_inputs,
                 embedded,
             )
-        return transformer(
+        return call(
+            "second_read",
+            transformer,
             main_input,
             side_input=memory.processed_states,
             att_mask=att_mask,
             side_att_mask=memory_mask,
-            training=training,
         )
 
     def compute_output_shape(self, token_ids_shape):
@@ -400,6 +424,16 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             **super().get_config(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
         }
+
+
+def _call(scores, training, name, layer, *args, **kwargs):
+    """Calls a layer, and puts its scores into `scores` unless that is None."""
+    if scores is None:
+        return layer(*args, **kwargs, training=training)
+    output, scores[name] = layer(
+        *args, **kwargs, training=training, return_attention_scores=True
+    )
+    return output
 
 
 def build_read_twice_encoder(

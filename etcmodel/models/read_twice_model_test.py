@@ -255,6 +255,59 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(output.final_hidden_states, output.first_read)
         self.assertEqual([10, 8], output.global_summary.states.shape)
 
+    @parameterized.parameters(*SECOND_READS)
+    def test_attention_scores(self, name):
+        model = make_model(**SECOND_READS[name])
+        batch = make_batch()
+        expected = model(batch)
+        output, scores = model(batch, return_attention_scores=True)
+        self.assertAllClose(
+            expected.final_hidden_states, output.final_hidden_states
+        )
+        memories = output.global_summary.states.shape[0]
+        hidden = ~output.block_att_mask.numpy()[:, np.newaxis, np.newaxis]
+        sides = [x["side"] for x in scores["second_read"]]
+        attends_once = name in ("cross_attend_once", "paper")
+        self.assertEqual(attends_once, "cross_attention" in scores)
+        if attends_once:
+            sides = [scores["cross_attention"]]
+        for x in sides:
+            self.assertEqual((5, LENGTH, memories), (len(x), *x.shape[2:]))
+            self.assertEqual(0, np.max(x * hidden))
+            self.assertGreater(np.max(x), 0)
+        # All that a token of a text attends to, in one softmax or in two.
+        has_own_softmax = name == "new_layers_cross_attention"
+        for x in scores["first_read"] + scores["second_read"]:
+            total = np.sum(x["main"], -1)
+            if not has_own_softmax:
+                total += np.sum(x["side"], -1)
+            self.assertAllClose(total[:4], np.ones([4, 2, LENGTH]))
+
+    def test_no_scores_of_a_second_read_that_is_not(self):
+        _, scores = make_model(**PAPER)(
+            make_batch(), enable_side_inputs=False, return_attention_scores=True
+        )
+        self.assertEqual(["first_read"], list(scores))
+
+    def test_options_beside_a_dict_of_inputs(self):
+        model = make_model(**PAPER)
+        batch = make_batch()
+        position_ids = tf.zeros_like(batch["token_ids"])
+        output = model(
+            batch,
+            position_ids=position_ids,
+            enable_side_inputs=False,
+            cross_block_attention_mode="block",
+        )
+        self.assertAllEqual(output.final_hidden_states, output.first_read)
+        # A segment sees the memories of its own mentions.
+        self.assertAllEqual(output.block_att_mask[0], 2 * [True] + 8 * [False])
+        self.assertAllClose(
+            output.first_read,
+            model(**batch, position_ids=position_ids).first_read,
+        )
+        self.assertNotAllClose(output.first_read, model(batch).first_read)
+
     def test_defaults(self):
         """Each row a document, and padding is not attended to."""
         model = make_model(**CROSS)
