@@ -99,8 +99,8 @@ def get_activation(activation_string: str | Callable | None) -> Callable | None:
 
     Args:
         activation_string: '' or 'linear' (none), 'relu', 'gelu' (the tanh
-            form) or 'tanh', in any case. Anything that is not a string is
-            returned as it is.
+            form), 'exact_gelu' (the erf form) or 'tanh', in any case. Anything
+            that is not a string is returned as it is.
 
     Returns:
         The function, or None for no activation.
@@ -115,12 +115,13 @@ def get_activation(activation_string: str | Callable | None) -> Callable | None:
         "linear": None,
         "relu": tf.nn.relu,
         "gelu": gelu,
+        "exact_gelu": exact_gelu,
         "tanh": tf.tanh,
     }
     lowered = activation_string.lower()
     if lowered not in known:
         raise ValueError(
             f"unknown activation '{activation_string}'; expected one of "
-            "'linear', 'relu', 'gelu', 'tanh', or a function"
+            "'linear', 'relu', 'gelu', 'exact_gelu', 'tanh', or a function"
         )
     return known[lowered]

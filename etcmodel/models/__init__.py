@@ -1,6 +1,5 @@
 """The encoders of ETC and ReadTwice, as layers and as Keras models."""
 
-from etcmodel.models.checkpoints import load_checkpoint
 from etcmodel.models.config import EtcConfig
 from etcmodel.models.encoder import build_encoder
 from etcmodel.models.etc_model import EtcModel
@@ -19,5 +18,4 @@ __all__ = [
     "ReadTwiceModel",
     "build_encoder",
     "build_read_twice_encoder",
-    "load_checkpoint",
 ]

@@ -9,6 +9,7 @@ from etcmodel.models import json_config
 # own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
 # From V + 3 on there are those of links that have labels of their own.
 NUM_OTHER_RELATIVE_IDS = 3
+ABSOLUTE_POSITIONS = ("sequence", "paragraph")
 
 _UNSHARED = dict(share_qkv_projections=False)
 _PRESETS = {
@@ -82,8 +83,19 @@ class EtcConfig(json_config.JsonConfig):
             a layout's links; None for no labels.
         max_absolute_position_embeddings: number of absolute positions of each
             stream; 0 for no absolute positions.
+        absolute_positions: which these are where the model makes its inputs
+            by itself: "sequence", 0, 1, 2, ... of the whole input; or
+            "paragraph", which begins anew in every paragraph, behind the
+            question, as BERT saw pairs of both (see
+            `feature_utils.make_paragraph_positions`), so that any length
+            works. It is not of the original code.
+        question_words_in_global: whether the global token of a question's
+            token begins as its word rather than as all of them do, where the
+            model makes its inputs by itself. So the text reads the question in
+            the first layer, as in BERT. It is not of the original code.
         intermediate_size: inner size of the feed-forward parts.
-        hidden_act: 'relu', 'gelu' (the tanh form), 'tanh' or 'linear'.
+        hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
+            which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
         hidden_dropout_prob: dropout on embeddings and outputs of each part.
         attention_probs_dropout_prob: dropout on attention probabilities.
         initializer_range: standard deviation of the truncated normal
@@ -118,6 +130,8 @@ class EtcConfig(json_config.JsonConfig):
     relative_pos_max_distance: int = 12
     relative_vocab_size: int | None = 32
     max_absolute_position_embeddings: int = 0
+    absolute_positions: str = "sequence"
+    question_words_in_global: bool = False
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
@@ -160,6 +174,20 @@ class EtcConfig(json_config.JsonConfig):
             optional=True,
         )
         self._check_encoder()
+        if self.absolute_positions not in ABSOLUTE_POSITIONS:
+            raise ValueError(
+                f"absolute_positions is {self.absolute_positions!r}, expected "
+                f"one of {', '.join(ABSOLUTE_POSITIONS)}"
+            )
+        if (
+            self.absolute_positions == "paragraph"
+            and not self.max_absolute_position_embeddings
+        ):
+            raise ValueError(
+                "absolute_positions is 'paragraph', but "
+                "max_absolute_position_embeddings is 0; set it to the number "
+                "of positions, such as BERT's 512"
+            )
         if self.att_size_per_head is None:
             self._check_heads(
                 "num_attention_heads",

@@ -33,7 +33,8 @@ _DEFAULTS = """{
   "share_feed_forward_params": true, "share_kv_projections": false,
   "share_qkv_projections": true, "share_att_output_projection": false,
   "use_pre_activation_order": false, "use_hard_g2l_mask": false,
-  "use_hard_l2g_mask": false, "grad_checkpointing_period": 0
+  "use_hard_l2g_mask": false, "grad_checkpointing_period": 0,
+  "absolute_positions": "sequence", "question_words_in_global": false
 }
 """
 

@@ -5,8 +5,10 @@ from typing import Any
 import tensorflow as tf
 
 from etcmodel import feature_utils
+from etcmodel import tensor_utils
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout_spec
+from etcmodel.feature_utils import token_types
 from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.models import config as config_lib
@@ -264,6 +266,11 @@ class StructuredEtcModel(etc_model.EtcModel):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
+        if structure == "sentences" and config.question_words_in_global:
+            raise ValueError(
+                "question_words_in_global is of inputs with a question, but "
+                "structure is 'sentences'"
+            )
         self.side_inputs = SideInputs(
             local_radius=config.local_radius,
             relative_pos_max_distance=config.relative_pos_max_distance,
@@ -345,6 +352,8 @@ class StructuredEtcModel(etc_model.EtcModel):
                 "segment_ids": features["long_token_type_ids"],
                 "global_segment_ids": features["global_token_type_ids"],
             }
+        if self.config.absolute_positions == "paragraph":
+            further |= self._positions(features)
         for value in self.side_inputs.encoder_inputs.values:
             projection = getattr(self, f"{value.name}_projection")
             # [batch, length, hidden_size]
@@ -353,9 +362,12 @@ class StructuredEtcModel(etc_model.EtcModel):
             )
             adder = f"{value.source}_embedding_adder"
             further[adder] = further.get(adder, 0) + projected
+        global_token_ids = features["global_token_ids"]
+        if self.config.question_words_in_global:
+            global_token_ids = self._question_words(features)
         return super().call(
             features["long_token_ids"],
-            features["global_token_ids"],
+            global_token_ids,
             **further,
             **self.side_inputs.make(features),
             return_attention_scores=return_attention_scores,
@@ -363,6 +375,43 @@ class StructuredEtcModel(etc_model.EtcModel):
             global_query_positions=global_query_positions,
             training=training,
         )
+
+    def _question_words(self, features):
+        """Global token ids, those of the question's tokens their words'."""
+        ids, words = features["global_token_ids"], features["long_token_ids"]
+        batch, length = tensor_utils.get_shape_list(ids)
+        owners = features["long_sentence_ids"]
+        # [batch, long], the last column for tokens of no question
+        owners = tf.where(_is_question(features), owners, length)
+        rows = tf.zeros_like(owners) + tf.cast(
+            tf.range(batch)[:, tf.newaxis], owners.dtype
+        )
+        # [batch, global]
+        words = tf.tensor_scatter_nd_max(
+            tf.zeros([batch, length + 1], words.dtype),
+            tf.stack([rows, owners], axis=2),
+            words,
+        )[:, :length]
+        is_word = tf.equal(
+            features["global_token_type_ids"], token_types.QUESTION_GLOBAL
+        ) & (words > 0)
+        return tf.where(is_word, tf.cast(words, ids.dtype), ids)
+
+    def _positions(self, features):
+        """Absolute positions of both inputs; see `EtcConfig`."""
+        breakpoints, is_question = features.get("long_breakpoints"), None
+        if breakpoints is None:
+            breakpoints = features["long_paragraph_breakpoints"]
+            is_question = _is_question(features)
+        return {
+            "position_ids": feature_utils.make_paragraph_positions(
+                breakpoints,
+                is_question,
+                self.config.max_absolute_position_embeddings,
+            ),
+            # Each is the [CLS] of its part.
+            "global_position_ids": tf.zeros_like(features["global_token_ids"]),
+        }
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -484,3 +533,18 @@ def _is_one_of(type_ids, types):
     # [batch, length, types]
     is_equal = type_ids[:, :, tf.newaxis] == tf.constant(types, type_ids.dtype)
     return tf.cast(tf.reduce_any(is_equal, axis=-1), tf.int32)
+
+
+def _is_question(features):
+    """Which long tokens are a question's, `<bool>[batch, long]`.
+
+    Those whose own global token says so.
+    """
+    owners = features["long_sentence_ids"]
+    # [batch, long]
+    types = tf.gather(
+        features["global_token_type_ids"],
+        tf.maximum(owners, 0),
+        batch_dims=1,
+    )
+    return tf.equal(types, token_types.QUESTION_GLOBAL) & (owners >= 0)

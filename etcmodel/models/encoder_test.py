@@ -130,6 +130,56 @@ class SideInputsTest(tf.test.TestCase):
             [0, 0, 0, 0, 1, 1, 1, 1, 1], flat["l2l_att_mask"][0, 0]
         )
 
+    def check_inputs(self, batch, structure="paragraphs", **expected):
+        """Checks what the model inside is called with."""
+        config = _make_config(
+            max_absolute_position_embeddings=8, **expected.pop("config")
+        )
+        model = encoder_lib.StructuredEtcModel(config, structure=structure)
+        with mock.patch.object(
+            encoder_lib.etc_model.EtcModel,
+            "call",
+            side_effect=encoder_lib.etc_model.EtcModel.call,
+            autospec=True,
+        ) as call:
+            model(batch)
+        given = call.call_args.kwargs
+        given["global_token_ids"] = call.call_args.args[2]
+        for name, value in expected.items():
+            self.assertAllEqual(value, given[name][0])
+
+    def test_positions_of_paragraphs(self):
+        # The question, one token, stands first.
+        self.check_inputs(
+            _make_paragraphs(),
+            config={"absolute_positions": "paragraph"},
+            position_ids=[1, 2, 3, 4, 5, 2, 3],
+            global_position_ids=[0] * 7,
+        )
+        self.check_inputs(
+            _make_sentences(),
+            "sentences",
+            config={"absolute_positions": "paragraph"},
+            position_ids=[1, 2, 3, 4, 5, 1, 2],
+            global_position_ids=[0] * 3,
+        )
+
+    def test_question_words_in_global(self):
+        batch = _make_paragraphs()
+        expected = batch["global_token_ids"][0]
+        self.check_inputs(batch, config={}, global_token_ids=expected)
+        # The token 3 of the question has the third global token.
+        batch["long_token_ids"][:, 0] = 9
+        self.check_inputs(
+            batch,
+            config={"question_words_in_global": True},
+            global_token_ids=[4, 4, 9, 5, 1, 1, 0],
+        )
+        with self.assertRaisesRegex(ValueError, "question_words_in_global"):
+            encoder_lib.StructuredEtcModel(
+                _make_config(question_words_in_global=True)
+            )
+
     def test_without_labels(self):
         batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
         self.assertCountEqual(

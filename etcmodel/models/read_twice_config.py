@@ -76,7 +76,8 @@ class ReadTwiceConfig(json_config.JsonConfig):
         num_hidden_layers: number of layers of the first read.
         num_attention_heads: number of attention heads.
         intermediate_size: inner size of the feed-forward parts.
-        hidden_act: 'relu', 'gelu' (the tanh form), 'tanh' or 'linear'.
+        hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
+            which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
         share_kv_projections: whether the same projections make keys and values
             of tokens and of memories, where both meet in one softmax.
         hidden_dropout_prob: dropout on embeddings and outputs of each part.

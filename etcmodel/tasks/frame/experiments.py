@@ -117,6 +117,8 @@ class EncoderParams(PresetParams):
     relative_pos_max_distance: int | None = None
     relative_vocab_size: int | None = None
     max_absolute_position_embeddings: int | None = None
+    absolute_positions: str | None = None
+    question_words_in_global: bool | None = None
     intermediate_size: int | None = None
     hidden_act: str | None = None
     hidden_dropout_prob: float | None = None

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel import models
-from etcmodel.models import load_checkpoint
+from etcmodel.checkpoints import load_checkpoint
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)

@@ -3,10 +3,10 @@
 import os
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from etcmodel.checkpoints import files
 from etcmodel.layers import building
 from etcmodel.models import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
@@ -16,7 +16,7 @@ _TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]
 # What Keras adds to a model that is trained.
 _OF_TRAINING = ("optimizer", "_optimizer", "_loss_tracker", "_metrics")
 _VALUE = "VARIABLE_VALUE"
-_SHOWN = 10
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class _Saved(NamedTuple):
@@ -52,48 +52,46 @@ def load_checkpoint(
         ValueError: there is not one encoder in the model, or in the checkpoint;
             or their variables differ: which are missing in the checkpoint,
             which the model does not have, and which have another shape.
-        tf.errors.NotFoundError: there is no checkpoint.
+        FileNotFoundError: there is no checkpoint.
     """
     path = os.fspath(path)
-    encoder = _find_encoder(model)
+    encoder = find_encoder(model)
     building.build_once(encoder, None)
-    reader = tf.train.load_checkpoint(path)
+    reader = files.open_checkpoint(path)
+    if not reader.has_tensor(_GRAPH):
+        raise ValueError(
+            f"the checkpoint {path} is of TensorFlow 1; `load_etc` and "
+            "`load_read_twice` load those of the original code, `lift` BERT's"
+        )
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+        reader.get_tensor(_GRAPH)
     )
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
     shapes = reader.get_variable_to_shape_map()
     used = {x.node for x in saved.values() if x is not None}
-    problems = {
-        "missing in the checkpoint": [x for x in saved if saved[x] is None],
-        "in the checkpoint, but not in the model": [
-            x for x, node in _variables(graph, root) if node not in used
-        ],
-        "of another shape": [
-            f"{x} {shapes[saved[x].key]}, in the model {list(weight.shape)}"
-            for x, weight in weights.items()
-            if saved[x] and shapes[saved[x].key] != list(weight.shape)
-        ],
-    }
-    if any(problems.values()):
-        raise ValueError(
-            f"the checkpoint {path} is not one of this model, {encoder.name}, "
-            "and nothing has been loaded. Make the model with the "
-            "configuration that the checkpoint was made with. "
-            + "; ".join(
-                f"{what}: {_list(names)}"
-                for what, names in problems.items()
-                if names
-            )
-        )
-    for x, weight in weights.items():
-        weight.assign(np.asarray(reader.get_tensor(saved[x].key)))
+    files.assign(
+        weights,
+        {x: shapes[node.key] for x, node in saved.items() if node},
+        lambda x: reader.get_tensor(saved[x].key),
+        [x for x, node in _variables(graph, root) if node not in used],
+        f"the checkpoint {path} is not one of this model, {encoder.name}",
+    )
 
 
-def _find_encoder(model):
-    """The only encoder in a model."""
+def find_encoder(model):
+    """The only encoder in a model.
+
+    Args:
+        model: an `EtcModel`, a `ReadTwiceModel`, or a model with one inside.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: there is not one encoder in it.
+    """
     found = {}
 
     def visit(layer):
@@ -171,9 +169,3 @@ def _key(graph, node) -> str | None:
         if attribute.name == _VALUE:
             return attribute.checkpoint_key
     return None
-
-
-def _list(names) -> str:
-    """Some names, and how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,25 @@
+"""Weights of encoders from files: of this package, of BERT and RoBERTa."""
+
+from etcmodel.checkpoints.bert_files import Bert
+from etcmodel.checkpoints.bert_files import read_bert
+from etcmodel.checkpoints.lifting import LiftReport
+from etcmodel.checkpoints.lifting import lift
+from etcmodel.checkpoints.lifting import lifted_config
+from etcmodel.checkpoints.object_graph import load_checkpoint
+from etcmodel.checkpoints.original import load_etc
+from etcmodel.checkpoints.original import load_read_twice
+from etcmodel.checkpoints.original import save_etc
+from etcmodel.checkpoints.original import save_read_twice
+
+__all__ = [
+    "Bert",
+    "LiftReport",
+    "lift",
+    "lifted_config",
+    "load_checkpoint",
+    "load_etc",
+    "load_read_twice",
+    "read_bert",
+    "save_etc",
+    "save_read_twice",
+]

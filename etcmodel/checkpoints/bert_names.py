@@ -1,0 +1,194 @@
+"""What the weights of BERT and RoBERTa are called, in three kinds of files.
+
+Whatever the file, they have one name each here, that of Hugging Face's `bert`
+with TensorFlow's words for the parts of a layer:
+`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
+`embeddings.word_embeddings`; and `mlm.dense.kernel` and the like for the head
+of the masked language model.
+"""
+
+import re
+
+TOKENS = "embeddings.word_embeddings"
+POSITIONS = "embeddings.position_embeddings"
+TYPES = "embeddings.token_type_embeddings"
+
+# Parts of a layer: products with a kernel and a bias, and normalizations.
+DENSE = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
+
+# Patterns and what replaces them, one after the other.
+_HEAD = (
+    (r"^(cls\.predictions\.transform|lm_head)\.dense\.", "mlm.dense."),
+    (
+        r"^(cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm)\.",
+        "mlm.LayerNorm.",
+    ),
+    (r"^(cls\.predictions\.(output_)?bias|lm_head\.bias)$", "mlm.bias"),
+)
+HUGGING_FACE = (
+    (r"^(bert|roberta)\.", ""),
+    *_HEAD,
+    (r"LayerNorm\.weight$", "LayerNorm.gamma"),
+    (r"LayerNorm\.bias$", "LayerNorm.beta"),
+    (r"_embeddings\.weight$", "_embeddings"),
+    (r"\.weight$", ".kernel"),
+)
+# Google's own code.
+ORIGINAL = (
+    (r"/", "."),
+    (r"^bert\.", ""),
+    (r"^encoder\.layer_(\d+)\.", r"encoder.layer.\1."),
+    *_HEAD,
+)
+# Attributes of an encoder; the layers of a functional one are told from others
+# by what follows their numbers.
+_LAYER = r"^.*/_transformer_layers/(\d+)/"
+MODEL_GARDEN = (
+    (r"/\.ATTRIBUTES/VARIABLE_VALUE$", ""),
+    (r"^.*masked_lm/embedding_table$", TOKENS),
+    (r"^.*masked_lm/dense/", "mlm.dense."),
+    (r"^.*masked_lm/layer_norm/", "mlm.LayerNorm."),
+    (r"^.*masked_lm/output_bias\.Sbias$", "mlm.bias"),
+    (r"^.*(/_embedding_layer|layer_with_weights-0)/embeddings$", TOKENS),
+    (
+        r"^.*(_position_embedding_layer|layer_with_weights-1)/embeddings$",
+        POSITIONS,
+    ),
+    (r"^.*(_type_embedding_layer|layer_with_weights-2)/embeddings$", TYPES),
+    (
+        r"^.*(_embedding_norm_layer|layer_with_weights-3)/(gamma|beta)$",
+        r"embeddings.LayerNorm.\2",
+    ),
+    (
+        r"^.*/layer_with_weights-(\d+)/(?=_)",
+        lambda found: f"/_transformer_layers/{int(found[1]) - 4}/",
+    ),
+    (
+        _LAYER + r"_attention_layer/_(query|key|value)_dense/",
+        r"encoder.layer.\1.attention.self.\2.",
+    ),
+    (
+        _LAYER + r"_attention_layer/_output_dense/",
+        r"encoder.layer.\1.attention.output.dense.",
+    ),
+    (
+        _LAYER + r"_attention_layer_norm/",
+        r"encoder.layer.\1.attention.output.LayerNorm.",
+    ),
+    (_LAYER + r"_intermediate_dense/", r"encoder.layer.\1.intermediate.dense."),
+    (_LAYER + r"_output_dense/", r"encoder.layer.\1.output.dense."),
+    (_LAYER + r"_output_layer_norm/", r"encoder.layer.\1.output.LayerNorm."),
+)
+
+# What no encoder takes over, and why.
+LEFT_OUT = (
+    (
+        r"(^|\.|/)(_?pooler|_pooler_layer|layer_with_weights-\d+)(\.|/)",
+        "pooler",
+    ),
+    (r"seq_relationship", "next-sentence head"),
+    (r"position_ids$", "numbers of the positions"),
+    (r"^(cls\.predictions|lm_head)\.decoder\.", "the token table again"),
+    (
+        r"(^|[./])(adam_[mv]|global_step|save_counter|_?optimizer)($|[./])"
+        r"|OPTIMIZER_SLOT|_OBJECT_GRAPH$",
+        "of the optimizer and the training",
+    ),
+)
+
+
+def common_name(name: str, replacements) -> str:
+    """The name of a weight here.
+
+    For example "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` is
+    "encoder.layer.0.output.dense.kernel".
+
+    Args:
+        name: its name in a file.
+        replacements: those of the kind of file.
+
+    Returns:
+        Its name, or nothing sensible if it is no weight of BERT.
+    """
+    for pattern, replacement in replacements:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def expected_names(num_layers: int) -> list[str]:
+    """Names of all weights of an encoder, in order.
+
+    Args:
+        num_layers: how many layers it has.
+
+    Returns:
+        The names; not those of the masked language model.
+    """
+    names = [TOKENS, POSITIONS, TYPES, *_norm("embeddings.LayerNorm")]
+    for i in range(num_layers):
+        for part in DENSE:
+            names += [f"encoder.layer.{i}.{part}.{x}" for x in _DENSE_WEIGHTS]
+        for part in NORMS:
+            names += _norm(f"encoder.layer.{i}.{part}")
+    return names
+
+
+def head_names() -> list[str]:
+    """Names of the weights of the masked language model."""
+    dense = [f"mlm.dense.{x}" for x in _DENSE_WEIGHTS]
+    return [*dense, *_norm("mlm.LayerNorm"), "mlm.bias"]
+
+
+_DENSE_WEIGHTS = ("kernel", "bias")
+
+
+def _norm(name):
+    return [f"{name}.gamma", f"{name}.beta"]
+
+
+def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
+    """The shape of a weight.
+
+    Args:
+        name: its name here.
+        sizes: `vocab_size`, `hidden_size` and `intermediate_size`.
+
+    Returns:
+        The shape; None for a number that is not known.
+    """
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    if name == "mlm.bias":
+        return (sizes["vocab_size"],)
+    if name.startswith("embeddings.") and "LayerNorm" not in name:
+        return (sizes["vocab_size"] if name == TOKENS else None, hidden)
+    is_first = ".intermediate." in name
+    columns = inner if is_first else hidden
+    if not name.endswith(".kernel"):
+        return (columns,)
+    is_second = name.endswith(".output.dense.kernel") and (
+        ".attention." not in name
+    )
+    return (inner if is_second else hidden, columns)
+
+
+def why_left_out(name: str) -> str:
+    """Why a weight is not taken over.
+
+    Args:
+        name: its name in the file.
+
+    Returns:
+        The reason.
+    """
+    for pattern, reason in LEFT_OUT:
+        if re.search(pattern, name):
+            return reason
+    return "not of an encoder like BERT's"

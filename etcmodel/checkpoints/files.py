@@ -1,0 +1,107 @@
+"""What all readers of checkpoints share: finding, comparing, assigning."""
+
+import os
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+_SHOWN = 10
+
+
+def open_checkpoint(path: str | os.PathLike):
+    """Opens a TensorFlow checkpoint, of either layout.
+
+    Args:
+        path: the checkpoint, such as "runs/1/ckpt-200"; or a directory, of
+            which the latest one is taken, or the only one.
+
+    Returns:
+        What `tf.train.load_checkpoint` does.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or only a part of one.
+        ValueError: it is damaged.
+    """
+    path = os.fspath(path)
+    found = path
+    if tf.io.gfile.isdir(path):
+        found = tf.train.latest_checkpoint(path)
+        indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
+        if found is None and len(indices) == 1:
+            found = indices[0][: -len(".index")]
+    if found is None or not tf.io.gfile.exists(f"{found}.index"):
+        raise FileNotFoundError(
+            f"{path}: there is no TensorFlow checkpoint, or there are several "
+            "and no `checkpoint` file that names the latest one."
+        )
+    shards = tf.io.gfile.glob(f"{found}.data-?????-of-?????")
+    if not shards or len(shards) != int(shards[0][-5:]):
+        raise FileNotFoundError(
+            f"{found} is only a part of a checkpoint: beside its .index are "
+            f"{len(shards)} of {shards[0][-5:] if shards else 'its'} files "
+            ".data-*."
+        )
+    try:
+        return tf.train.load_checkpoint(found)
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(
+            f"{found} is no TensorFlow checkpoint, or a damaged one: {error}"
+        ) from None
+
+
+def assign(
+    weights: Mapping[str, tf.Variable],
+    shapes: Mapping[str, Sequence[int]],
+    read: Callable[[str], np.ndarray],
+    extra: Sequence[str],
+    what: str,
+) -> None:
+    """Gives all weights their values, or none.
+
+    Args:
+        weights: by their names.
+        shapes: of what was found, by the same names.
+        read: reads the value of a name.
+        extra: names of what was found of the model, but is not in it.
+        what: the checkpoint and the model, for the message.
+
+    Raises:
+        ValueError: names or shapes differ; the message lists all of them.
+    """
+    problems = {
+        "missing in the checkpoint": [x for x in weights if x not in shapes],
+        "in the checkpoint, but not in the model": list(extra),
+        "of another shape": [
+            f"{x} {list(shapes[x])}, in the model {list(weight.shape)}"
+            for x, weight in weights.items()
+            if x in shapes and list(shapes[x]) != list(weight.shape)
+        ],
+    }
+    if any(problems.values()):
+        raise ValueError(
+            f"{what}, and nothing has been loaded. Make the model with the "
+            "configuration that the checkpoint was made with. "
+            + "; ".join(
+                f"{problem}: {list_some(names)}"
+                for problem, names in problems.items()
+                if names
+            )
+        )
+    for name, weight in weights.items():
+        weight.assign(np.asarray(read(name)))
+
+
+def list_some(names: Sequence[str]) -> str:
+    """Some names, and how many more there are.
+
+    Args:
+        names: all of them.
+
+    Returns:
+        "a, b, c and 7 more".
+    """
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,62 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.checkpoints import files
+
+
+class OpenCheckpointTest(tf.test.TestCase):
+    def write(self, name, value):
+        path = os.path.join(self.get_temp_dir(), name)
+        tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=["x"],
+            shape_and_slices=[""],
+            tensors=[tf.constant(value)],
+        )
+        return path
+
+    def test_which(self):
+        folder = self.get_temp_dir()
+        path = self.write("one", 1)
+        for place in (folder, path):
+            self.assertEqual(1, files.open_checkpoint(place).get_tensor("x"))
+        self.write("two", 2)
+        with self.assertRaisesRegex(FileNotFoundError, "several"):
+            files.open_checkpoint(folder)
+        with open(os.path.join(folder, "checkpoint"), "w") as stream:
+            stream.write('model_checkpoint_path: "two"\n')
+        self.assertEqual(2, files.open_checkpoint(folder).get_tensor("x"))
+        with self.assertRaisesRegex(FileNotFoundError, "three"):
+            files.open_checkpoint(os.path.join(folder, "three"))
+
+    def test_damaged(self):
+        path = self.write("one", 1)
+        with open(f"{path}.index", "wb") as stream:
+            stream.write(b"nothing")
+        with self.assertRaisesRegex(ValueError, "damaged"):
+            files.open_checkpoint(path)
+        os.remove(f"{path}.data-00000-of-00001")
+        with self.assertRaisesRegex(FileNotFoundError, "only a part"):
+            files.open_checkpoint(path)
+
+
+class AssignTest(tf.test.TestCase):
+    def test_all_or_nothing(self):
+        weights = {"a": tf.Variable([1.0]), "b": tf.Variable([2.0])}
+        values = {"a": np.array([3.0]), "b": np.array([4.0])}
+        shapes = {name: x.shape for name, x in values.items()}
+        with self.assertRaisesRegex(ValueError, "missing.*: b; .*model: c"):
+            files.assign(weights, {"a": (1,)}, values.get, ["c"], "It")
+        self.assertAllEqual([1.0], weights["a"])
+        files.assign(weights, shapes, values.get, [], "It")
+        self.assertAllEqual([4.0], weights["b"])
+
+    def test_list_some(self):
+        self.assertEqual("a, b", files.list_some(["a", "b"]))
+        self.assertEndsWith(files.list_some(["a"] * 12), "a and 2 more")
+
+
+if __name__ == "__main__":
+    tf.test.main()

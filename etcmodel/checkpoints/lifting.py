@@ -1,0 +1,458 @@
+"""Warm starts: the weights of BERT or RoBERTa in an ETC or ReadTwice model.
+
+Source: ETC paper, section 3.6 and Appendix D; ReadTwice paper, section 4.1.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.checkpoints import bert_names
+from etcmodel.checkpoints import vocabularies
+from etcmodel.checkpoints.bert_files import Bert
+from etcmodel.checkpoints.object_graph import find_encoder
+from etcmodel.layers import building
+from etcmodel.models import EtcConfig
+from etcmodel.models import ReadTwiceConfig
+from etcmodel.models.pretraining_heads import LanguageModelHead
+from etcmodel.weight_paths import get_weight_paths
+
+GLOBAL_TOKENS = ("cls", "mean", "keep")
+ABSOLUTE_POSITIONS = ("none", "paragraph")
+
+# A weight of an encoder, and the part of BERT that it is copied from. The
+# number of the layer, and of its stack, are in groups.
+_PARTS = (
+    (r"(?:long_|global_)?emb_layer_norm", "embeddings.LayerNorm"),
+    (
+        r"(STACK)/ATTENTION_(\d+)/inner_layer"
+        r"/\w+_(query|key|value)_projection/linear",
+        r"attention.self.\3",
+    ),
+    (
+        r"(STACK)/ATTENTION_(\d+)/inner_layer/(?:\w+_)?output_projection",
+        "attention.output.dense",
+    ),
+    (
+        r"(STACK)/ATTENTION_(\d+)/normalization_layers_\d",
+        "attention.output.LayerNorm",
+    ),
+    (
+        r"(STACK)/FEED_FORWARD_(\d+)/inner_layer/layers_0",
+        "intermediate.dense",
+    ),
+    (r"(STACK)/FEED_FORWARD_(\d+)/inner_layer/layers_1", "output.dense"),
+    (
+        r"(STACK)/FEED_FORWARD_(\d+)/normalization_layers_0",
+        "output.LayerNorm",
+    ),
+)
+_SECOND_READ = "second_transformer"
+_WORDS = {
+    "STACK": "global_local_transformer_layers|transformer_with_side_inputs|"
+    + _SECOND_READ,
+    "ATTENTION": r"(?:fused_att|attention)_layers",
+    "FEED_FORWARD": r"(?:long_|global_)?feed_forward_layers",
+}
+
+
+@dataclasses.dataclass
+class LiftReport:
+    """What became of every weight.
+
+    Attributes:
+        lifted: weight of the model -> where it is from, or how it begins.
+        used: weight of the source -> the weights it was copied to.
+        left_out: weight of the source -> why it was not used.
+        unmatched: pieces of the vocabulary without a row in the source.
+        notes: what differs all the same.
+    """
+
+    lifted: dict[str, str]
+    used: dict[str, list[str]]
+    left_out: dict[str, str]
+    unmatched: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        """A table of both sides."""
+        lines = ["Weights of the model"]
+        lines += [f"  {name}: {text}" for name, text in self.lifted.items()]
+        lines += ["Weights of the source"]
+        for name, paths in self.used.items():
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            lines.append(f"  {name}: {paths[0]}{more}")
+        lines += [
+            f"  {name}: left out ({why})" for name, why in self.left_out.items()
+        ]
+        if self.unmatched:
+            lines.append("Pieces of the vocabulary without a row in the source")
+            lines.append("  " + " ".join(self.unmatched))
+        lines += ["Notes", *(f"  {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+
+def lifted_config(
+    source: Bert,
+    config_class: type = EtcConfig,
+    preset: str = "base",
+    absolute_positions: str = "none",
+    **changes: Any,
+) -> EtcConfig | ReadTwiceConfig:
+    """A configuration that the weights of an encoder like BERT fit into.
+
+    Args:
+        source: the encoder.
+        config_class: `EtcConfig` or `ReadTwiceConfig`.
+        preset: where everything comes from that BERT has no word on.
+        absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
+        **changes: other values, such as `local_radius=40` or `vocab_size`.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: there is no such preset, or values do not go together.
+    """
+    values = dict(source.sizes)
+    num_positions = len(source.weights[bert_names.POSITIONS])
+    if config_class is ReadTwiceConfig:
+        values["max_seq_length"] = num_positions
+    elif absolute_positions not in ABSOLUTE_POSITIONS:
+        raise ValueError(
+            f"absolute_positions is {absolute_positions!r}, expected one of "
+            f"{', '.join(ABSOLUTE_POSITIONS)}."
+        )
+    elif absolute_positions == "paragraph":
+        values["absolute_positions"] = absolute_positions
+        values["max_absolute_position_embeddings"] = num_positions
+    config = config_class.from_preset(preset, **{**values, **changes})
+    config.validate()
+    return config
+
+
+def lift(
+    model: tf.keras.Model,
+    source: Bert,
+    vocab_file: str | os.PathLike | None = None,
+    global_tokens: str = "cls",
+    head: LanguageModelHead | None = None,
+) -> LiftReport:
+    """Gives an encoder the weights of BERT or RoBERTa.
+
+    All projections of queries, keys and values are copied to every piece of
+    attention that has its own, output projections, feed-forward parts and
+    normalizations to both streams. Relative labels begin as zeros, so that
+    they do not change anything yet. All token types begin as BERT's first.
+    Both reads of a `ReadTwiceModel` are lifted: what BERT has more layers than
+    the first read, the second one goes on with; without any, it begins as the
+    last layers of BERT.
+
+    Example:
+        source = read_bert("bert-base-uncased")
+        encoder = build_encoder(lifted_config(source), "paragraphs")
+        print(lift(encoder, source))
+
+    Args:
+        model: an `EtcModel` or `ReadTwiceModel`, or a model with one inside;
+            see `load_checkpoint`.
+        source: the encoder that is lifted.
+        vocab_file: the vocabulary of the model, whose tokens get the rows of
+            the same ones; that of the source by default.
+        global_tokens: how the rows of global tokens begin, of which BERT has
+            never seen any: "cls" as [CLS], "mean" as the mean of all tokens,
+            "keep" as they are in the source.
+        head: the head of the masked language model of the same model, which is
+            lifted, too.
+
+    Returns:
+        What became of every weight.
+
+    Raises:
+        ValueError: sizes do not match; the message names both. Nothing has
+            been changed then.
+    """
+    if global_tokens not in GLOBAL_TOKENS:
+        raise ValueError(
+            f"global_tokens is {global_tokens!r}, expected one of "
+            f"{', '.join(GLOBAL_TOKENS)}."
+        )
+    encoder = find_encoder(model)
+    building.build_once(encoder, None)
+    _check_sizes(encoder.config, source)
+    lifting = _Lifting(encoder, source, vocab_file, global_tokens)
+    weights = get_weight_paths(encoder)
+    values = {path: lifting.value(path, x) for path, x in weights.items()}
+    if head is not None:
+        weights |= {f"head/{k}": x for k, x in get_weight_paths(head).items()}
+        values |= {x: lifting.head_value(x) for x in weights if "head/" in x}
+    wrong = [
+        f"{path} {list(weights[path].shape)}, of the source {list(x.shape)}"
+        for path, x in values.items()
+        if x is not None and tuple(weights[path].shape) != x.shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"{source.path} does not fit into {encoder.name}, and nothing has "
+            "been lifted: " + "; ".join(wrong)
+        )
+    for path, x in values.items():
+        if x is not None:
+            weights[path].assign(x)
+    return lifting.report()
+
+
+def _check_sizes(config, source) -> None:
+    """Refuses another size, which the shapes alone would not always tell."""
+    names = [
+        "hidden_size",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+    ]
+    has_second_read = getattr(config, "second_read_num_new_layers", None)
+    if not has_second_read:
+        names.append("num_hidden_layers")
+    wrong = [
+        f"{name} {getattr(config, name)!r}, of the source "
+        f"{source.sizes[name]!r}"
+        for name in names
+        if getattr(config, name) != source.sizes[name]
+    ]
+    layers = source.sizes["num_hidden_layers"]
+    if has_second_read and layers not in (
+        config.num_hidden_layers,
+        config.num_hidden_layers + has_second_read,
+    ):
+        wrong.append(
+            f"num_hidden_layers {config.num_hidden_layers} and "
+            f"second_read_num_new_layers {has_second_read}, of the source "
+            f"{layers} layers in all, or in the first read alone"
+        )
+    if config.embedding_size not in (None, config.hidden_size):
+        wrong.append(
+            f"embedding_size {config.embedding_size}, of the source "
+            f"{source.sizes['hidden_size']}"
+        )
+    if getattr(config, "use_pre_activation_order", False):
+        wrong.append("use_pre_activation_order True, of the source False")
+    if wrong:
+        raise ValueError(
+            f"{source.path} does not fit, and nothing has been lifted: "
+            + "; ".join(wrong)
+        )
+
+
+class _Lifting:
+    """Values for weights, and a book of where they are from."""
+
+    def __init__(self, encoder, source, vocab_file, global_tokens):
+        self.config = encoder.config
+        self.name = encoder.name
+        self.source = source
+        self.global_tokens = global_tokens
+        self.lifted: dict[str, str] = {}
+        self.used: dict[str, list[str]] = {}
+        self.unmatched: list[str] = []
+        self.notes: list[str] = []
+        self._read_vocabularies(vocab_file)
+        epsilon = source.layer_norm_epsilon
+        if epsilon != 1e-12:
+            self.notes.append(
+                f"Normalizations add {epsilon:g} to variances in the source, "
+                "and 1e-12 here."
+            )
+
+    def _read_vocabularies(self, vocab_file):
+        """Which row of the source every token has, `rows`; -1 for none."""
+        own, size = self.source.vocab_file, self.source.sizes["vocab_size"]
+        self.rows = np.arange(size)
+        self.special_ids = {}
+        target = vocab_file or own
+        if target is None:
+            if self.global_tokens != "keep":
+                raise ValueError(
+                    f"{self.source.path} has no vocabulary beside it, so that "
+                    "global tokens are not known. Give a vocab_file, or "
+                    "global_tokens='keep'."
+                )
+        elif target.endswith(".json"):
+            raise ValueError(
+                f"{target} is RoBERTa's vocabulary, of which no tokenizer can "
+                "be made here. Give the equivalent SentencePiece model as "
+                "vocab_file."
+            )
+        else:
+            wanted = vocabularies.read_vocabulary(target)
+            self.special_ids = wanted.special_ids
+            pieces = wanted.pieces
+            if own is not None and own != target:
+                known = vocabularies.read_vocabulary(own)
+                self.rows = vocabularies.match_pieces(known, wanted)
+            elif len(pieces) != size:
+                raise ValueError(
+                    f"{target} has {len(pieces)} tokens, but {self.source.path}"
+                    f" has {size} rows, and no vocabulary of its own."
+                )
+            globals_ = {self.special_ids[x] for x in vocabularies.GLOBAL_NAMES}
+            self.unmatched = [
+                piece
+                for i, (row, piece) in enumerate(
+                    zip(self.rows, pieces, strict=True)
+                )
+                if row < 0 and i not in globals_
+            ]
+        if len(self.rows) != self.config.vocab_size:
+            raise ValueError(
+                f"vocab_size of {self.name} is {self.config.vocab_size}, but "
+                f"{target or self.source.path} has {len(self.rows)} tokens."
+            )
+        if len(self.unmatched) > len(self.rows) / 2:
+            raise ValueError(
+                f"{target} does not belong to {self.source.path}: "
+                f"{len(self.unmatched)} of {len(self.rows)} tokens are not in "
+                f"{own}, such as {', '.join(self.unmatched[:5])}."
+            )
+
+    def value(self, path, weight):
+        """The value of a weight; None to leave it as it is."""
+        if path == "token_emb_lookup/embedding_table":
+            return self._tokens(path, weight)
+        if path == "segment_emb_lookup/embedding_table":
+            first = self._types()
+            self._note(path, "the first token type in every row", "TYPES")
+            return np.tile(first, [weight.shape[0], 1])
+        if path.startswith("position_emb_lookup"):
+            return self._positions(path, weight)
+        if path.endswith(("relative_emb_table", "relative_bias_table")):
+            self.lifted[path] = "zeros"
+            return np.zeros(weight.shape, np.float32)
+        name = self._part(path)
+        if name is None:
+            self.lifted[path] = "as it was initialized"
+            return None
+        self._note(path, name, name)
+        return self.source.weights[name]
+
+    def head_value(self, path):
+        """The value of a weight of the head; None to leave it as it is."""
+        name = path.removeprefix("head/").replace("/", ".")
+        name = name.replace("layer_norm", "LayerNorm")
+        name = "mlm." + name.replace("output_bias", "bias")
+        if name not in self.source.weights:
+            self.lifted[path] = "as it was initialized"
+            return None
+        self._note(path, name, name)
+        value = self.source.weights[name]
+        if name == "mlm.bias":
+            return np.where(self.rows < 0, 0.0, value[self.rows])
+        return value
+
+    def report(self) -> LiftReport:
+        """What became of every weight, by the names in the files."""
+        source = self.source
+        left_out = {
+            source.names[name]: _WHY_NOT.get(name, "the model has no such part")
+            for name in source.weights
+            if name not in self.used
+        }
+        return LiftReport(
+            lifted=self.lifted,
+            used={source.names[name]: x for name, x in self.used.items()},
+            left_out=left_out | dict(source.left_out),
+            unmatched=self.unmatched,
+            notes=self.notes,
+        )
+
+    def _note(self, path, text, *names):
+        self.lifted[path] = text
+        for name in names:
+            name = getattr(bert_names, name, name)
+            if name in self.source.weights:
+                self.used.setdefault(name, []).append(path)
+
+    def _part(self, path) -> str | None:
+        """The weight of BERT that a weight of the encoder is a copy of."""
+        part, _, kind = path.rpartition("/")
+        for pattern, name in _PARTS:
+            for word, expression in _WORDS.items():
+                pattern = pattern.replace(word, expression)
+            found = re.fullmatch(pattern, part)
+            if not found:
+                continue
+            if found.lastindex is None:
+                return f"{name}.{kind}"
+            layer = int(found[2])
+            if found[1] == _SECOND_READ:
+                layer += (
+                    self.source.sizes["num_hidden_layers"]
+                    - self.config.second_read_num_new_layers
+                )
+            name = found.expand(name)
+            return f"encoder.layer.{layer}.{name}.{kind}"
+        return None
+
+    def _types(self):
+        """BERT's first token type, `<float32>[hidden_size]`; or zeros."""
+        types = self.source.weights.get(bert_names.TYPES)
+        size = self.source.sizes["hidden_size"]
+        return np.zeros(size, np.float32) if types is None else types[0]
+
+    def _tokens(self, path, weight):
+        """Rows of tokens, and of global tokens."""
+        table = self.source.weights[bert_names.TOKENS]
+        # [vocab_size, hidden_size]
+        values = np.where(
+            self.rows[:, np.newaxis] < 0, np.asarray(weight), table[self.rows]
+        )
+        text = "rows of the same tokens"
+        ids = [
+            self.special_ids[x]
+            for x in vocabularies.GLOBAL_NAMES
+            if x in self.special_ids
+        ]
+        if ids and self.global_tokens == "cls":
+            values[ids] = values[self.special_ids["cls"]]
+            text += "; those of global tokens are [CLS]'s"
+        elif ids and self.global_tokens == "mean":
+            values[ids] = np.mean(table, axis=0)
+            text += "; those of global tokens are the mean of the table"
+        self._note(path, text, "TOKENS")
+        return values.astype(np.float32)
+
+    def _positions(self, path, weight):
+        """Rows of positions; a global token has that of [CLS]."""
+        table, wanted = (
+            self.source.weights[bert_names.POSITIONS],
+            weight.shape[0],
+        )
+        if path == "position_emb_lookup_global/embedding_table":
+            self._note(path, "the first position in every row", "POSITIONS")
+            return np.tile(table[0], [wanted, 1])
+        if wanted > len(table):
+            raise ValueError(
+                f"{self.name} has {wanted} absolute positions, but "
+                f"{self.source.path} has {len(table)}, and nothing has been "
+                "lifted. Make the model with that many at most."
+            )
+        if hasattr(self.config, "segment_vocab_size"):
+            self._note(path, "the first positions", "POSITIONS")
+            return table[:wanted]
+        # There are no token types.
+        text = "the first positions, with the first token type added"
+        self._note(path, text, "POSITIONS", "TYPES")
+        return table[:wanted] + self._types()
+
+
+_WHY_NOT: Mapping[str, str] = {
+    bert_names.POSITIONS: "the model has no absolute positions",
+    **dict.fromkeys(
+        bert_names.head_names(), "head of the masked language model"
+    ),
+}

@@ -1,0 +1,305 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import testing
+from etcmodel import weight_paths
+from etcmodel.checkpoints import bert_files
+from etcmodel.checkpoints import bert_files_test as files_test
+from etcmodel.checkpoints import lifting
+from etcmodel.feature_utils import tokenizers
+from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
+from etcmodel.models import LanguageModelHead
+from etcmodel.models import ReadTwiceConfig
+from etcmodel.models import ReadTwiceModel
+
+# Words, not global tokens, which are 1 to 5.
+_IDS = [7, 10, 9, 9, 6]
+_TOKENS = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one"]
+
+
+def make_bert(folder, exact=True, vocab=True, head=False, **config):
+    """A BERT of `files_test.SIZES`, with a vocabulary of one word."""
+    shapes = files_test.SHAPES | (files_test.HEAD if head else {})
+    weights = files_test.make_weights(shapes=shapes)
+    if exact:
+        files_test.write_hugging_face(
+            folder, weights, "bert.", "cls.predictions.transform.", **config
+        )
+    else:
+        files_test.write_original(folder, weights, **config)
+    if vocab:
+        write_vocab(os.path.join(folder, "vocab.txt"), _TOKENS)
+    return bert_files.read_bert(folder), weights
+
+
+def write_vocab(path, tokens):
+    with open(path, "w") as stream:
+        stream.write("".join(f"{token}\n" for token in tokens))
+    return path
+
+
+def encode_long(model, ids):
+    """What an `EtcModel` makes of a text alone, `[length, hidden_size]`."""
+    outputs, _ = model(
+        tf.constant([ids]),
+        tf.constant([[1, 1]]),
+        l2g_att_mask=tf.zeros([1, len(ids), 2], tf.int32),
+    )
+    return outputs[0]
+
+
+class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.get_temp_dir()
+
+    @parameterized.product(
+        exact=[True, False],
+        sharing=[
+            {},
+            {"share_feed_forward_params": False},
+            {"share_kv_projections": True},
+            {"share_qkv_projections": True},
+            {"share_att_output_projection": True},
+        ],
+    )
+    def test_begins_as_bert(self, exact, sharing):
+        bert, weights = make_bert(self.folder, exact)
+        config = lifting.lifted_config(
+            bert, preset="tiny", absolute_positions="paragraph", **sharing
+        )
+        self.assertEqual(7, config.max_absolute_position_embeddings)
+        model = EtcModel(config)
+        report = lifting.lift(model, bert)
+        expected = files_test.hidden_states(
+            weights, files_test.SIZES, _IDS, exact
+        )
+        self.assertAllClose(encode_long(model, _IDS), expected, 1e-5, 1e-5)
+        # Global tokens are encoded as BERT encodes [CLS] by itself.
+        _, outputs = model(
+            tf.constant([_IDS]),
+            tf.constant([[1, 2]]),
+            g2l_att_mask=tf.zeros([1, 2, 5], tf.int32),
+            g2g_att_mask=tf.eye(2, dtype=tf.int32)[tf.newaxis],
+        )
+        cls = files_test.hidden_states(
+            weights, files_test.SIZES, [_TOKENS.index("[CLS]")], exact
+        )
+        for row in outputs[0]:
+            self.assertAllClose(cls[0], row, 1e-5, 1e-5)
+        self.check_report(report, model, bert)
+        self.assertNotIn("as it was initialized", set(report.lifted.values()))
+
+    def check_report(self, report, *models):
+        """Checks that every weight of both sides is accounted for."""
+        *models, bert = models
+        paths = list(weight_paths.get_weight_paths(models[0]))
+        for head in models[1:]:
+            paths += [f"head/{x}" for x in weight_paths.get_weight_paths(head)]
+        self.assertCountEqual(paths, report.lifted)
+        self.assertCountEqual(
+            [*bert.names.values(), *bert.left_out],
+            [*report.used, *report.left_out],
+        )
+        text = str(report)
+        for name in (*paths, *bert.names.values(), *bert.left_out):
+            self.assertIn(f"  {name}: ", text)
+
+    def test_as_in_the_paper(self):
+        # Without absolute positions; the order of the words has no meaning.
+        bert, weights = make_bert(self.folder)
+        model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
+        report = lifting.lift(model, bert)
+        weights["embeddings.position_embeddings"][:] = 0
+        self.assertAllClose(
+            encode_long(model, _IDS),
+            files_test.hidden_states(weights, files_test.SIZES, _IDS),
+            1e-5,
+            1e-5,
+        )
+        self.assertEqual(
+            "the model has no absolute positions",
+            report.left_out["bert.embeddings.position_embeddings.weight"],
+        )
+
+    @parameterized.parameters("cls", "mean", "keep")
+    def test_global_tokens(self, kind):
+        bert, weights = make_bert(self.folder)
+        model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
+        lifting.lift(model, bert, global_tokens=kind)
+        expected = weights["embeddings.word_embeddings"].copy()
+        # [unused0] to [unused4] are the tokens 1 to 5, [CLS] is 7.
+        if kind == "cls":
+            expected[1:6] = expected[7]
+        elif kind == "mean":
+            expected[1:6] = expected.mean(0)
+        self.assertAllClose(expected, model.get_token_embedding_table())
+
+    def test_another_vocabulary(self):
+        bert, weights = make_bert(self.folder, head=True)
+        path = write_vocab(
+            os.path.join(self.folder, "new.txt"),
+            [*_TOKENS[:6], "new", *_TOKENS[:5:-1]],
+        )
+        model = EtcModel(
+            lifting.lifted_config(bert, preset="tiny", vocab_size=12)
+        )
+        model.build(None)
+        before = np.array(model.get_token_embedding_table())
+        head = LanguageModelHead(12, 8)
+        head.build((None, 8))
+        report = lifting.lift(model, bert, path, "keep", head)
+        table = np.array(model.get_token_embedding_table())
+        rows = weights["embeddings.word_embeddings"]
+        self.assertAllEqual(rows[:6], table[:6])
+        self.assertAllEqual(rows[:5:-1], table[7:])
+        self.assertAllEqual(before[6], table[6])
+        self.assertEqual(["new"], report.unmatched)
+        bias = weights["mlm.bias"]
+        self.assertAllEqual([*bias[:6], 0, *bias[:5:-1]], head.output_bias)
+        self.assertAllEqual(weights["mlm.dense.kernel"], head.dense.kernel)
+        self.check_report(report, model, head, bert)
+
+    @parameterized.parameters(
+        ({"num_attention_heads": 4}, "num_attention_heads 4.*source 2"),
+        ({"num_hidden_layers": 1}, "num_hidden_layers 1.*source 2"),
+        ({"hidden_size": 16}, "hidden_size 16.*source 8"),
+        ({"intermediate_size": 9}, "intermediate_size 9.*source 12"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'.*source 'exact_gelu'"),
+        ({"vocab_size": 13}, "vocab_size of .* is 13.*11 tokens"),
+        ({"embedding_size": 4}, "embedding_size 4.*source 8"),
+        ({"use_pre_activation_order": True}, "use_pre_activation_order"),
+        (
+            {"max_absolute_position_embeddings": 9},
+            "9 absolute positions.* has 7",
+        ),
+    )
+    def test_other_sizes(self, sizes, message):
+        bert, _ = make_bert(self.folder)
+        model = EtcModel(lifting.lifted_config(bert, preset="tiny", **sizes))
+        model.build(None)
+        before = model.get_weights()
+        with self.assertRaisesRegex(ValueError, message):
+            lifting.lift(model, bert)
+        for x, y in zip(before, model.get_weights(), strict=True):
+            self.assertAllEqual(x, y)
+
+    def test_errors(self):
+        bert, _ = make_bert(self.folder, vocab=False)
+        config = lifting.lifted_config(bert, preset="tiny")
+        with self.assertRaisesRegex(ValueError, "no vocabulary"):
+            lifting.lift(EtcModel(config), bert)
+        lifting.lift(EtcModel(config), bert, global_tokens="keep")
+        with self.assertRaisesRegex(ValueError, "'none, keep'"):
+            lifting.lift(EtcModel(config), bert, global_tokens="none, keep")
+        with self.assertRaisesRegex(ValueError, "'all'"):
+            lifting.lifted_config(bert, absolute_positions="all")
+        path = write_vocab(
+            os.path.join(self.folder, "other.txt"), [*_TOKENS, "more"]
+        )
+        with self.assertRaisesRegex(ValueError, "12 tokens, but.*11 rows"):
+            lifting.lift(EtcModel(config), bert, path)
+
+    def test_a_vocabulary_that_does_not_belong_to_it(self):
+        words = [f"word{i}" for i in range(20)]
+        bert, _ = make_bert(self.folder)
+        path = write_vocab(
+            os.path.join(self.folder, "other.txt"), [*_TOKENS, *words]
+        )
+        config = lifting.lifted_config(bert, preset="tiny", vocab_size=31)
+        with self.assertRaisesRegex(ValueError, "20 of 31 tokens.*word0"):
+            lifting.lift(EtcModel(config), bert, path)
+
+
+class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
+    def make(self, bert, **options):
+        config = lifting.lifted_config(
+            bert, ReadTwiceConfig, "tiny", summary_mode="cls", **options
+        )
+        return ReadTwiceModel(config)
+
+    @parameterized.parameters(True, False)
+    def test_first_read_is_bert(self, exact):
+        bert, weights = make_bert(self.get_temp_dir(), exact)
+        model = self.make(bert)
+        self.assertEqual(7, model.config.max_seq_length)
+        report = lifting.lift(model, bert)
+        expected = files_test.hidden_states(
+            weights, files_test.SIZES, _IDS, exact
+        )
+        output = model(tf.constant([_IDS]))
+        self.assertAllClose(output.first_read[0], expected, 1e-5, 1e-5)
+        self.assertEqual(
+            "encoder.layer.1.attention.self.query.kernel",
+            report.lifted[
+                "second_transformer/attention_layers_0/inner_layer/"
+                "main_query_projection/linear/kernel"
+            ],
+        )
+        own = {
+            x.split("/")[0]
+            for x, text in report.lifted.items()
+            if text == "as it was initialized"
+        }
+        self.assertEqual({"cross_attention_layer"}, own)
+
+    def test_second_read_goes_on(self):
+        # One layer, and one more that attends to nothing but the text.
+        bert, weights = make_bert(self.get_temp_dir())
+        model = self.make(bert, num_hidden_layers=1)
+        lifting.lift(model, bert)
+        layer = model.second_transformer.attention_layers[0]
+        self.assertAllEqual(
+            weights["encoder.layer.1.attention.self.key.kernel"],
+            layer.inner_layer.main_key_projection.linear.kernel,
+        )
+        second = model.second_transformer(model(tf.constant([_IDS])).first_read)
+        self.assertAllClose(
+            files_test.hidden_states(weights, files_test.SIZES, _IDS),
+            second[0],
+            1e-5,
+            1e-5,
+        )
+
+    def test_other_numbers_of_layers(self):
+        bert, _ = make_bert(self.get_temp_dir())
+        model = self.make(bert, num_hidden_layers=3)
+        with self.assertRaisesRegex(
+            ValueError, "num_hidden_layers 3 and.* 1, of the source 2"
+        ):
+            lifting.lift(model, bert)
+
+
+class RealBertTest(tf.test.TestCase):
+    """A BERT of six layers that was trained on a billion sentences."""
+
+    def test_real_sentences(self):
+        bert = bert_files.read_bert(testing.real_bert())
+        config = lifting.lifted_config(
+            bert, absolute_positions="paragraph", local_radius=63
+        )
+        self.assertIsInstance(config, EtcConfig)
+        model = EtcModel(config)
+        lifting.lift(model, bert)
+        tokenizer = tokenizers.make_tokenizer(bert.vocab_file)
+        cls, sep = (tokenizer.special_ids[x] for x in ("cls", "separator"))
+        for text in (
+            "Where was the author of the novel born?",
+            "Krakow, on the Vistula, was the capital of Poland until 1596; "
+            "its university, founded in 1364, is one of the oldest in Europe.",
+        ):
+            ids = [cls, *tokenizer.tokenize(text).numpy(), sep]
+            self.assertAllClose(
+                encode_long(model, ids),
+                files_test.hidden_states(bert.weights, bert.sizes, ids),
+                1e-4,
+                1e-4,
+            )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,219 @@
+"""Checkpoints of the original code, which is TensorFlow 1.
+
+Its variables have names such as
+`etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
+layers here have the same names. A configuration lies beside them. Heads, which
+have names of their own, and what optimizers keep are left alone.
+"""
+
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.checkpoints import files
+from etcmodel.checkpoints.object_graph import find_encoder
+from etcmodel.layers import building
+from etcmodel.models import EtcModel
+from etcmodel.models import ReadTwiceModel
+from etcmodel.weight_paths import get_weight_paths
+
+CHECKPOINT = "model.ckpt"
+# Class of the encoder -> scope of its variables, and its configuration's file.
+_KINDS = {
+    EtcModel: ("etc_document_bert", "etc_config.json"),
+    ReadTwiceModel: ("read_it_twice_bert", "read_it_twice_bert_config.json"),
+}
+# The original makes these in a constructor, outside of any scope.
+_OUTSIDE = "position_emb_lookup_"
+_OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
+
+
+def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
+    """Gives an ETC encoder the weights of an original checkpoint.
+
+    Example:
+        config = EtcConfig.from_json_file("etc_base/etc_config.json")
+        encoder = build_encoder(config, structure="paragraphs")
+        load_etc(encoder, "etc_base")
+
+    Args:
+        model: an `EtcModel`, or a model with one inside; see
+            `load_checkpoint`.
+        path: the checkpoint, such as "etc_base/model.ckpt", or its directory.
+
+    Returns:
+        Names of variables in the checkpoint that are not of the encoder, such
+        as those of heads and optimizers, which are left out.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or only a part of one.
+        ValueError: variables are missing, are not in the model, or have
+            another shape; the message lists all of them, and nothing has been
+            loaded.
+    """
+    return _load(model, path, EtcModel)
+
+
+def save_etc(model: tf.keras.Model, directory: str | os.PathLike) -> None:
+    """Writes an ETC encoder as the original code does.
+
+    Args:
+        model: an `EtcModel`, or a model with one inside. Heads are left out.
+        directory: where to write `model.ckpt` and `etc_config.json`. It must
+            not be there yet, or be empty, and appears when it is whole.
+
+    Raises:
+        ValueError: the model has no such encoder.
+        FileExistsError: there is something in the directory.
+    """
+    _save(model, directory, EtcModel)
+
+
+def load_read_twice(
+    model: tf.keras.Model, path: str | os.PathLike
+) -> list[str]:
+    """Gives a ReadTwice encoder the weights of an original checkpoint.
+
+    Args:
+        model: a `ReadTwiceModel`, or a model with one inside.
+        path: see `load_etc`.
+
+    Returns:
+        See `load_etc`.
+
+    Raises:
+        FileNotFoundError: see `load_etc`.
+        ValueError: see `load_etc`.
+    """
+    return _load(model, path, ReadTwiceModel)
+
+
+def save_read_twice(
+    model: tf.keras.Model, directory: str | os.PathLike
+) -> None:
+    """Writes a ReadTwice encoder as the original code does.
+
+    Args:
+        model: a `ReadTwiceModel`, or a model with one inside.
+        directory: where to write `model.ckpt` and
+            `read_it_twice_bert_config.json`; see `save_etc`.
+
+    Raises:
+        ValueError: see `save_etc`.
+        FileExistsError: see `save_etc`.
+    """
+    _save(model, directory, ReadTwiceModel)
+
+
+def config_file(directory: str | os.PathLike) -> str | None:
+    """The configuration of an original checkpoint.
+
+    Args:
+        directory: of the checkpoint.
+
+    Returns:
+        Its path; None if there is none.
+    """
+    for _, name in _KINDS.values():
+        path = os.path.join(os.fspath(directory), name)
+        if tf.io.gfile.exists(path):
+            return path
+    return None
+
+
+def load_original(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
+    """`load_etc` or `load_read_twice`, whichever the model is for.
+
+    Args:
+        model: see there.
+        path: see there.
+
+    Returns:
+        See there.
+
+    Raises:
+        FileNotFoundError: see there.
+        ValueError: see there.
+    """
+    kind = next(x for x in _KINDS if isinstance(find_encoder(model), x))
+    return _load(model, path, kind)
+
+
+def _find(model, kind):
+    """The encoder of a kind in a model, and its weights by original names."""
+    encoder = find_encoder(model)
+    if not isinstance(encoder, kind):
+        raise ValueError(
+            f"{model.name} has no {kind.__name__}, but a "
+            f"{type(encoder).__name__}."
+        )
+    building.build_once(encoder, None)
+    scope, _ = _KINDS[kind]
+    weights = {}
+    for path, weight in get_weight_paths(encoder).items():
+        *attributes, last = path.split("/")
+        layer, names = encoder, [scope]
+        for attribute in attributes:
+            # Keras has some of its layers in attributes like `_layer`.
+            layer = getattr(layer, attribute, None) or getattr(
+                layer, f"_{attribute}"
+            )
+            names.append(layer.name)
+        name = "/".join([*names, last])
+        weights[
+            name.removeprefix(f"{scope}/")
+            if (attributes[0].startswith(_OUTSIDE))
+            else name
+        ] = weight
+    return encoder, weights
+
+
+def _load(model, path, kind):
+    encoder, weights = _find(model, kind)
+    path = os.fspath(path)
+    reader = files.open_checkpoint(path)
+    shapes = reader.get_variable_to_shape_map()
+    scope, _ = _KINDS[kind]
+    of_encoder = {
+        name
+        for name in shapes
+        if name.startswith((f"{scope}/", _OUTSIDE))
+        and not _OF_OPTIMIZERS.search(name)
+    }
+    files.assign(
+        weights,
+        {name: shapes[name] for name in of_encoder & set(weights)},
+        reader.get_tensor,
+        sorted(of_encoder - set(weights)),
+        f"the checkpoint {path} is not one of this model, {encoder.name}",
+    )
+    return sorted(set(shapes) - of_encoder)
+
+
+def _save(model, directory, kind):
+    encoder, weights = _find(model, kind)
+    directory = os.fspath(directory)
+    if tf.io.gfile.exists(directory) and tf.io.gfile.listdir(directory):
+        raise FileExistsError(
+            f"{directory} is not empty. Give a directory that is not there yet."
+        )
+    partial = f"{directory.rstrip('/')}.partial"
+    if tf.io.gfile.exists(partial):
+        tf.io.gfile.rmtree(partial)
+    tf.io.gfile.makedirs(partial)
+    names = sorted(weights)
+    tf.raw_ops.SaveV2(
+        prefix=os.path.join(partial, CHECKPOINT),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.convert_to_tensor(np.asarray(weights[x])) for x in names],
+    )
+    with tf.io.gfile.GFile(
+        os.path.join(partial, _KINDS[kind][1]), "w"
+    ) as stream:
+        stream.write(encoder.config.to_json_string())
+    if tf.io.gfile.exists(directory):
+        tf.io.gfile.rmtree(directory)
+    tf.io.gfile.rename(partial, directory)

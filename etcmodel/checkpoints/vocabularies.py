@@ -1,0 +1,132 @@
+"""Which rows of a token table belong to which tokens of another vocabulary."""
+
+import functools
+import json
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils import tokenizers
+
+# RoBERTa's special tokens, and what they are called in a tokenizer here.
+_ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
+# Global tokens, which no encoder like BERT knows.
+GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
+_SPACE = "\u2581"
+
+
+class Vocabulary(NamedTuple):
+    """The pieces of a vocabulary.
+
+    Attributes:
+        path: the file.
+        pieces: in the order of their ids.
+        special_ids: ids of those with a meaning, as of a tokenizer; none for
+            RoBERTa's `vocab.json`, of which no tokenizer can be made here.
+    """
+
+    path: str
+    pieces: Sequence[str]
+    special_ids: dict[str, int]
+
+
+def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
+    """Reads a vocabulary.
+
+    Args:
+        path: a WordPiece vocabulary, a SentencePiece model, or the
+            `vocab.json` of RoBERTa.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is none of these.
+    """
+    path = os.fspath(path)
+    if path.endswith(".json"):
+        return Vocabulary(path, _read_json(path), {})
+    tokenizer = tokenizers.make_tokenizer(path)
+    pieces = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()
+    return Vocabulary(
+        path,
+        [piece.decode("utf-8") for piece in pieces],
+        dict(tokenizer.special_ids),
+    )
+
+
+def _read_json(path):
+    with tf.io.gfile.GFile(path) as stream:
+        try:
+            ids = json.load(stream)
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(ids, dict) or sorted(ids.values()) != list(
+        range(len(ids))
+    ):
+        raise ValueError(
+            f"{path}: expected a JSON object of pieces and their numbers from "
+            "0 on, as of RoBERTa."
+        )
+    return sorted(ids, key=ids.get)
+
+
+def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
+    """For each piece of a vocabulary, the same one of another.
+
+    RoBERTa's pieces are bytes in disguise, with "Ġ" for a space. Those of the
+    equivalent SentencePiece model have "▁" there, and bytes in disguise or the
+    text that they stand for. Its special tokens are those with the same
+    meaning.
+
+    Example: of the pieces `<s> Ġthe é` (written `<s> Ġthe Ã©`), `▁the` has the
+    row 1, `é` the row 2, and `dog` has none.
+
+    Args:
+        source: the vocabulary of the rows that there are.
+        target: that of those that are wanted.
+
+    Returns:
+        `<int64>[target]`, the row of each piece; -1 for those that have none.
+    """
+    rows = {piece: row for row, piece in enumerate(source.pieces)}
+    if not source.special_ids and target.special_ids:
+        rows = {}
+        # A piece of the model is found in texts: what RoBERTa makes of the
+        # same text comes first.
+        for form in (_as_text, lambda x: x.replace("\u0120", _SPACE)):
+            for row, piece in enumerate(source.pieces):
+                if piece not in _ROBERTA:
+                    rows.setdefault(form(piece), row)
+    found = np.array([rows.get(x, -1) for x in target.pieces], np.int64)
+    if not source.special_ids:
+        for number, piece in enumerate(source.pieces):
+            meaning = _ROBERTA.get(piece)
+            if meaning in target.special_ids:
+                found[target.special_ids[meaning]] = number
+    return found
+
+
+@functools.cache
+def _bytes_in_disguise() -> dict[str, int]:
+    """Characters that stand for bytes: printable ones for themselves."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [x for x in range(256) if x not in plain]
+    table = {chr(x): x for x in plain}
+    return table | {chr(256 + i): x for i, x in enumerate(others)}
+
+
+def _as_text(piece: str) -> str | None:
+    """The text of a piece of bytes; None if these are no whole characters."""
+    table = _bytes_in_disguise()
+    if any(character not in table for character in piece):
+        return None
+    try:
+        text = bytes(table[x] for x in piece).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text.replace(" ", _SPACE)

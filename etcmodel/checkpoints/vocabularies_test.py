@@ -1,0 +1,98 @@
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel import testing
+from etcmodel.checkpoints import vocabularies
+from etcmodel.feature_utils import tokenizers
+
+
+def in_disguise(piece):
+    """A SentencePiece as RoBERTa's vocab.json writes it; None for controls."""
+    return piece.replace("\u2581", "\u0120")
+
+
+class VocabulariesTest(tf.test.TestCase):
+    def write(self, name, content):
+        path = os.path.join(self.get_temp_dir(), name)
+        with open(path, "w", encoding="utf-8") as stream:
+            if isinstance(content, list):
+                stream.write("\n".join(content) + "\n")
+            else:
+                json.dump(content, stream)
+        return path
+
+    def test_wordpieces_in_another_order(self):
+        reserved = list(tokenizers.WORDPIECE_RESERVED_TOKENS)
+        source = vocabularies.read_vocabulary(
+            self.write("a.txt", [*reserved, "one", "two"])
+        )
+        target = vocabularies.read_vocabulary(
+            self.write("b.txt", [*reserved, "two", "three", "one"])
+        )
+        self.assertEqual("[CLS]", source.pieces[source.special_ids["cls"]])
+        self.assertAllEqual(
+            [*range(10), 11, -1, 10], vocabularies.match_pieces(source, target)
+        )
+
+    def test_pieces_of_bytes(self):
+        pieces = ["<s>", "<pad>", "</s>", "\u0120the", "\u00c3\u00a9", "\u00c3"]
+        path = self.write(
+            "vocab.json", {piece: i for i, piece in enumerate(pieces)}
+        )
+        source = vocabularies.read_vocabulary(path)
+        self.assertEqual(pieces, source.pieces)
+        target = vocabularies.Vocabulary(
+            "model",
+            ["<pad>", "<s>", "\u2581the", "\u00e9", "cls", "dog", "sep"],
+            {"cls": 4, "separator": 6, "sentence": 1},
+        )
+        # Half of a character has no piece; and <s> means something else.
+        self.assertAllEqual(
+            [1, -1, 3, 4, 0, -1, 2], vocabularies.match_pieces(source, target)
+        )
+
+    def test_all_pieces_of_the_equivalent_model(self):
+        model = testing.real_data_path("vocab/gpt2.model")
+        target = vocabularies.read_vocabulary(model)
+        # The first 101 are not RoBERTa's.
+        words = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
+        shuffled = ["<s>", "<pad>", "</s>", "<unk>", *words[::-1], "<mask>"]
+        source = vocabularies.read_vocabulary(
+            self.write("vocab.json", {x: i for i, x in enumerate(shuffled)})
+        )
+        rows = vocabularies.match_pieces(source, target)
+        expected = np.arange(4, 4 + len(words))[::-1]
+        is_ascii = np.array([x.isascii() for x in target.pieces[101:]])
+        is_ascii |= [
+            x[0] == "\u2581" and x[1:].isascii() for x in target.pieces[101:]
+        ]
+        self.assertAllEqual(expected[is_ascii], rows[101:][is_ascii])
+        self.assertAllGreater(rows[101:], 3)
+        # RoBERTa reads "\u00e9" as two bytes, which have one piece.
+        self.assertEqual(
+            shuffled.index("\u00c3\u00a9"),
+            rows[target.pieces.index("\u00e9")],
+        )
+        self.assertEqual(0, rows[target.special_ids["cls"]])
+        self.assertEqual(2, rows[target.special_ids["separator"]])
+        self.assertEqual(len(shuffled) - 1, rows[target.special_ids["mask"]])
+        self.assertEqual(1, rows[0])
+        self.assertEqual(-1, rows[target.special_ids["sentence"]])
+
+    def test_errors(self):
+        for content in ([1, 2], {"a": 0, "b": 2}):
+            path = os.path.join(self.get_temp_dir(), "vocab.json")
+            with open(path, "w") as stream:
+                json.dump(content, stream)
+            with self.assertRaisesRegex(ValueError, "from 0 on"):
+                vocabularies.read_vocabulary(path)
+        path = self.write("vocab.json", ["no JSON"])
+        with self.assertRaisesRegex(ValueError, "not JSON"):
+            vocabularies.read_vocabulary(path)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,62 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils import positions
+
+
+class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        # A [CLS], two tokens of a question, paragraphs of three and two.
+        (
+            "cls",
+            [0, 1, 1, 0, 0, 0, 0, 0],
+            [1, 0, 1, 0, 0, 1, 0, 1],
+            [0, 1, 2, 3, 4, 5, 3, 4],
+        ),
+        ("no_cls", [1, 1, 0, 0, 0], [0, 1, 0, 1, 0], [1, 2, 3, 4, 3]),
+        ("no_question", [0, 0, 0, 0], [0, 1, 0, 0], [1, 2, 1, 2]),
+        ("question_and_text_in_one", [1, 1, 0, 0], [0, 0, 0, 1], [1, 2, 3, 4]),
+        (
+            "long_paragraph",
+            [0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0, 0, 0, 0, 1],
+            [0, 1, 2, 3, 4, 5, 6, 2, 3, 4],
+        ),
+        (
+            "long_question",
+            [1] * 8 + [0] * 2,
+            [0] * 7 + [1, 0, 1],
+            [1, 2, 3, 4, 5, 6, 6, 6, 6, 6],
+        ),
+    )
+    def test_positions(self, is_question, breakpoints, expected):
+        inputs = tf.constant([breakpoints, [0] * len(breakpoints)])
+        questions = tf.constant([is_question, [0] * len(breakpoints)])
+        made = positions.make_paragraph_positions(inputs, questions, 7)
+        self.assertAllEqual(expected, made[0])
+        # Each row by itself: one paragraph, without a question.
+        alone = [1 + i % 6 for i in range(len(breakpoints))]
+        self.assertAllEqual(alone, made[1])
+
+    def test_without_questions_at_unknown_lengths(self):
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64)])
+        def make(breakpoints):
+            return positions.make_paragraph_positions(breakpoints, None, 9)
+
+        made = make(np.array([[0, 1, 0, 0], [1, 1, 0, 0]]))
+        self.assertAllEqual([[1, 2, 1, 2], [1, 1, 1, 2]], made)
+        self.assertAllEqual([1, 2, 1], make(np.array([[0, 1, 1]]))[0])
+
+    def test_compiles(self):
+        make = tf.function(positions.make_paragraph_positions, jit_compile=True)
+        made = make(tf.constant([[0, 1, 0]]), tf.constant([[1, 1, 0]]), 5)
+        self.assertAllEqual([[1, 2, 3]], made)
+
+    def test_too_few(self):
+        with self.assertRaisesRegex(ValueError, "num_positions is 1"):
+            positions.make_paragraph_positions(tf.ones([1, 1]), None, 1)
+
+
+if __name__ == "__main__":
+    tf.test.main()
