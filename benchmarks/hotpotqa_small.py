@@ -1,4 +1,4 @@
-r"""HotpotQA from random weights and a few hundred records.
+r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
 
 Trains a small model, with the package's own commands, and prints the official
 metrics on records that it has not seen, next to two that no one has to train:
@@ -13,7 +13,12 @@ metrics on records that it has not seen, next to two that no one has to train:
     python -m benchmarks.hotpotqa_small --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
 
-The model has no pre-training: what it learns is what these records hold.
+The model has no pre-training: what it learns is what these records hold. With
+`--lift` it begins as a BERT, which `lift` takes from a directory:
+
+    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=200 \
+        --lift_option=--absolute_positions=paragraph --long_length=1152 \
+        --learning_rate=2e-4 ...
 """
 
 import collections
@@ -178,6 +183,20 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("layers", 2, "Of the encoder."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    flags.DEFINE_string(
+        "lift",
+        None,
+        "Directory of a BERT to begin with, whose vocabulary, width and number "
+        "of layers are taken.",
+        flag_values=flag_values,
+    )
+    for command in ("lift", "train"):
+        flags.DEFINE_multi_string(
+            f"{command}_option",
+            [],
+            f"A further flag of the command {command}.",
+            flag_values=flag_values,
+        )
     flags.DEFINE_float(
         "learning_rate", 1e-3, "The highest.", flag_values=flag_values
     )
@@ -215,19 +234,38 @@ def train_and_evaluate(
             records.extend(json.load(stream))
     with open(path("train.json"), "w", encoding="utf-8") as stream:
         json.dump(records, stream)
+    vocab_file, init = values.vocab_file, []
+    if values.lift:
+        _run(
+            "lift",
+            f"--from={values.lift}",
+            f"--output_dir={path('lifted')}",
+            "--local_radius=84",
+            *values.lift_option,
+        )
+        vocab_file = path("lifted/vocab.txt")
+        init = [f"--init_checkpoint={path('lifted')}"]
     for file, split in ((path("train.json"), "train"), (values.dev, "dev")):
         _run(
             "preprocess",
             "--task=hotpotqa",
             f"--input={file}",
             f"--split={split}",
-            f"--vocab_file={values.vocab_file}",
+            f"--vocab_file={vocab_file}",
             f"--output_dir={path(split)}",
             f"--long_length={values.long_length}",
             f"--global_length={_GLOBAL_LENGTH}",
             "--num_shards=4",
         )
     steps = values.steps
+    encoder = {
+        "preset": "tiny",
+        "hidden_size": values.hidden_size,
+        "num_hidden_layers": values.layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 4 * values.hidden_size,
+        "local_radius": 32,
+    }
     config = {
         "task": {
             "train_data": {
@@ -238,16 +276,7 @@ def train_and_evaluate(
                 "input_path": path("dev"),
                 "global_batch_size": _BATCH_SIZE,
             },
-            "model": {
-                "encoder": {
-                    "preset": "tiny",
-                    "hidden_size": values.hidden_size,
-                    "num_hidden_layers": values.layers,
-                    "num_attention_heads": 4,
-                    "intermediate_size": 4 * values.hidden_size,
-                    "local_radius": 32,
-                }
-            },
+            "model": {"encoder": {} if init else encoder},
         },
         "trainer": {
             "train_steps": steps,
@@ -274,6 +303,8 @@ def train_and_evaluate(
         "--mode=train",
         f"--model_dir={path('run')}",
         f"--config_file={path('config.json')}",
+        *init,
+        *values.train_option,
     )
     _run(
         "evaluate",
@@ -338,5 +369,6 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     cli.prepare_environment()
     define_flags(flags.FLAGS)
-    flags.mark_flags_as_required(["train", "dev", "vocab_file"])
+    flags.mark_flags_as_required(["train", "dev"])
+    flags.mark_flags_as_mutual_exclusive(["vocab_file", "lift"], required=True)
     app.run(main)

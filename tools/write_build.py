@@ -19,6 +19,7 @@ DISTRIBUTIONS = {
     "ijson": "ijson",
     "matplotlib": "matplotlib",
     "msgspec": "msgspec",
+    "safetensors": "safetensors",
     "numpy": "numpy",
     "official": "tf-models-official",
     "orbit": "tf-models-official",

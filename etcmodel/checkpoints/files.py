@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.models import encoder_layer
+
 _SHOWN = 10
 
 
@@ -52,6 +54,38 @@ def open_checkpoint(path: str | os.PathLike):
         ) from None
 
 
+def find_encoder(model):
+    """The only encoder in a model.
+
+    Args:
+        model: an `EtcModel`, a `ReadTwiceModel`, or a model with one inside.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: there is not one encoder in it.
+    """
+    found = {}
+
+    def visit(layer):
+        if isinstance(layer, encoder_layer.EncoderLayer):
+            found[id(layer)] = layer
+        elif isinstance(layer, tf.keras.Model):
+            for child in layer.layers:
+                visit(child)
+
+    visit(model)
+    if len(found) != 1:
+        names = ", ".join(x.name for x in found.values()) or "none"
+        raise ValueError(
+            f"{model.name}: there should be one EtcModel or ReadTwiceModel in "
+            f"the model, but there are {len(found)} ({names}). Give that "
+            "whose weights are to be loaded"
+        )
+    return next(iter(found.values()))
+
+
 def assign(
     weights: Mapping[str, tf.Variable],
     shapes: Mapping[str, Sequence[int]],
@@ -92,6 +126,21 @@ def assign(
         )
     for name, weight in weights.items():
         weight.assign(np.asarray(read(name)))
+
+
+def beside(path: str | os.PathLike, name: str) -> str:
+    """The path of a file that lies beside a checkpoint.
+
+    Args:
+        path: the checkpoint, or its directory.
+        name: the file.
+
+    Returns:
+        Its path.
+    """
+    path = os.fspath(path)
+    folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    return os.path.join(folder, name)
 
 
 def list_some(names: Sequence[str]) -> str:

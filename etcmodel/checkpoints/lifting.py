@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.checkpoints import bert_names
+from etcmodel.checkpoints import files
 from etcmodel.checkpoints import vocabularies
 from etcmodel.checkpoints.bert_files import Bert
-from etcmodel.checkpoints.object_graph import find_encoder
 from etcmodel.layers import building
 from etcmodel.models import EtcConfig
 from etcmodel.models import ReadTwiceConfig
@@ -183,7 +183,7 @@ def lift(
             f"global_tokens is {global_tokens!r}, expected one of "
             f"{', '.join(GLOBAL_TOKENS)}."
         )
-    encoder = find_encoder(model)
+    encoder = files.find_encoder(model)
     building.build_once(encoder, None)
     _check_sizes(encoder.config, source)
     lifting = _Lifting(encoder, source, vocab_file, global_tokens)

@@ -18,7 +18,8 @@ from etcmodel.models import ReadTwiceModel
 
 # Words, not global tokens, which are 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
-_TOKENS = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one"]
+# Of the vocabulary.
+TOKENS = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one"]
 
 
 def make_bert(folder, exact=True, vocab=True, head=False, **config):
@@ -32,7 +33,7 @@ def make_bert(folder, exact=True, vocab=True, head=False, **config):
     else:
         files_test.write_original(folder, weights, **config)
     if vocab:
-        write_vocab(os.path.join(folder, "vocab.txt"), _TOKENS)
+        write_vocab(os.path.join(folder, "vocab.txt"), TOKENS)
     return bert_files.read_bert(folder), weights
 
 
@@ -87,7 +88,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             g2g_att_mask=tf.eye(2, dtype=tf.int32)[tf.newaxis],
         )
         cls = files_test.hidden_states(
-            weights, files_test.SIZES, [_TOKENS.index("[CLS]")], exact
+            weights, files_test.SIZES, [TOKENS.index("[CLS]")], exact
         )
         for row in outputs[0]:
             self.assertAllClose(cls[0], row, 1e-5, 1e-5)
@@ -143,7 +144,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         bert, weights = make_bert(self.folder, head=True)
         path = write_vocab(
             os.path.join(self.folder, "new.txt"),
-            [*_TOKENS[:6], "new", *_TOKENS[:5:-1]],
+            [*TOKENS[:6], "new", *TOKENS[:5:-1]],
         )
         model = EtcModel(
             lifting.lifted_config(bert, preset="tiny", vocab_size=12)
@@ -199,7 +200,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "'all'"):
             lifting.lifted_config(bert, absolute_positions="all")
         path = write_vocab(
-            os.path.join(self.folder, "other.txt"), [*_TOKENS, "more"]
+            os.path.join(self.folder, "other.txt"), [*TOKENS, "more"]
         )
         with self.assertRaisesRegex(ValueError, "12 tokens, but.*11 rows"):
             lifting.lift(EtcModel(config), bert, path)
@@ -208,7 +209,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         words = [f"word{i}" for i in range(20)]
         bert, _ = make_bert(self.folder)
         path = write_vocab(
-            os.path.join(self.folder, "other.txt"), [*_TOKENS, *words]
+            os.path.join(self.folder, "other.txt"), [*TOKENS, *words]
         )
         config = lifting.lifted_config(bert, preset="tiny", vocab_size=31)
         with self.assertRaisesRegex(ValueError, "20 of 31 tokens.*word0"):

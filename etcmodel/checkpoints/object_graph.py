@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from etcmodel.checkpoints import files
+from etcmodel.checkpoints import original
 from etcmodel.layers import building
-from etcmodel.models import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
 
 # What every encoder has, by which it is found.
@@ -33,7 +33,9 @@ def load_checkpoint(
 
     The checkpoint may have been written under either Keras, by the `train` of
     the command line or by a `tf.train.Checkpoint` of any model that holds the
-    encoder. Heads and optimizers in it are left out. All or nothing is loaded.
+    encoder; or by the original code or the `lift` of the command line (see
+    `load_etc`). Heads and optimizers in it are left out. All or nothing is
+    loaded.
 
     Example:
         encoder = build_encoder(config, structure="paragraphs")
@@ -55,14 +57,12 @@ def load_checkpoint(
         FileNotFoundError: there is no checkpoint.
     """
     path = os.fspath(path)
-    encoder = find_encoder(model)
+    encoder = files.find_encoder(model)
     building.build_once(encoder, None)
     reader = files.open_checkpoint(path)
     if not reader.has_tensor(_GRAPH):
-        raise ValueError(
-            f"the checkpoint {path} is of TensorFlow 1; `load_etc` and "
-            "`load_read_twice` load those of the original code, `lift` BERT's"
-        )
+        original.load_original(encoder, path)
+        return
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         reader.get_tensor(_GRAPH)
     )
@@ -78,38 +78,6 @@ def load_checkpoint(
         [x for x, node in _variables(graph, root) if node not in used],
         f"the checkpoint {path} is not one of this model, {encoder.name}",
     )
-
-
-def find_encoder(model):
-    """The only encoder in a model.
-
-    Args:
-        model: an `EtcModel`, a `ReadTwiceModel`, or a model with one inside.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ValueError: there is not one encoder in it.
-    """
-    found = {}
-
-    def visit(layer):
-        if isinstance(layer, encoder_layer.EncoderLayer):
-            found[id(layer)] = layer
-        elif isinstance(layer, tf.keras.Model):
-            for child in layer.layers:
-                visit(child)
-
-    visit(model)
-    if len(found) != 1:
-        names = ", ".join(x.name for x in found.values()) or "none"
-        raise ValueError(
-            f"{model.name}: there should be one EtcModel or ReadTwiceModel in "
-            f"the model, but there are {len(found)} ({names}). Give that "
-            "whose weights are to be loaded"
-        )
-    return next(iter(found.values()))
 
 
 def _find_root(graph, paths, checkpoint, prefix) -> int:

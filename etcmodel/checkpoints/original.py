@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.checkpoints import files
-from etcmodel.checkpoints.object_graph import find_encoder
 from etcmodel.layers import building
 from etcmodel.models import EtcModel
 from etcmodel.models import ReadTwiceModel
@@ -107,19 +106,19 @@ def save_read_twice(
     _save(model, directory, ReadTwiceModel)
 
 
-def config_file(directory: str | os.PathLike) -> str | None:
+def config_file(path: str | os.PathLike) -> str | None:
     """The configuration of an original checkpoint.
 
     Args:
-        directory: of the checkpoint.
+        path: the checkpoint, or its directory.
 
     Returns:
         Its path; None if there is none.
     """
     for _, name in _KINDS.values():
-        path = os.path.join(os.fspath(directory), name)
-        if tf.io.gfile.exists(path):
-            return path
+        file = files.beside(path, name)
+        if tf.io.gfile.exists(file):
+            return file
     return None
 
 
@@ -137,13 +136,13 @@ def load_original(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         FileNotFoundError: see there.
         ValueError: see there.
     """
-    kind = next(x for x in _KINDS if isinstance(find_encoder(model), x))
+    kind = next(x for x in _KINDS if isinstance(files.find_encoder(model), x))
     return _load(model, path, kind)
 
 
 def _find(model, kind):
     """The encoder of a kind in a model, and its weights by original names."""
-    encoder = find_encoder(model)
+    encoder = files.find_encoder(model)
     if not isinstance(encoder, kind):
         raise ValueError(
             f"{model.name} has no {kind.__name__}, but a "

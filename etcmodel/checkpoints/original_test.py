@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.checkpoints import object_graph
 from etcmodel.checkpoints import original
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
@@ -205,6 +206,10 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "missing.*read_it_twice"):
             original.load_original(make_read_twice(), self.folder)
         self.assertEqual([], original.load_original(make_etc(), self.folder))
+        model, other = make_etc(), make_etc()
+        object_graph.load_checkpoint(model, self.folder)
+        original.load_etc(other, self.folder)
+        self.assertAllEqual(model.weights[0], other.weights[0])
         with self.assertRaisesRegex(FileNotFoundError, "no TensorFlow"):
             original.load_etc(make_etc(), self.get_temp_dir())
 

@@ -150,12 +150,16 @@ class SideInputsTest(tf.test.TestCase):
 
     def test_positions_of_paragraphs(self):
         # The question, one token, stands first.
-        self.check_inputs(
-            _make_paragraphs(),
-            config={"absolute_positions": "paragraph"},
-            position_ids=[1, 2, 3, 4, 5, 2, 3],
-            global_position_ids=[0] * 7,
-        )
+        batch = _make_paragraphs()
+        first = {name: x.copy() for name, x in batch.items()}
+        first["global_token_type_ids"][:, 0] = 5
+        for inputs in (batch, first):
+            self.check_inputs(
+                inputs,
+                config={"absolute_positions": "paragraph"},
+                position_ids=[1, 2, 3, 4, 5, 2, 3],
+                global_position_ids=[0] * 7,
+            )
         self.check_inputs(
             _make_sentences(),
             "sentences",

@@ -6,6 +6,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import exp_factory
 
+from etcmodel import checkpoints
+from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.model_testing import shrink_experiment
@@ -127,6 +129,23 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(value, weight)
         kernel = model.get_layer("global_output_layer").logit.kernel
         self.assertAllEqual(tf.zeros_like(kernel), kernel)
+
+    def test_loads_a_published_encoder(self):
+        params, task = _small_task("wikihop")
+        model = task.build_model()
+        encoder = model.get_layer("etc_encoder")
+        path = os.path.join(self.get_temp_dir(), "published")
+        checkpoints.save_etc(model, path)
+        expected = encoder.get_weights()
+        for weight in model.weights:
+            weight.assign(tf.zeros_like(weight))
+        params.task.init_checkpoint = path
+        task.initialize(model)
+        for weight, value in zip(encoder.weights, expected, strict=True):
+            self.assertAllEqual(value, weight)
+        params.task.init_checkpoint = self.get_temp_dir()
+        with self.assertRaisesRegex(UserError, "task.init_checkpoint: .*no T"):
+            task.initialize(model)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def get_with_answers(name: str) -> TaskSpec:
         raise UserError(
             f"{name} is pre-training: it has no answers to export, predict or "
             "show. Train a task that begins with its checkpoint, with "
-            "--params_override=task.init_checkpoint=DIR."
+            "--init_checkpoint=DIR."
         )
     return task
 

@@ -25,6 +25,7 @@ _WIDTH = 78
 # that takes a flag without its name has it as `ARGUMENT`.
 COMMANDS = {
     "preprocess": ("preprocess", "official data file -> TFRecords"),
+    "lift": ("lift", "BERT or RoBERTa -> weights that `train` begins with"),
     "experiments": ("experiments", "what there is to train, by task"),
     "train": ("train", "train a model on TFRecords"),
     "evaluate": ("evaluate", "measure a trained model on TFRecords"),

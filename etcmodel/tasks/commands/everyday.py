@@ -24,6 +24,7 @@ _PARAMETERS = {
     ),
     "learning_rate": (f"{_RATE}.initial_learning_rate",),
     "preset": ("task.model.encoder.preset",),
+    "init_checkpoint": ("task.init_checkpoint",),
     "seed": ("task.train_data.seed",),
 }
 
@@ -102,12 +103,27 @@ def apply(params, flag_values: flags.FlagValues) -> None:
         for parameter in parameters
     }
     params.override(_nested(given))
+    _follow_init_checkpoint(params)
     for data in (params.task.train_data, params.task.validation_data):
         # As they are from any folder: others need `params.yaml`.
         if data.input_path and isinstance(data.input_path, str):
             data.input_path = ",".join(
                 map(files.full_name, data.input_path.split(","))
             )
+
+
+def _follow_init_checkpoint(params) -> None:
+    """Takes the configuration beside the weights to begin with, if any."""
+    from etcmodel import checkpoints
+
+    task = params.task
+    if not task.init_checkpoint:
+        return
+    task.init_checkpoint = files.full_name(task.init_checkpoint)
+    encoder = task.model.encoder
+    config_file = checkpoints.config_file(task.init_checkpoint)
+    if config_file and not encoder.config_file:
+        encoder.config_file = config_file
 
 
 def check_types(values: dict, defaults: dict, place: str = "") -> None:

@@ -66,6 +66,24 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         rate = params.trainer.optimizer_config.learning_rate.polynomial
         self.assertEqual(0.25, rate.initial_learning_rate)
 
+    def test_configuration_of_what_it_begins_with(self):
+        directory = self.get_temp_dir()
+        for name in (directory, os.path.join(directory, "model.ckpt")):
+            params, _ = self._params(f"--init_checkpoint={name}")
+            self.assertEqual(name, params.task.init_checkpoint)
+            self.assertEqual("", params.task.model.encoder.config_file)
+        config = os.path.join(directory, "etc_config.json")
+        with open(config, "w"):
+            pass
+        for name in (directory, os.path.join(directory, "model.ckpt")):
+            params, _ = self._params(f"--init_checkpoint={name}")
+            self.assertEqual(config, params.task.model.encoder.config_file)
+        params, _ = self._params(
+            f"--init_checkpoint={directory}",
+            "--params_override=task.model.encoder.config_file=own.json",
+        )
+        self.assertEqual("own.json", params.task.model.encoder.config_file)
+
     def test_small(self):
         """Others come after it."""
         params, _ = self._params("--small", "--batch_size=4")

@@ -33,7 +33,7 @@ def required(options: type) -> list[str]:
         Its fields without a default.
     """
     return [
-        field.name
+        field.name.rstrip("_")
         for field in dataclasses.fields(options)
         if field.default is dataclasses.MISSING
     ]
@@ -43,7 +43,7 @@ def define(flag_values: flags.FlagValues, options: type) -> None:
     """Defines a flag for each field of a dataclass.
 
     What a flag says is what the docstrings of the class and of its bases say of
-    the field.
+    the field. A field `from_` is the flag `--from`.
 
     Args:
         flag_values: where to define them.
@@ -61,7 +61,7 @@ def define(flag_values: flags.FlagValues, options: type) -> None:
         text = " ".join(texts[field.name].split())
         is_given = field.default is not dataclasses.MISSING
         arguments = dict(
-            name=field.name,
+            name=field.name.rstrip("_"),
             default=field.default if is_given else None,
             help=f"{text[0].upper()}{text[1:]}",
             flag_values=flag_values,

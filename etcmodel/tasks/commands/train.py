@@ -49,6 +49,9 @@ class Flags(training.TrainerFlags):
         batch_size: records of a step, over all replicas.
         learning_rate: the highest.
         preset: the encoder: tiny, base, large, ...
+        init_checkpoint: weights that the encoder begins with: what `lift`
+            wrote, a published checkpoint with its etc_config.json, or another
+            run. Of the first two the configuration is taken, too.
         seed: of the weights, the order of records and dropout.
         small: a model and steps that end in minutes on two cores: the preset
             tiny, batches of 8, a rate of 0.001, dropout of 0.
@@ -75,6 +78,7 @@ class Flags(training.TrainerFlags):
     batch_size: int | None = None
     learning_rate: float | None = None
     preset: str | None = None
+    init_checkpoint: str | None = None
     seed: int | None = option(None, least=0)
     small: bool = False
     dry_run: bool = False
@@ -134,6 +138,7 @@ def run(flag_values: flags.FlagValues) -> None:
         )
     else:
         print(
-            "To train a task that begins with it, add to --params_override:\n"
-            f"  task.init_checkpoint={model_dir}"
+            "To train a task that begins with it:\n"
+            "  python -m etcmodel train --experiment=EXPERIMENT "
+            f"--init_checkpoint={model_dir} ..."
         )

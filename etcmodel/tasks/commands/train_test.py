@@ -66,7 +66,7 @@ class TrainTest(CommandTestCase):
         result = self._train("--experiment=read_twice/pretrain")
         out = self.assert_succeeds(result)
         self.assertNotIn("etcmodel export", out)
-        self.assertIn(f"task.init_checkpoint={self.model_dir}", out)
+        self.assertIn(f"--init_checkpoint={self.model_dir}", out)
 
     @parameterized.parameters("eval", "continuous_eval")
     def test_evaluation_leaves_the_run_as_it_was(self, mode):

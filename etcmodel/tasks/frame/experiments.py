@@ -25,9 +25,11 @@ from official.core import input_reader
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
+from etcmodel import checkpoints
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
+from etcmodel.tasks import lifted
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame.spec import TaskSpec
 
@@ -211,6 +213,24 @@ class RecordsTask(base_task.Task):
         if metadata is None:
             metadata = find_metadata(params, self.SPEC)
         self.metadata = metadata
+
+    def initialize(self, model: tf.keras.Model) -> None:
+        """Gives the encoder the weights of `init_checkpoint`.
+
+        Args:
+            model: has the encoder in its `checkpoint_items`.
+
+        Raises:
+            UserError: there is no such checkpoint, or it does not fit.
+        """
+        path = self.task_config.init_checkpoint
+        if not path:
+            return
+        lifted.check_vocabulary(path, self.metadata)
+        try:
+            checkpoints.load_checkpoint(model.checkpoint_items["encoder"], path)
+        except (ValueError, OSError) as error:
+            raise UserError(f"task.init_checkpoint: {error}") from error
 
     @graph_code
     def train_step(self, inputs, model, optimizer, metrics=None):

@@ -1,0 +1,145 @@
+"""`lift`: the weights of BERT or RoBERTa, to begin a training with."""
+
+import dataclasses
+import os
+import shutil
+
+from absl import flags
+
+from etcmodel.errors import UserError
+from etcmodel.tasks.atomic import atomic_directory
+from etcmodel.tasks.commands.options import option
+
+DESCRIPTION = """
+Makes an ETC or ReadTwice encoder that begins as a BERT or RoBERTa, whose
+number of layers, width, heads and inner width it has (ETC paper, Appendix D).
+--from is a directory as Hugging Face has it, with config.json and
+model.safetensors, or a TensorFlow checkpoint of BERT beside its
+bert_config.json, of Google's code or of the Model Garden.
+
+The output is a checkpoint as the original code writes it, its configuration
+and the vocabulary, with which data is to be preprocessed; lift.txt tells what
+became of every weight. `train --init_checkpoint=DIR` begins with it.
+"""
+
+EXAMPLE = """
+python -m etcmodel lift --from=bert-base-uncased --output_dir=lifted \\
+    --absolute_positions=paragraph --question_words_in_global
+"""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Flags:
+    """The flags.
+
+    Attributes:
+        from_: the directory, or the checkpoint.
+        output_dir: directory to make.
+        model: what to make: "etc", or "read_twice", both reads.
+        preset: the encoder of ETC or ReadTwice that everything comes from that
+            BERT has no word on, such as the radius of local attention.
+        vocab_file: the vocabulary, if there is none beside the weights, or
+            another one, whose tokens get the rows of the same tokens. For
+            RoBERTa the equivalent SentencePiece model.
+        absolute_positions: of ETC: "none", as in the paper, which takes long
+            pre-training; or "paragraph": BERT's, which begin anew in every
+            paragraph, behind the question.
+        question_words_in_global: of ETC: let the global tokens of a question
+            begin as its words.
+        global_tokens: how the rows of global tokens begin: as [CLS], as the
+            mean of all tokens, or as they are in the source.
+        local_radius: how many tokens a long token sees to each side, if not as
+            in the preset.
+        overwrite: replace the output directory if it exists.
+    """
+
+    from_: str
+    output_dir: str
+    model: str = option("etc", one_of=["etc", "read_twice"])
+    preset: str = "base"
+    vocab_file: str | None = None
+    absolute_positions: str = option("none", one_of=["none", "paragraph"])
+    question_words_in_global: bool = False
+    global_tokens: str = option("cls", one_of=["cls", "mean", "keep"])
+    local_radius: int | None = None
+    overwrite: bool = False
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Runs the command.
+
+    Raises:
+        UserError: the source cannot be read, or something does not fit.
+    """
+    source = flag_values["from"].value
+    with atomic_directory(
+        flag_values.output_dir, flag_values.overwrite
+    ) as folder:
+        try:
+            report = _lift(flag_values, source, folder)
+        except (ValueError, FileNotFoundError) as error:
+            raise UserError(f"--from={source}: {error}") from error
+    print(
+        f"{len(report.used)} weights of {source} were lifted into "
+        f"{len(report.lifted)} of {flag_values.output_dir}; lift.txt there "
+        "accounts for each."
+    )
+    if report.unmatched:
+        print(
+            f"{len(report.unmatched)} tokens of the vocabulary have no row "
+            "there, and begin at random."
+        )
+    for note in report.notes:
+        print(note)
+
+
+def _lift(flag_values, source, folder):
+    """Lifts, and fills the directory."""
+    from etcmodel import checkpoints
+    from etcmodel import models
+    from etcmodel.checkpoints import vocabularies
+    from etcmodel.tasks import lifted
+
+    bert = checkpoints.read_bert(source)
+    vocab_file = flag_values.vocab_file or bert.vocab_file
+    if vocab_file is None or vocab_file.endswith(".json"):
+        raise UserError(
+            f"--from={source} has no vocabulary that text can be cut with. "
+            "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
+            "equivalent SentencePiece model."
+        )
+    changes = {
+        "vocab_size": len(vocabularies.read_vocabulary(vocab_file).pieces)
+    }
+    if flag_values.model == "etc":
+        changes["question_words_in_global"] = (
+            flag_values.question_words_in_global
+        )
+        if flag_values.local_radius is not None:
+            changes["local_radius"] = flag_values.local_radius
+        config = checkpoints.lifted_config(
+            bert,
+            models.EtcConfig,
+            flag_values.preset,
+            flag_values.absolute_positions,
+            **changes,
+        )
+        model, save = models.EtcModel(config), checkpoints.save_etc
+    else:
+        config = checkpoints.lifted_config(
+            bert, models.ReadTwiceConfig, flag_values.preset, **changes
+        )
+        model = models.ReadTwiceModel(config)
+        save = checkpoints.save_read_twice
+    report = checkpoints.lift(
+        model, bert, vocab_file, flag_values.global_tokens
+    )
+    save(model, folder)
+    name = os.path.basename(vocab_file)
+    shutil.copy(vocab_file, os.path.join(folder, name))
+    lifted.write(folder, name, source)
+    with open(
+        os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
+    ) as stream:
+        stream.write(str(report))
+    return report

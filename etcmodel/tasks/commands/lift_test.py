@@ -1,0 +1,104 @@
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import checkpoints
+from etcmodel import models
+from etcmodel.checkpoints import bert_files_test
+from etcmodel.checkpoints import lifting_test
+from etcmodel.tasks.task_testing import CommandTestCase
+from etcmodel.tasks.task_testing import run_cli
+
+
+class LiftTest(CommandTestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.source = self.path("bert")
+        os.mkdir(self.source)
+        self.bert, self.weights = lifting_test.make_bert(self.source)
+        self.output = self.path("lifted")
+
+    def lift(self, *arguments):
+        return run_cli(
+            "lift",
+            f"--from={self.source}",
+            f"--output_dir={self.output}",
+            "--preset=tiny",
+            *arguments,
+        )
+
+    def test_etc(self):
+        out = self.assert_succeeds(
+            self.lift(
+                "--absolute_positions=paragraph",
+                "--question_words_in_global",
+                "--local_radius=6",
+            )
+        )
+        self.assertIn(f"37 weights of {self.source} were lifted", out)
+        self.assertCountEqual(
+            [
+                "etc_config.json",
+                "lift.json",
+                "lift.txt",
+                "model.ckpt.data-00000-of-00001",
+                "model.ckpt.index",
+                "vocab.txt",
+            ],
+            os.listdir(self.output),
+        )
+        config = models.EtcConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(6, config.local_radius)
+        self.assertTrue(config.question_words_in_global)
+        model = models.EtcModel(config)
+        checkpoints.load_etc(model, self.output)
+        ids = [7, 10, 9, 6]
+        self.assertAllClose(
+            lifting_test.encode_long(model, ids),
+            bert_files_test.hidden_states(
+                self.weights, bert_files_test.SIZES, ids
+            ),
+            1e-5,
+            1e-5,
+        )
+        with open(os.path.join(self.output, "lift.txt")) as stream:
+            self.assertIn("pooler.dense.bias: left out (pooler)", stream.read())
+        self.assert_fails(self.lift(), "not empty")
+        self.assert_succeeds(self.lift("--overwrite"))
+
+    def test_read_twice_with_another_vocabulary(self):
+        vocab = lifting_test.write_vocab(
+            self.path("new.txt"), [*lifting_test.TOKENS, "more"]
+        )
+        out = self.assert_succeeds(
+            self.lift("--model=read_twice", f"--vocab_file={vocab}")
+        )
+        self.assertIn("1 tokens of the vocabulary have no row", out)
+        config = models.ReadTwiceConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(12, config.vocab_size)
+        model = models.ReadTwiceModel(config)
+        checkpoints.load_read_twice(model, self.output)
+        self.assertAllEqual(
+            self.weights["embeddings.word_embeddings"][10],
+            model.get_token_embedding_table()[10],
+        )
+
+    def test_errors(self):
+        os.rename(self.path("bert", "vocab.txt"), self.path("vocab.txt"))
+        self.assert_fails(self.lift(), "no vocabulary that text can be cut")
+        self.assert_fails(self.lift("--vocab_file=/none"), "no file /none")
+        vocab = f"--vocab_file={self.path('vocab.txt')}"
+        self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")
+        self.source = self.path("nothing")
+        self.assert_fails(self.lift(vocab), "bert_config.json")
+        self.assertFalse(os.path.exists(self.output))
+        self.assert_fails(run_cli("lift", "--output_dir=x"), "needs --from")
+
+
+if __name__ == "__main__":
+    tf.test.main()
