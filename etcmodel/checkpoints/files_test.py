@@ -49,6 +49,10 @@ class AssignTest(tf.test.TestCase):
         shapes = {name: x.shape for name, x in values.items()}
         with self.assertRaisesRegex(ValueError, "missing.*: b; .*model: c"):
             files.assign(weights, {"a": (1,)}, values.get, ["c"], "It")
+        with self.assertRaisesRegex(ValueError, "not in the model: c"):
+            files.assign(weights, shapes, values.get, ["c"], "It")
+        with self.assertRaisesRegex(ValueError, r"a \[2\], in the model \[1\]"):
+            files.assign(weights, shapes | {"a": (2,)}, values.get, [], "It")
         self.assertAllEqual([1.0], weights["a"])
         files.assign(weights, shapes, values.get, [], "It")
         self.assertAllEqual([4.0], weights["b"])

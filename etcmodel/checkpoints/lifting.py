@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from etcmodel.checkpoints import bert_names
 from etcmodel.checkpoints import files
@@ -53,6 +54,8 @@ _PARTS = (
         "output.LayerNorm",
     ),
 )
+# Of how many related words the rows must be alike, to be a vocabulary's.
+_MIN_PAIRS, _MIN_SHARE = 100, 0.7
 _SECOND_READ = "second_transformer"
 _WORDS = {
     "STACK": "global_local_transformer_layers|transformer_with_side_inputs|"
@@ -308,6 +311,7 @@ class _Lifting:
                 )
                 if row < 0 and i not in globals_
             ]
+            self._check_kinship(target, pieces)
         if len(self.rows) != self.config.vocab_size:
             raise ValueError(
                 f"vocab_size of {self.name} is {self.config.vocab_size}, but "
@@ -319,6 +323,24 @@ class _Lifting:
                 f"{len(self.unmatched)} of {len(self.rows)} tokens are not in "
                 f"{own}, such as {', '.join(self.unmatched[:5])}."
             )
+
+    def _check_kinship(self, target, pieces):
+        """Warns if the vocabulary seems to be another one of the same size."""
+        table = self.source.weights[bert_names.TOKENS]
+        is_known = self.rows >= 0
+        kinship = vocabularies.measure_kinship(
+            [x for x, known in zip(pieces, is_known, strict=True) if known],
+            table[self.rows[is_known]],
+        )
+        if kinship.pairs >= _MIN_PAIRS and kinship.share < _MIN_SHARE:
+            note = (
+                f"{target} does not seem to be the vocabulary of "
+                f"{self.source.path}: of {kinship.pairs} pairs of words such "
+                f"as 'house' and 'houses', {kinship.share:.0%} have rows that "
+                "are more alike than those of others, which is chance."
+            )
+            logging.warning(note)
+            self.notes.append(note)
 
     def value(self, path, weight):
         """The value of a weight; None to leave it as it is."""

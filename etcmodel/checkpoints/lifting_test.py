@@ -45,10 +45,18 @@ def write_vocab(path, tokens):
 
 def encode_long(model, ids):
     """What an `EtcModel` makes of a text alone, `[length, hidden_size]`."""
+    config = model.config
+    labels = np.random.default_rng(0).integers(
+        config.relative_vocab_size,
+        size=[1, len(ids), 2 * config.local_radius + 1],
+        dtype=np.int32,
+    )
     outputs, _ = model(
         tf.constant([ids]),
         tf.constant([[1, 1]]),
         l2g_att_mask=tf.zeros([1, len(ids), 2], tf.int32),
+        l2l_relative_att_ids=labels,
+        l2g_relative_att_ids=labels[:, :, :2],
     )
     return outputs[0]
 
@@ -277,6 +285,24 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
 
 class RealBertTest(tf.test.TestCase):
     """A BERT of six layers that was trained on a billion sentences."""
+
+    def test_another_vocabulary_of_the_same_size(self):
+        bert = bert_files.read_bert(testing.real_bert())
+        config = lifting.lifted_config(bert, num_hidden_layers=1)
+        bert = bert._replace(sizes={**bert.sizes, "num_hidden_layers": 1})
+        self.assertEqual([], lifting.lift(EtcModel(config), bert).notes)
+        with open(bert.vocab_file, encoding="utf-8") as stream:
+            tokens = stream.read().splitlines()
+        # All words have the row of the one in front.
+        path = write_vocab(
+            os.path.join(self.get_temp_dir(), "vocab.txt"),
+            [*tokens[:1000], "hello-there", *tokens[1000:-1]],
+        )
+        bert = bert._replace(vocab_file=None)
+        with self.assertLogs("absl", "WARNING") as logs:
+            report = lifting.lift(EtcModel(config), bert, path)
+        self.assertIn("does not seem to be the vocabulary", logs.output[0])
+        self.assertLen(report.notes, 1)
 
     def test_real_sentences(self):
         bert = bert_files.read_bert(testing.real_bert())

@@ -82,6 +82,20 @@ class VocabulariesTest(tf.test.TestCase):
         self.assertEqual(1, rows[0])
         self.assertEqual(-1, rows[target.special_ids["sentence"]])
 
+    def test_kinship(self):
+        # Twenty words with their plurals, whose rows differ by little.
+        words = ["house" + x for x in "abcdefghijklmnopqrst"]
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=[20, 8])
+        pieces = [*words, *(f"\u2581{x}s" for x in words), "##ab", "12345"]
+        table = np.concatenate([rows, rows + 0.1, rows[:2]])
+        kinship = vocabularies.measure_kinship(pieces, table)
+        self.assertEqual((20, 1.0), kinship)
+        others = [pieces[i] for i in rng.permutation(len(pieces))]
+        kinship = vocabularies.measure_kinship(others, table)
+        self.assertLess(kinship.share, 0.8)
+        self.assertEqual(0, vocabularies.measure_kinship(["a"], rows).pairs)
+
     def test_errors(self):
         for content in ([1, 2], {"a": 0, "b": 2}):
             path = os.path.join(self.get_temp_dir(), "vocab.json")
