@@ -13,14 +13,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel import tensor_utils
+from etcmodel.feature_utils import random_masks
 
 MENTION_MASK_MODES = ("whole_mention", "whole_entity", "whole_entity_batch")
 
 # Label of a mention of an unknown entity. 0 is that of one that is not there,
 # and entities that are known have higher ones.
 UNKNOWN_ENTITY = 1
-# For all kinds of devices, so that a seed gives the same masks on each.
-_RANDOM_ALGORITHM = "philox"
 
 
 class MaskedTokens(NamedTuple):
@@ -227,8 +226,10 @@ def mask_tokens(
             f"there is no mention_mask_mode {mention_mask_mode!r}; expected "
             f"one of {', '.join(map(repr, MENTION_MASK_MODES))}"
         )
-    _check_fraction("mlm_fraction_to_mask", mlm_fraction_to_mask)
-    _check_fraction("mlm_entity_fraction_to_mask", mlm_entity_fraction_to_mask)
+    random_masks.check_fraction("mlm_fraction_to_mask", mlm_fraction_to_mask)
+    random_masks.check_fraction(
+        "mlm_entity_fraction_to_mask", mlm_entity_fraction_to_mask
+    )
     if mlm_max_consecutive_masks < 1:
         raise ValueError(
             f"mlm_max_consecutive_masks is {mlm_max_consecutive_masks}; a run "
@@ -242,11 +243,11 @@ def mask_tokens(
         for x in (annotation_begins, annotation_ends, annotation_labels)
     )
     mention_seed, *run_seeds = tf.unstack(
-        tf.random.split(seed, 3, alg=_RANDOM_ALGORITHM)
+        tf.random.split(seed, 3, alg=random_masks.ALGORITHM)
     )
 
     # [batch, mentions]
-    is_chosen = _random_bools(
+    is_chosen = random_masks.random_bools(
         tensor_utils.get_shape_list(labels),
         mention_seed,
         mlm_entity_fraction_to_mask,
@@ -280,38 +281,6 @@ def mask_tokens(
         is_target=is_target,
         is_entity=is_entity,
     )
-
-
-def _check_fraction(name, fraction):
-    if not 0 <= fraction < 1:
-        raise ValueError(
-            f"{name} is {fraction}; expected a probability that is at least 0 "
-            "and less than 1"
-        )
-
-
-def _random_bools(shape, seed, probability):
-    """True with a probability that is less than 1.
-
-    Drawn as integers, because XLA makes other floats of the same random bits.
-
-    Args:
-        shape: list of ints or `<int32>[]`.
-        seed: `<int32>[2]`.
-        probability: float, at least 0; rounded to a multiple of 2**-32.
-
-    Returns:
-        `<bool>` of the given shape.
-    """
-    numbers = tf.random.stateless_uniform(
-        shape,
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.int32,
-        alg=_RANDOM_ALGORITHM,
-    )
-    return numbers < int(probability * 2**32) - 2**31
 
 
 def _run_probability(fraction: float, max_length: int) -> float:
@@ -368,14 +337,13 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
         `<bool>[batch, length]`.
     """
     # [batch, length]
-    is_first = tf.cast(tf.equal(is_continuation, 0), tf.int32)
-    word = tf.cumsum(is_first, axis=1) - is_first[:, :1]
+    word = random_masks.word_numbers(is_continuation)
     batch, length = tensor_utils.get_shape_list(word)
     # There are at most as many words as tokens, and runs may begin before the
     # first word.
     # [batch, max_length - 1 + length]
     shape = [batch, max_length - 1 + length]
-    begins_run = _random_bools(
+    begins_run = random_masks.random_bools(
         shape, seeds[0], _run_probability(fraction, max_length)
     )
     run_lengths = tf.random.stateless_uniform(
@@ -384,7 +352,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
         minval=1,
         maxval=max_length + 1,
         dtype=tf.int32,
-        alg=_RANDOM_ALGORITHM,
+        alg=random_masks.ALGORITHM,
     )
     run_lengths = tf.where(begins_run, run_lengths, 0)
     # Whether a run reaches a word that begins `distance` words before it.

@@ -1,0 +1,189 @@
+"""Masking of sentences and words for the pre-training of ETC; graph code.
+
+A row is a text of sentences with a global token each, or several such texts.
+
+Source: ETC paper, section 3.5 and Appendices B and C.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.feature_utils import random_masks
+
+
+class MaskedSentences(NamedTuple):
+    """Texts of which some sentences and words are masked.
+
+    Attributes:
+        token_ids: `<int32>[batch, long]` with the mask tokens put in.
+        is_target: `<bool>[batch, long]`, the tokens that are to be predicted.
+        is_masked: `<bool>[batch, global]`, the sentences that are masked as a
+            whole.
+    """
+
+    token_ids: tf.Tensor
+    is_target: tf.Tensor
+    is_masked: tf.Tensor
+
+
+def mask_sentences(
+    token_ids: tf.Tensor,
+    is_continuation: tf.Tensor,
+    is_text: tf.Tensor,
+    sentence_ids: tf.Tensor,
+    is_sentence: tf.Tensor,
+    mask_token_id: int,
+    sentence_mask_token_id: int,
+    vocab_size: int,
+    seed: tf.Tensor,
+    cpc_fraction: float = 0.1,
+    mlm_fraction: float = 0.15,
+) -> MaskedSentences:
+    """Chooses sentences for CPC and words for the masked language model.
+
+    Of each row, as many sentences are chosen as come closest to the fraction;
+    all of their text becomes the token for masked sentences. Of what is left,
+    each word is chosen with the same probability, as a whole; its tokens are
+    targets, of which 80 % become the mask token, 10 % any token of the
+    vocabulary, and 10 % stay.
+
+    Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If the
+    sentence 1 is chosen, and the word `cats`, the text becomes
+    `the [M] [M] . [S] [S] [S]`, or one of its two [M] is another token or what
+    it was.
+
+    Args:
+        token_ids: `<int>[batch, long]`.
+        is_continuation: `<int>[batch, long]`, 1 for tokens that go on with the
+            word of the token before.
+        is_text: `<bool>[batch, long]`, False for padding and special tokens,
+            which are never masked.
+        sentence_ids: `<int>[batch, long]` global token of each token's
+            sentence; anything else, such as -1, for none.
+        is_sentence: `<bool>[batch, global]`, which global tokens are those of
+            sentences.
+        mask_token_id: what takes the place of a masked token.
+        sentence_mask_token_id: what takes that of the tokens of a sentence.
+        vocab_size: random tokens are less than this.
+        seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
+            without.
+        cpc_fraction: how many of the sentences are masked.
+        mlm_fraction: with what probability a word is masked.
+
+    Returns:
+        A `MaskedSentences`.
+
+    Raises:
+        ValueError: a fraction is out of its range, or `token_ids` is no matrix.
+    """
+    random_masks.check_fraction("cpc_fraction", cpc_fraction)
+    random_masks.check_fraction("mlm_fraction", mlm_fraction)
+    token_ids = tf.cast(token_ids, tf.int32)
+    shape = tensor_utils.get_shape_list(token_ids, 2, "token_ids")
+    seeds = tf.unstack(tf.random.split(seed, 4, alg=random_masks.ALGORITHM))
+    is_masked = _choose_sentences(
+        tf.cast(is_sentence, tf.bool), seeds[0], cpc_fraction
+    )
+    is_text = tf.cast(is_text, tf.bool)
+    # [batch, long]
+    in_masked = is_text & _of_global(is_masked, sentence_ids)
+    is_chosen = random_masks.random_bools(shape, seeds[1], mlm_fraction)
+    is_target = (
+        is_text
+        & ~in_masked
+        & tf.gather(
+            is_chosen,
+            random_masks.word_numbers(is_continuation),
+            batch_dims=1,
+        )
+    )
+    # Of ten: 0 for another token, 1 for the same.
+    kind = tf.random.stateless_uniform(
+        shape,
+        seeds[2],
+        maxval=10,
+        dtype=tf.int32,
+        alg=random_masks.ALGORITHM,
+    )
+    others = tf.random.stateless_uniform(
+        shape,
+        seeds[3],
+        maxval=vocab_size,
+        dtype=tf.int32,
+        alg=random_masks.ALGORITHM,
+    )
+    replaced = tf.where(
+        kind == 0, others, tf.where(kind == 1, token_ids, mask_token_id)
+    )
+    masked = tf.where(is_target, replaced, token_ids)
+    return MaskedSentences(
+        token_ids=tf.where(in_masked, sentence_mask_token_id, masked),
+        is_target=is_target,
+        is_masked=is_masked,
+    )
+
+
+def take_sentences(
+    sentence_ids: tf.Tensor, chosen: tf.Tensor, max_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where the tokens of some sentences are.
+
+    The tokens of a sentence stand together. For `sentence_ids=[[0, 0, 1, 1, 1,
+    -1]]`, `chosen=[[1, 0]]` and `max_length=2` these are `[[[2, 3], [0, 1]]]`.
+
+    Args:
+        sentence_ids: `<int>[batch, long]` global token of each token's
+            sentence, or anything else for none.
+        chosen: `<int>[batch, n]` global tokens.
+        max_length: how many tokens of a sentence are taken, from its start.
+
+    Returns:
+        positions: `<int32>[batch, n, max_length]` of the tokens; 0 for what
+            fills up.
+        is_token: `<bool>[batch, n, max_length]`, False there.
+    """
+    length = tensor_utils.get_shape_list(sentence_ids, 2, "sentence_ids")[1]
+    # [batch, n, long]
+    is_of = tf.equal(
+        tf.cast(sentence_ids, tf.int32)[:, tf.newaxis],
+        tf.cast(chosen, tf.int32)[..., tf.newaxis],
+    )
+    # [batch, n, 1]
+    size = tf.reduce_sum(tf.cast(is_of, tf.int32), axis=2, keepdims=True)
+    start = tf.reduce_min(
+        tf.where(is_of, tf.range(length), length), axis=2, keepdims=True
+    )
+    # [max_length]
+    offset = tf.range(max_length)
+    # [batch, n, max_length]
+    is_token = offset < size
+    return tf.where(is_token, start + offset, 0), is_token
+
+
+def _choose_sentences(is_sentence, seed, fraction):
+    """The same fraction of the sentences of each row, at random."""
+    shape = tensor_utils.get_shape_list(is_sentence)
+    draws = tf.random.stateless_uniform(
+        shape,
+        seed,
+        maxval=2**31 - 1,
+        dtype=tf.int32,
+        alg=random_masks.ALGORITHM,
+    )
+    draws = tf.where(is_sentence, draws, 2**31 - 1)
+    # [batch, 1]
+    number = tf.reduce_sum(tf.cast(is_sentence, tf.float32), 1, keepdims=True)
+    number = tf.cast(tf.floor(number * fraction + 0.5), tf.int32)
+    # [batch, global], how many of the row come before
+    rank = tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)
+    return is_sentence & (rank < number)
+
+
+def _of_global(values, ids):
+    """The value of the global token that each token is tied to, or False."""
+    length = tensor_utils.get_shape_list(values)[1]
+    ids = tf.cast(ids, tf.int32)
+    is_tied = (ids >= 0) & (ids < length)
+    return is_tied & tf.gather(values, tf.where(is_tied, ids, 0), batch_dims=1)
