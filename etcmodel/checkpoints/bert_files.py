@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from etcmodel.checkpoints import files
 
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _SAFETENSORS = "model.safetensors"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ARCHITECTURES = ("bert", "roberta")
 # Their "gelu": Hugging Face means the exact form, Google the one with tanh.
 _ACTIVATIONS = {
@@ -60,7 +62,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
     (TensorFlow 1) or of the Model Garden's encoders.
 
     Args:
-        path: the directory, or the checkpoint, such as "bert_model.ckpt".
+        path: the directory, or the checkpoint, such as "bert_model.ckpt". Of a
+            directory that has both, `model.safetensors` is read.
 
     Returns:
         The encoder.
@@ -84,14 +87,19 @@ def read_bert(path: str | os.PathLike) -> Bert:
             f"{config_file}: position_embedding_type is "
             f"{config['position_embedding_type']!r}, expected 'absolute'."
         )
-    is_hugging_face = _find(folder, _SAFETENSORS) is not None
+    safetensors_file = _find(folder, _SAFETENSORS)
+    # A checkpoint beside it can be asked for by its name.
+    is_hugging_face = safetensors_file is not None and path in (
+        folder,
+        safetensors_file,
+    )
     sizes = _sizes(config, config_file, is_hugging_face)
     if is_hugging_face:
         tensors = _read_safetensors(folder)
         replacements = bert_names.HUGGING_FACE
     else:
         tensors, replacements = _read_checkpoint(path, folder)
-    weights, names, left_out = _name(tensors, replacements, sizes)
+    weights, names, left_out = _name(tensors, replacements, sizes, path)
     if is_hugging_face:
         weights = {
             name: x.T if name.endswith(".kernel") else x
@@ -99,7 +107,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
         }
     if architecture == "roberta":
         # The first position follows that of padding.
-        first = int(config.get("pad_token_id", 1)) + 1
+        padding = config.get("pad_token_id")
+        first = (1 if padding is None else int(padding)) + 1
         weights[bert_names.POSITIONS] = weights[bert_names.POSITIONS][first:]
     _check(weights, sizes, config, path)
     return Bert(
@@ -188,26 +197,27 @@ def _read_safetensors(folder) -> dict[str, np.ndarray]:
 def _read_checkpoint(path, folder):
     """All tensors of a TensorFlow checkpoint, and whose names they have."""
     try:
-        reader = files.open_checkpoint(path)
+        checkpoint = files.open_checkpoint(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{folder or '.'} has no {_SAFETENSORS}, and {error} (PyTorch's "
-            "own files cannot be read: convert them to safetensors.)"
+            f"{folder or '.'} has no {_SAFETENSORS} in one file, and {error} "
+            "(PyTorch's own files, and weights in several parts, have to be "
+            "written as one such file.)"
         ) from None
-    shapes = reader.get_variable_to_shape_map()
     tensors = {
-        name: reader.get_tensor(name)
-        for name in shapes
-        if not name.endswith("_CHECKPOINTABLE_OBJECT_GRAPH")
+        name: checkpoint.read(name)
+        for name in checkpoint.shapes
+        if name != _GRAPH
     }
-    if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
+    if _GRAPH in checkpoint.shapes:
         return tensors, bert_names.MODEL_GARDEN
     return tensors, bert_names.ORIGINAL
 
 
-def _name(tensors, replacements, sizes):
+def _name(tensors, replacements, sizes, path):
     """Weights and their names in the file, by name; and what is left out."""
-    wanted = bert_names.expected_names(sizes["num_hidden_layers"])
+    layers = sizes["num_hidden_layers"]
+    wanted = bert_names.expected_names(layers)
     wanted = {*wanted, *bert_names.head_names()}
     weights, names, left_out = {}, {}, {}
     for name, tensor in tensors.items():
@@ -215,9 +225,20 @@ def _name(tensors, replacements, sizes):
         if common in wanted and common not in weights:
             weights[common] = np.asarray(tensor, np.float32)
             names[common] = name
+        elif _layer_of(common) >= layers:
+            raise ValueError(
+                f"{path}: there is a weight {name}, but by the configuration "
+                f"there are {layers} layers."
+            )
         else:
             left_out[name] = bert_names.why_left_out(name)
     return weights, names, left_out
+
+
+def _layer_of(name) -> int:
+    """The number of a weight's layer; -1 if it is in none."""
+    found = re.match(r"encoder\.layer\.(\d+)\.", name)
+    return int(found[1]) if found else -1
 
 
 def _check(weights, sizes, config, path) -> None:

@@ -50,14 +50,17 @@ ORIGINAL = (
 )
 # Attributes of an encoder; the layers of a functional one are told from others
 # by what follows their numbers.
-_LAYER = r"^.*/_transformer_layers/(\d+)/"
+_LAYER = r"^(?:.*/)?_transformer_layers/(\d+)/"
 MODEL_GARDEN = (
     (r"/\.ATTRIBUTES/VARIABLE_VALUE$", ""),
     (r"^.*masked_lm/embedding_table$", TOKENS),
     (r"^.*masked_lm/dense/", "mlm.dense."),
     (r"^.*masked_lm/layer_norm/", "mlm.LayerNorm."),
     (r"^.*masked_lm/output_bias\.Sbias$", "mlm.bias"),
-    (r"^.*(/_embedding_layer|layer_with_weights-0)/embeddings$", TOKENS),
+    (
+        r"^(.*/)?(_embedding_layer|layer_with_weights-0)/embeddings$",
+        TOKENS,
+    ),
     (
         r"^.*(_position_embedding_layer|layer_with_weights-1)/embeddings$",
         POSITIONS,
@@ -68,8 +71,8 @@ MODEL_GARDEN = (
         r"embeddings.LayerNorm.\2",
     ),
     (
-        r"^.*/layer_with_weights-(\d+)/(?=_)",
-        lambda found: f"/_transformer_layers/{int(found[1]) - 4}/",
+        r"^(?:.*/)?layer_with_weights-(\d+)/(?=_)",
+        lambda found: f"_transformer_layers/{int(found[1]) - 4}/",
     ),
     (
         _LAYER + r"_attention_layer/_(query|key|value)_dense/",

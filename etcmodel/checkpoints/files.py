@@ -1,6 +1,7 @@
 """What all readers of checkpoints share: finding, comparing, assigning."""
 
 import os
+import re
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,15 +14,61 @@ from etcmodel.models import encoder_layer
 _SHOWN = 10
 
 
-def open_checkpoint(path: str | os.PathLike):
-    """Opens a TensorFlow checkpoint, of either layout.
+class Checkpoint:
+    """A TensorFlow checkpoint, of either layout.
+
+    Attributes:
+        path: of its files, without their endings.
+        shapes: name of each variable -> its shape.
+    """
+
+    def __init__(self, path: str):
+        """Opens it.
+
+        Args:
+            path: of its files, without their endings.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        self.path = path
+        self._reader = self._call(tf.train.load_checkpoint, path)
+        self.shapes = self._reader.get_variable_to_shape_map()
+
+    def read(self, name: str) -> np.ndarray:
+        """The value of a variable.
+
+        Args:
+            name: the variable.
+
+        Returns:
+            Its value.
+
+        Raises:
+            ValueError: the checkpoint is damaged.
+        """
+        return self._call(self._reader.get_tensor, name)
+
+    def _call(self, function, argument):
+        try:
+            return function(argument)
+        # These are what TensorFlow's reader makes of errors.
+        except (tf.errors.OpError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"{self.path} is no TensorFlow checkpoint, or a damaged one: "
+                f"{error}"
+            ) from None
+
+
+def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
+    """Opens a TensorFlow checkpoint.
 
     Args:
         path: the checkpoint, such as "runs/1/ckpt-200"; or a directory, of
             which the latest one is taken, or the only one.
 
     Returns:
-        What `tf.train.load_checkpoint` does.
+        The checkpoint.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or only a part of one.
@@ -31,27 +78,29 @@ def open_checkpoint(path: str | os.PathLike):
     found = path
     if tf.io.gfile.isdir(path):
         found = tf.train.latest_checkpoint(path)
-        indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
+        indices = [x for x in tf.io.gfile.listdir(path) if x.endswith(".index")]
         if found is None and len(indices) == 1:
-            found = indices[0][: -len(".index")]
+            found = os.path.join(path, indices[0].removesuffix(".index"))
     if found is None or not tf.io.gfile.exists(f"{found}.index"):
         raise FileNotFoundError(
             f"{path}: there is no TensorFlow checkpoint, or there are several "
-            "and no `checkpoint` file that names the latest one."
+            "and no `checkpoint` file that names the latest one. (Weights of "
+            "BERT or RoBERTa have to be lifted first.)"
         )
-    shards = tf.io.gfile.glob(f"{found}.data-?????-of-?????")
+    folder, name = os.path.split(found)
+    pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
+    shards = [
+        x
+        for x in tf.io.gfile.listdir(folder or ".")
+        if re.fullmatch(pattern, x)
+    ]
     if not shards or len(shards) != int(shards[0][-5:]):
         raise FileNotFoundError(
             f"{found} is only a part of a checkpoint: beside its .index are "
             f"{len(shards)} of {shards[0][-5:] if shards else 'its'} files "
             ".data-*."
         )
-    try:
-        return tf.train.load_checkpoint(found)
-    except (tf.errors.OpError, ValueError) as error:
-        raise ValueError(
-            f"{found} is no TensorFlow checkpoint, or a damaged one: {error}"
-        ) from None
+    return Checkpoint(found)
 
 
 def find_encoder(model):
@@ -124,8 +173,9 @@ def assign(
                 if names
             )
         )
+    values = {name: np.asarray(read(name)) for name in weights}
     for name, weight in weights.items():
-        weight.assign(np.asarray(read(name)))
+        weight.assign(values[name])
 
 
 def beside(path: str | os.PathLike, name: str) -> str:

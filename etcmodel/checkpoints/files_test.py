@@ -21,13 +21,13 @@ class OpenCheckpointTest(tf.test.TestCase):
         folder = self.get_temp_dir()
         path = self.write("one", 1)
         for place in (folder, path):
-            self.assertEqual(1, files.open_checkpoint(place).get_tensor("x"))
+            self.assertEqual(1, files.open_checkpoint(place).read("x"))
         self.write("two", 2)
         with self.assertRaisesRegex(FileNotFoundError, "several"):
             files.open_checkpoint(folder)
         with open(os.path.join(folder, "checkpoint"), "w") as stream:
             stream.write('model_checkpoint_path: "two"\n')
-        self.assertEqual(2, files.open_checkpoint(folder).get_tensor("x"))
+        self.assertEqual(2, files.open_checkpoint(folder).read("x"))
         with self.assertRaisesRegex(FileNotFoundError, "three"):
             files.open_checkpoint(os.path.join(folder, "three"))
 
@@ -41,6 +41,18 @@ class OpenCheckpointTest(tf.test.TestCase):
         with self.assertRaisesRegex(FileNotFoundError, "only a part"):
             files.open_checkpoint(path)
 
+    def test_damaged_values(self):
+        path = self.write("one", list(range(1000)))
+        data = f"{path}.data-00000-of-00001"
+        with open(data, "rb") as stream:
+            content = stream.read()
+        for damaged in (content[:9], content[:50] + b"?" + content[51:]):
+            with open(data, "wb") as stream:
+                stream.write(damaged)
+            checkpoint = files.open_checkpoint(path)
+            with self.assertRaisesRegex(ValueError, "damaged one"):
+                checkpoint.read("x")
+
 
 class AssignTest(tf.test.TestCase):
     def test_all_or_nothing(self):
@@ -53,6 +65,14 @@ class AssignTest(tf.test.TestCase):
             files.assign(weights, shapes, values.get, ["c"], "It")
         with self.assertRaisesRegex(ValueError, r"a \[2\], in the model \[1\]"):
             files.assign(weights, shapes | {"a": (2,)}, values.get, [], "It")
+
+        def read(name):
+            if name == "b":
+                raise ValueError("damaged")
+            return values[name]
+
+        with self.assertRaisesRegex(ValueError, "damaged"):
+            files.assign(weights, shapes, read, [], "It")
         self.assertAllEqual([1.0], weights["a"])
         files.assign(weights, shapes, values.get, [], "It")
         self.assertAllEqual([4.0], weights["b"])

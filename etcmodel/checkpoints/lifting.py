@@ -135,6 +135,11 @@ def lifted_config(
     elif absolute_positions == "paragraph":
         values["absolute_positions"] = absolute_positions
         values["max_absolute_position_embeddings"] = num_positions
+    if config_class is ReadTwiceConfig and absolute_positions != "none":
+        raise ValueError(
+            "absolute_positions is of ETC: ReadTwice has BERT's positions in "
+            "every segment."
+        )
     config = config_class.from_preset(preset, **{**values, **changes})
     config.validate()
     return config
@@ -172,7 +177,8 @@ def lift(
             never seen any: "cls" as [CLS], "mean" as the mean of all tokens,
             "keep" as they are in the source.
         head: the head of the masked language model of the same model, which is
-            lifted, too.
+            lifted, too. It predicts as that of the source does if its
+            `activation` and `layer_norm_epsilon` are those of the source.
 
     Returns:
         What became of every weight.
@@ -193,6 +199,8 @@ def lift(
     weights = get_weight_paths(encoder)
     values = {path: lifting.value(path, x) for path, x in weights.items()}
     if head is not None:
+        building.build_once(head, (None, source.sizes["hidden_size"]))
+        lifting.check_head(head)
         weights |= {f"head/{k}": x for k, x in get_weight_paths(head).items()}
         values |= {x: lifting.head_value(x) for x in weights if "head/" in x}
     wrong = [
@@ -219,7 +227,9 @@ def _check_sizes(config, source) -> None:
         "intermediate_size",
         "hidden_act",
     ]
-    has_second_read = getattr(config, "second_read_num_new_layers", None)
+    has_second_read = 0
+    if getattr(config, "second_read_type", "from_scratch") != "from_scratch":
+        has_second_read = config.second_read_num_new_layers
     if not has_second_read:
         names.append("num_hidden_layers")
     wrong = [
@@ -229,9 +239,9 @@ def _check_sizes(config, source) -> None:
         if getattr(config, name) != source.sizes[name]
     ]
     layers = source.sizes["num_hidden_layers"]
-    if has_second_read and layers not in (
-        config.num_hidden_layers,
-        config.num_hidden_layers + has_second_read,
+    if has_second_read and (
+        has_second_read > layers
+        or layers - config.num_hidden_layers not in (0, has_second_read)
     ):
         wrong.append(
             f"num_hidden_layers {config.num_hidden_layers} and "
@@ -277,7 +287,7 @@ class _Lifting:
         own, size = self.source.vocab_file, self.source.sizes["vocab_size"]
         self.rows = np.arange(size)
         self.special_ids = {}
-        target = vocab_file or own
+        target = os.fspath(vocab_file) if vocab_file else own
         if target is None:
             if self.global_tokens != "keep":
                 raise ValueError(
@@ -295,15 +305,21 @@ class _Lifting:
             wanted = vocabularies.read_vocabulary(target)
             self.special_ids = wanted.special_ids
             pieces = wanted.pieces
+            known = wanted
             if own is not None and own != target:
                 known = vocabularies.read_vocabulary(own)
                 self.rows = vocabularies.match_pieces(known, wanted)
-            elif len(pieces) != size:
+            if len(known.pieces) != size:
                 raise ValueError(
-                    f"{target} has {len(pieces)} tokens, but {self.source.path}"
-                    f" has {size} rows, and no vocabulary of its own."
+                    f"{known.path} has {len(known.pieces)} different tokens, "
+                    f"but {self.source.path} has rows for {size}: it is not "
+                    "the vocabulary of these weights."
                 )
-            globals_ = {self.special_ids[x] for x in vocabularies.GLOBAL_NAMES}
+            globals_ = set()
+            if self.global_tokens != "keep":
+                globals_ = {
+                    self.special_ids[x] for x in vocabularies.GLOBAL_NAMES
+                }
             self.unmatched = [
                 piece
                 for i, (row, piece) in enumerate(
@@ -361,6 +377,21 @@ class _Lifting:
             return None
         self._note(path, name, name)
         return self.source.weights[name]
+
+    def check_head(self, head):
+        """Notes what of a head is not as in the source."""
+        for name, own, other in (
+            ("activation", head.activation, self.source.sizes["hidden_act"]),
+            (
+                "layer_norm_epsilon",
+                head.layer_norm_epsilon,
+                self.source.layer_norm_epsilon,
+            ),
+        ):
+            if own != other:
+                self.notes.append(
+                    f"The head's {name} is {own!r}, of the source {other!r}."
+                )
 
     def head_value(self, path):
         """The value of a weight of the head; None to leave it as it is."""

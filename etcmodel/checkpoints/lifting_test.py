@@ -102,6 +102,14 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(cls[0], row, 1e-5, 1e-5)
         self.check_report(report, model, bert)
         self.assertNotIn("as it was initialized", set(report.lifted.values()))
+        tables = [
+            x
+            for name, x in weight_paths.get_weight_paths(model).items()
+            if "/relative_" in name
+        ]
+        self.assertLen(tables, 8)
+        for table in tables:
+            self.assertAllEqual(tf.zeros_like(table), table)
 
     def check_report(self, report, *models):
         """Checks that every weight of both sides is accounted for."""
@@ -160,7 +168,6 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         model.build(None)
         before = np.array(model.get_token_embedding_table())
         head = LanguageModelHead(12, 8)
-        head.build((None, 8))
         report = lifting.lift(model, bert, path, "keep", head)
         table = np.array(model.get_token_embedding_table())
         rows = weights["embeddings.word_embeddings"]
@@ -170,6 +177,13 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["new"], report.unmatched)
         bias = weights["mlm.bias"]
         self.assertAllEqual([*bias[:6], 0, *bias[:5:-1]], head.output_bias)
+        self.assertEqual(
+            [
+                "The head's activation is 'gelu', of the source 'exact_gelu'.",
+                "The head's layer_norm_epsilon is 0.001, of the source 1e-12.",
+            ],
+            report.notes,
+        )
         self.assertAllEqual(weights["mlm.dense.kernel"], head.dense.kernel)
         self.check_report(report, model, head, bert)
 
@@ -210,8 +224,20 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         path = write_vocab(
             os.path.join(self.folder, "other.txt"), [*TOKENS, "more"]
         )
-        with self.assertRaisesRegex(ValueError, "12 tokens, but.*11 rows"):
+        with self.assertRaisesRegex(ValueError, "12 different.*rows for 11"):
             lifting.lift(EtcModel(config), bert, path)
+
+    def test_rows_that_are_not_those_of_the_lines(self):
+        bert, _ = make_bert(self.folder)
+        config = lifting.lifted_config(bert, preset="tiny")
+        # Of two equal lines the second is none, and all behind it would move.
+        for tokens in ([*TOKENS[:9], TOKENS[8], "one"], [*TOKENS, "more"]):
+            own = write_vocab(os.path.join(self.folder, "own.txt"), tokens)
+            other = write_vocab(os.path.join(self.folder, "b.txt"), TOKENS)
+            with self.assertRaisesRegex(ValueError, "rows for 11: it is not"):
+                lifting.lift(
+                    EtcModel(config), bert._replace(vocab_file=own), other
+                )
 
     def test_a_vocabulary_that_does_not_belong_to_it(self):
         words = [f"word{i}" for i in range(20)]
@@ -276,6 +302,13 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_numbers_of_layers(self):
         bert, _ = make_bert(self.get_temp_dir())
+        with self.assertRaisesRegex(ValueError, "absolute_positions is of ETC"):
+            lifting.lifted_config(
+                bert, ReadTwiceConfig, "tiny", absolute_positions="paragraph"
+            )
+        model = self.make(bert, second_read_num_new_layers=4)
+        with self.assertRaisesRegex(ValueError, "new_layers 4, of the source"):
+            lifting.lift(model, bert)
         model = self.make(bert, num_hidden_layers=3)
         with self.assertRaisesRegex(
             ValueError, "num_hidden_layers 3 and.* 1, of the source 2"

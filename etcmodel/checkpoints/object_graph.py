@@ -59,22 +59,22 @@ def load_checkpoint(
     path = os.fspath(path)
     encoder = files.find_encoder(model)
     building.build_once(encoder, None)
-    reader = files.open_checkpoint(path)
-    if not reader.has_tensor(_GRAPH):
+    checkpoint = files.open_checkpoint(path)
+    if _GRAPH not in checkpoint.shapes:
         original.load_original(encoder, path)
         return
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        reader.get_tensor(_GRAPH)
+        checkpoint.read(_GRAPH)
     )
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
-    shapes = reader.get_variable_to_shape_map()
+    shapes = checkpoint.shapes
     used = {x.node for x in saved.values() if x is not None}
     files.assign(
         weights,
         {x: shapes[node.key] for x, node in saved.items() if node},
-        lambda x: reader.get_tensor(saved[x].key),
+        lambda x: checkpoint.read(saved[x].key),
         [x for x, node in _variables(graph, root) if node not in used],
         f"the checkpoint {path} is not one of this model, {encoder.name}",
     )

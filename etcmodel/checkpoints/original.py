@@ -8,6 +8,7 @@ have names of their own, and what optimizers keep are left alone.
 
 import os
 import re
+import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +27,8 @@ _KINDS = {
 }
 # The original makes these in a constructor, outside of any scope.
 _OUTSIDE = "position_emb_lookup_"
+# The original gives two layers the same name.
+_NAMES = {"side_attention": "fused_side_attention"}
 _OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
 
 
@@ -65,7 +68,7 @@ def save_etc(model: tf.keras.Model, directory: str | os.PathLike) -> None:
 
     Raises:
         ValueError: the model has no such encoder.
-        FileExistsError: there is something in the directory.
+        FileExistsError: there is a file, or something in the directory.
     """
     _save(model, directory, EtcModel)
 
@@ -159,7 +162,7 @@ def _find(model, kind):
             layer = getattr(layer, attribute, None) or getattr(
                 layer, f"_{attribute}"
             )
-            names.append(layer.name)
+            names.append(_NAMES.get(layer.name, layer.name))
         name = "/".join([*names, last])
         weights[
             name.removeprefix(f"{scope}/")
@@ -172,8 +175,8 @@ def _find(model, kind):
 def _load(model, path, kind):
     encoder, weights = _find(model, kind)
     path = os.fspath(path)
-    reader = files.open_checkpoint(path)
-    shapes = reader.get_variable_to_shape_map()
+    checkpoint = files.open_checkpoint(path)
+    shapes = checkpoint.shapes
     scope, _ = _KINDS[kind]
     of_encoder = {
         name
@@ -184,7 +187,7 @@ def _load(model, path, kind):
     files.assign(
         weights,
         {name: shapes[name] for name in of_encoder & set(weights)},
-        reader.get_tensor,
+        checkpoint.read,
         sorted(of_encoder - set(weights)),
         f"the checkpoint {path} is not one of this model, {encoder.name}",
     )
@@ -193,14 +196,15 @@ def _load(model, path, kind):
 
 def _save(model, directory, kind):
     encoder, weights = _find(model, kind)
-    directory = os.fspath(directory)
-    if tf.io.gfile.exists(directory) and tf.io.gfile.listdir(directory):
+    directory = os.fspath(directory).rstrip("/")
+    if tf.io.gfile.exists(directory) and (
+        not tf.io.gfile.isdir(directory) or tf.io.gfile.listdir(directory)
+    ):
         raise FileExistsError(
-            f"{directory} is not empty. Give a directory that is not there yet."
+            f"{directory} is there, and is no empty directory. Give one that "
+            "is not there yet."
         )
-    partial = f"{directory.rstrip('/')}.partial"
-    if tf.io.gfile.exists(partial):
-        tf.io.gfile.rmtree(partial)
+    partial = f"{directory}.{uuid.uuid4().hex}.partial"
     tf.io.gfile.makedirs(partial)
     names = sorted(weights)
     tf.raw_ops.SaveV2(

@@ -142,19 +142,42 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
     def test_names_of_read_twice(self):
         original.save_read_twice(make_read_twice(), self.folder)
         names = set(read(self.checkpoint))
-        layer = "attention_layer_0/fused_side_attention/main_query_projection"
-        self.assertLessEqual(
-            {
+        layers = "kernel", "bias"
+        norm = "gamma", "beta"
+        projections = [
+            f"main_{x}_projection/linear" for x in ("query", "key", "value")
+        ]
+        parts = {
+            **{
+                f"attention_layer_0/fused_side_attention/{x}": layers
+                for x in (*projections, "output_projection")
+            },
+            "attention_layer_0/layer_norm": norm,
+            "feed_forward_layer_0/dense_layers/layer_0": layers,
+            "feed_forward_layer_0/dense_layers/layer_1": layers,
+            "feed_forward_layer_0/layer_norm": norm,
+        }
+        cross = f"{_READ_TWICE}cross_attention_layer"
+        self.assertCountEqual(
+            [
                 "position_emb_lookup_long/embedding_table",
                 f"{_READ_TWICE}token_emb_lookup/embedding_table",
-                f"{_READ_TWICE}emb_layer_norm/gamma",
-                f"{_READ_TWICE}transformer_layers/{layer}/linear/kernel",
-                f"{_READ_TWICE}transformer_layers_1/{layer}/linear/kernel",
-                f"{_READ_TWICE}transformer_layers/feed_forward_layer_0/"
-                "dense_layers/layer_1/bias",
-                f"{_READ_TWICE}summary_extraction/entity_pool_linear/kernel",
-                f"{_READ_TWICE}cross_attention_layer/layer_norm/gamma",
-            },
+                *(f"{_READ_TWICE}emb_layer_norm/{x}" for x in norm),
+                *(
+                    f"{_READ_TWICE}{stack}/{part}/{x}"
+                    for stack in ("transformer_layers", "transformer_layers_1")
+                    for part, weights in parts.items()
+                    for x in weights
+                ),
+                *(
+                    f"{_READ_TWICE}summary_extraction/entity_pool_linear/{x}"
+                    for x in layers
+                ),
+                *(f"{cross}/layer_norm/{x}" for x in norm),
+                f"{cross}/fused_side_attention/block_position_emb_lookup/"
+                "embedding_table",
+                f"{cross}/fused_side_attention/default_side_input",
+            ],
             names,
         )
 
@@ -201,7 +224,7 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "no ReadTwiceModel"):
             original.save_read_twice(make_etc(), self.folder)
         original.save_etc(make_etc(), self.folder)
-        with self.assertRaisesRegex(FileExistsError, "not empty"):
+        with self.assertRaisesRegex(FileExistsError, "no empty directory"):
             original.save_etc(make_etc(), self.folder)
         with self.assertRaisesRegex(ValueError, "missing.*read_it_twice"):
             original.load_original(make_read_twice(), self.folder)

@@ -10,9 +10,10 @@ def make_paragraph_positions(
 ) -> tf.Tensor:
     """Positions as BERT saw pairs of a question and a paragraph.
 
-    All up to the end of the question counts through, and what a paragraph has
-    goes on from there. The first position is that of [CLS], whether there is
-    one or not. Positions that BERT does not have begin anew behind the
+    A question's tokens count from 1, and every paragraph begins where the
+    question ends, wherever it stands. The position 0 is that of [CLS]: of the
+    first token, if it stands alone or before the question. At least half of
+    the positions are for paragraphs; one that is longer begins anew behind the
     question, so that paragraphs of any length work.
 
     Example: [CLS], two tokens of the question, and two paragraphs
@@ -39,36 +40,36 @@ def make_paragraph_positions(
             f"num_positions is {num_positions}, expected at least 2."
         )
     batch, length = tensor_utils.get_shape_list(breakpoints)
-    # [1, length]
-    index = tf.range(length)[tf.newaxis]
+    # [batch, length]
+    ends = tf.cast(breakpoints, tf.bool)
+    if is_question is None:
+        is_question = tf.zeros_like(ends)
+    is_question = tf.cast(is_question, tf.bool)
+    # [batch, length], the number of question tokens up to each
+    asked = tf.cumsum(tf.cast(is_question, tf.int32), axis=1)
     # [batch, 1]
-    end = shift = tf.zeros([batch, 1], tf.int32)
-    if is_question is not None:
-        # [batch, length]
-        is_question = tf.cast(is_question, tf.bool)
-        end = tf.reduce_max(
-            tf.where(is_question, index + 1, 0), axis=1, keepdims=True
-        )
-        shift = tf.cast(is_question[:, :1], tf.int32)
-    shift = tf.where(end > 0, shift, 1)
-    # At most all but one position are the question's.
-    first = tf.minimum(end + shift, num_positions - 1)
-    # [batch, length], whether a paragraph starts there
+    first = tf.minimum(1 + asked[:, -1:], num_positions // 2)
+    # A paragraph may begin within a row of tokens that begins as a question.
     starts = tf.pad(
-        tf.cast(breakpoints[:, :-1], tf.bool),
+        ends[:, :-1] | tf.not_equal(is_question[:, 1:], is_question[:, :-1]),
         [[0, 0], [1, 0]],
         constant_values=True,
     )
-    starts = tf.logical_or(starts, tf.equal(index, end))
     # [batch, length], the number of the paragraph in the batch
     paragraph = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
     paragraph += tf.range(batch)[:, tf.newaxis] * length
-    # [batch * length], where each paragraph starts
-    start = tf.math.unsorted_segment_min(
-        tf.tile(index, [batch, 1]), paragraph, batch * length
-    )
     # [batch, length]
-    start = tf.gather(start, paragraph)
-    inside = first + (index - start) % (num_positions - first)
-    before = tf.minimum(index + shift, num_positions - 1)
-    return tf.where(index < end, before, inside)
+    index = tf.tile(tf.range(length)[tf.newaxis], [batch, 1])
+    # [batch * length], where each paragraph starts
+    start = tf.math.unsorted_segment_min(index, paragraph, batch * length)
+    inside = index - tf.gather(start, paragraph)
+    positions = tf.where(
+        is_question,
+        tf.minimum(asked, num_positions - 1),
+        first + inside % (num_positions - first),
+    )
+    # [batch, length], whether it is a [CLS]
+    is_before = tf.roll(is_question, -1, axis=1)
+    is_cls = (index == 0) & ~is_question & (ends | is_before)
+    is_cls &= asked[:, -1:] > 0
+    return tf.where(is_cls, 0, positions)

@@ -24,10 +24,16 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
             [0, 1, 2, 3, 4, 5, 6, 2, 3, 4],
         ),
         (
+            "candidates_first",
+            [0, 0, 0, 0, 1, 1, 0, 0, 0],
+            [0, 1, 0, 1, 0, 1, 0, 0, 1],
+            [3, 4, 3, 4, 1, 2, 3, 4, 5],
+        ),
+        (
             "long_question",
             [1] * 8 + [0] * 2,
             [0] * 7 + [1, 0, 1],
-            [1, 2, 3, 4, 5, 6, 6, 6, 6, 6],
+            [1, 2, 3, 4, 5, 6, 6, 6, 3, 4],
         ),
     )
     def test_positions(self, is_question, breakpoints, expected):
@@ -50,7 +56,7 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_compiles(self):
         make = tf.function(positions.make_paragraph_positions, jit_compile=True)
-        made = make(tf.constant([[0, 1, 0]]), tf.constant([[1, 1, 0]]), 5)
+        made = make(tf.constant([[0, 1, 0]]), tf.constant([[1, 1, 0]]), 8)
         self.assertAllEqual([[1, 2, 3]], made)
 
     def test_too_few(self):

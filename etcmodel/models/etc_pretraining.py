@@ -11,9 +11,6 @@ from etcmodel.models import contrastive_loss
 from etcmodel.models import encoder as encoder_lib
 from etcmodel.models import pretraining_heads
 
-# Of a sentence that is encoded by itself, in order of the encoder's inputs.
-_FIRST, _NONE = 0, -1
-
 
 class EtcPretrainModel(tf.keras.Model):
     """An ETC encoder with a head for masked tokens and the CPC loss.
@@ -150,7 +147,7 @@ class EtcPretrainModel(tf.keras.Model):
             {
                 "long_token_ids": tf.where(is_token, token_ids, 0),
                 "long_breakpoints": tf.cast(ends, tf.int32),
-                "sentence_ids": tf.where(is_token, _FIRST, _NONE),
+                "sentence_ids": tf.zeros_like(token_ids),
                 "global_token_ids": global_token_ids,
                 "global_breakpoints": tf.ones_like(global_token_ids),
             },

@@ -11,6 +11,7 @@ from absl import flags
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.tasks.commands import runs
 
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"
 
@@ -103,7 +104,7 @@ def apply(params, flag_values: flags.FlagValues) -> None:
         for parameter in parameters
     }
     params.override(_nested(given))
-    _follow_init_checkpoint(params)
+    _follow_init_checkpoint(params, flag_values)
     for data in (params.task.train_data, params.task.validation_data):
         # As they are from any folder: others need `params.yaml`.
         if data.input_path and isinstance(data.input_path, str):
@@ -112,18 +113,55 @@ def apply(params, flag_values: flags.FlagValues) -> None:
             )
 
 
-def _follow_init_checkpoint(params) -> None:
-    """Takes the configuration beside the weights to begin with, if any."""
-    from etcmodel import checkpoints
+def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
+    """Takes the encoder's sizes from where the weights to begin with are.
 
+    The values themselves, so that the run does not need that place any more.
+
+    Raises:
+        UserError: a preset was given, too.
+    """
     task = params.task
     if not task.init_checkpoint:
         return
     task.init_checkpoint = files.full_name(task.init_checkpoint)
     encoder = task.model.encoder
-    config_file = checkpoints.config_file(task.init_checkpoint)
-    if config_file and not encoder.config_file:
-        encoder.config_file = config_file
+    values = _encoder_beside(task.init_checkpoint)
+    if values is None or encoder.config_file:
+        return
+    if "preset" in flag_values and flag_values["preset"].value is not None:
+        raise UserError(
+            f"--preset={flag_values['preset'].value} was given, but the "
+            f"encoder is that of --init_checkpoint={task.init_checkpoint}. "
+            "Leave --preset out."
+        )
+    for name, value in encoder.as_dict().items():
+        if name in values and (value is None or name == "preset"):
+            setattr(encoder, name, values[name])
+
+
+def _encoder_beside(path: str) -> dict | None:
+    """The encoder's configuration beside a checkpoint; None if there is none.
+
+    Of an original checkpoint it is a file of its own, of a run it is in the
+    run's configuration.
+    """
+    import tensorflow as tf
+    import yaml
+
+    from etcmodel import checkpoints
+
+    config_file = checkpoints.config_file(path)
+    if config_file:
+        with tf.io.gfile.GFile(config_file) as stream:
+            return json.load(stream)
+    # The best checkpoint is in a directory of the run.
+    for place in (path, os.path.dirname(path)):
+        params_file = checkpoints.beside(place, runs.PARAMS_FILE)
+        if tf.io.gfile.exists(params_file):
+            with tf.io.gfile.GFile(params_file) as stream:
+                return yaml.safe_load(stream)["task"]["model"]["encoder"]
+    return None
 
 
 def check_types(values: dict, defaults: dict, place: str = "") -> None:

@@ -1,5 +1,6 @@
 import contextlib
 import io
+import json
 import os
 import tempfile
 import types
@@ -66,23 +67,52 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         rate = params.trainer.optimizer_config.learning_rate.polynomial
         self.assertEqual(0.25, rate.initial_learning_rate)
 
-    def test_configuration_of_what_it_begins_with(self):
-        directory = self.get_temp_dir()
-        for name in (directory, os.path.join(directory, "model.ckpt")):
-            params, _ = self._params(f"--init_checkpoint={name}")
-            self.assertEqual(name, params.task.init_checkpoint)
-            self.assertEqual("", params.task.model.encoder.config_file)
-        config = os.path.join(directory, "etc_config.json")
-        with open(config, "w"):
-            pass
-        for name in (directory, os.path.join(directory, "model.ckpt")):
-            params, _ = self._params(f"--init_checkpoint={name}")
-            self.assertEqual(config, params.task.model.encoder.config_file)
+    def _write(self, name, content):
+        path = os.path.join(self.get_temp_dir(), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as stream:
+            json.dump(content, stream)
+
+    @parameterized.parameters("lifted", "lifted/model.ckpt")
+    def test_sizes_of_a_published_checkpoint(self, place):
+        sizes = {"hidden_size": 24, "vocab_size": 7, "use_hard_g2l_mask": False}
+        self._write("lifted/etc_config.json", sizes)
+        place = os.path.join(self.get_temp_dir(), place)
         params, _ = self._params(
-            f"--init_checkpoint={directory}",
+            f"--init_checkpoint={place}", experiment="etc/hotpotqa"
+        )
+        self.assertEqual(place, params.task.init_checkpoint)
+        encoder = params.task.model.encoder
+        self.assertEqual((24, 7), (encoder.hidden_size, encoder.vocab_size))
+        # What the experiment says, stays; and nothing is read there again.
+        self.assertTrue(encoder.use_hard_g2l_mask)
+        self.assertEqual("", encoder.config_file)
+        with self.assertRaisesRegex(UserError, "--preset=tiny was given"):
+            self._params(f"--init_checkpoint={place}", "--preset=tiny")
+        params, _ = self._params(
+            f"--init_checkpoint={place}",
             "--params_override=task.model.encoder.config_file=own.json",
         )
-        self.assertEqual("own.json", params.task.model.encoder.config_file)
+        self.assertIsNone(params.task.model.encoder.hidden_size)
+
+    @parameterized.parameters("run", "run/ckpt-3", "run/best_ckpt")
+    def test_sizes_of_another_run(self, place):
+        encoder = {"preset": "tiny", "hidden_size": 24, "local_radius": None}
+        self._write(
+            "run/params.yaml", {"task": {"model": {"encoder": encoder}}}
+        )
+        os.makedirs(
+            os.path.join(self.get_temp_dir(), "run", "best_ckpt"), exist_ok=True
+        )
+        place = os.path.join(self.get_temp_dir(), place)
+        params, _ = self._params(f"--init_checkpoint={place}")
+        encoder = params.task.model.encoder
+        self.assertEqual(("tiny", 24), (encoder.preset, encoder.hidden_size))
+        self.assertIsNone(encoder.local_radius)
+
+    def test_of_a_checkpoint_without_a_configuration(self):
+        params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")
+        self.assertIsNone(params.task.model.encoder.hidden_size)
 
     def test_small(self):
         """Others come after it."""

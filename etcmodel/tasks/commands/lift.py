@@ -111,6 +111,14 @@ def _lift(flag_values, source, folder):
     changes = {
         "vocab_size": len(vocabularies.read_vocabulary(vocab_file).pieces)
     }
+    if flag_values.model == "read_twice":
+        for name in (
+            "absolute_positions",
+            "question_words_in_global",
+            "local_radius",
+        ):
+            if flag_values[name].value != flag_values[name].default:
+                raise UserError(f"--{name} is of --model=etc.")
     if flag_values.model == "etc":
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global

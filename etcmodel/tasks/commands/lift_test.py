@@ -77,6 +77,10 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             self.lift("--model=read_twice", f"--vocab_file={vocab}")
         )
         self.assertIn("1 tokens of the vocabulary have no row", out)
+        self.assert_fails(
+            self.lift("--model=read_twice", "--local_radius=4", "--overwrite"),
+            "--local_radius is of --model=etc",
+        )
         config = models.ReadTwiceConfig.from_json_file(
             checkpoints.config_file(self.output)
         )

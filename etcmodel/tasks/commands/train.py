@@ -51,7 +51,7 @@ class Flags(training.TrainerFlags):
         preset: the encoder: tiny, base, large, ...
         init_checkpoint: weights that the encoder begins with: what `lift`
             wrote, a published checkpoint with its etc_config.json, or another
-            run. Of the first two the configuration is taken, too.
+            run. The encoder's sizes are taken from there, too.
         seed: of the weights, the order of records and dropout.
         small: a model and steps that end in minutes on two cores: the preset
             tiny, batches of 8, a rate of 0.001, dropout of 0.
