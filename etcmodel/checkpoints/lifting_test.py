@@ -9,6 +9,7 @@ from etcmodel import weight_paths
 from etcmodel.checkpoints import bert_files
 from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import lifting
+from etcmodel.checkpoints import vocabularies
 from etcmodel.feature_utils import tokenizers
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
@@ -248,6 +249,64 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         config = lifting.lifted_config(bert, preset="tiny", vocab_size=31)
         with self.assertRaisesRegex(ValueError, "20 of 31 tokens.*word0"):
             lifting.lift(EtcModel(config), bert, path)
+
+
+class LiftRobertaTest(tf.test.TestCase):
+    def test_with_the_equivalent_sentencepiece_model(self):
+        model_file = testing.real_data_path("vocab/gpt2.model")
+        target = vocabularies.read_vocabulary(model_file)
+        pieces = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces[::-1], "<mask>"]
+        shapes = files_test.SHAPES | {
+            "embeddings.word_embeddings": (len(pieces), 8),
+            "embeddings.position_embeddings": (9, 8),
+            "embeddings.token_type_embeddings": (1, 8),
+        }
+        weights = files_test.make_weights(shapes=shapes)
+        folder = self.get_temp_dir()
+        files_test.write_hugging_face(
+            folder,
+            weights,
+            "roberta.",
+            model_type="roberta",
+            vocab_size=len(pieces),
+            pad_token_id=1,
+            layer_norm_eps=1e-5,
+        )
+        files_test.write_json(
+            folder, "vocab.json", {x: i for i, x in enumerate(pieces)}
+        )
+        bert = bert_files.read_bert(folder)
+        size = len(target.pieces)
+        config = lifting.lifted_config(
+            bert,
+            preset="tiny",
+            absolute_positions="paragraph",
+            local_radius=9,
+            vocab_size=size,
+        )
+        model = EtcModel(config)
+        with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
+            lifting.lift(model, bert)
+        report = lifting.lift(model, bert, model_file)
+        tokenizer = tokenizers.make_tokenizer(model_file)
+        ids = [
+            tokenizer.special_ids["cls"],
+            *tokenizer.tokenize("The capital of Poland.").numpy(),
+        ]
+        rows = [0] + [
+            pieces.index(target.pieces[i].replace("\u2581", "\u0120"))
+            for i in ids[1:]
+        ]
+        # RoBERTa's text begins at the position 2.
+        expected = files_test.hidden_states(
+            weights, files_test.SIZES, rows, position=2
+        )
+        # Its epsilon is 1e-5.
+        self.assertAllClose(encode_long(model, ids), expected, 1e-3, 1e-3)
+        self.assertIn("1e-05", report.notes[-1])
+        self.assertIn("<unused_44>", report.unmatched)
+        self.assertNotIn("<unused_40>", report.unmatched)
 
 
 class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
