@@ -3,6 +3,7 @@ import unittest
 import pytest
 import tensorflow as tf
 
+from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
@@ -12,6 +13,7 @@ from etcmodel.conformance.cases import bools
 from etcmodel.conformance.cases import floats
 from etcmodel.conformance.cases import ints
 from etcmodel.feature_utils import layout_spec
+from etcmodel.models import contrastive_loss
 from etcmodel.models import coreference_loss
 from etcmodel.models import encoder
 from etcmodel.models import heads
@@ -98,6 +100,19 @@ _MENTIONS = dict(
 )
 
 CASES = {
+    "batch_contrastive_loss": Case(
+        contrastive_loss.BatchContrastiveLoss,
+        dict(initializer_range=0.2),
+        dict(
+            predictions=floats("side", _HIDDEN),
+            encodings=floats("side", _HIDDEN),
+            weights=ints(2, "side", least=1),
+        ),
+        (("side",), ("side",), ("side",)),
+        never_empty=("side",),
+        own_precision={"bilinear": "scores are float32"},
+        float32_outputs=True,
+    ),
     "batch_coreference_resolution_loss": Case(
         coreference_loss.BatchCoreferenceResolutionLoss,
         dict(apply_linear_layer=True, initializer_range=0.2),
@@ -312,7 +327,7 @@ CASES = {
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
     ),
 }
-SUITE = suite.Suite(__name__, CASES, models.load_checkpoint)
+SUITE = suite.Suite(__name__, CASES, checkpoints.load_checkpoint)
 
 
 @pytest.mark.both_kerases

@@ -21,8 +21,8 @@ class Contrast(NamedTuple):
         losses: `<float32>[items]` in nats, 0 for what only fills up.
         is_correct: `<float32>[items]`, 1 where the right one has the highest
             score.
-        chance: `<float32>[]`, how often a blind guess is right: 1 of all that
-            there are.
+        chance: `<float32>[items]`, how often a blind guess is right: 1 of all
+            that there are; 0 for what only fills up.
     """
 
     losses: tf.Tensor
@@ -133,13 +133,13 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         return Contrast(
             losses=tf.where(is_real, losses, tf.zeros([], losses.dtype)),
             is_correct=tf.cast(tf.equal(best, own) & is_real, tf.float32),
-            chance=1.0 / tf.maximum(number, 1.0),
+            chance=tf.cast(is_real, tf.float32) / tf.maximum(number, 1.0),
         )
 
     def compute_output_shape(self, input_shape):
         """A loss for each item."""
         items = tuple(input_shape[:-1])
-        return Contrast(losses=items, is_correct=items, chance=())
+        return Contrast(losses=items, is_correct=items, chance=items)
 
     def get_config(self):
         """Returns the constructor's arguments."""

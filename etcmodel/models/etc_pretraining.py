@@ -88,8 +88,8 @@ class EtcPretrainModel(tf.keras.Model):
 
         Returns:
             `logits` `<float32>[batch, predictions, vocab_size]` and, with CPC,
-            `losses`, `is_correct` `<float32>[batch * n]` and `chance`
-            `<float32>[]` as of a `Contrast`, with `cpc_` in front.
+            `losses`, `is_correct` and `chance` `<float32>[batch * n]` as of a
+            `Contrast`, with `cpc_` in front.
         """
         long_output, global_output = self.encoder(inputs, training=training)
         outputs = {

@@ -88,7 +88,7 @@ class EtcPretrainModelTest(tf.test.TestCase):
         )
         self.assertAllClose([*losses, 0], outputs["cpc_losses"], 1e-4, 1e-4)
         self.assertAllEqual([*right, 0], outputs["cpc_is_correct"])
-        self.assertAllClose(1 / 3, outputs["cpc_chance"])
+        self.assertAllClose([1 / 3, 1 / 3, 1 / 3, 0], outputs["cpc_chance"])
 
     def test_long_sentences_are_cut(self):
         model, inputs = make_model(max_sentence_length=2), make_inputs()

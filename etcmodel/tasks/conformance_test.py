@@ -19,6 +19,7 @@ import tensorflow as tf
 import yaml
 from absl.testing import parameterized
 
+from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel import testing
 from etcmodel.tasks import registry
@@ -159,7 +160,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             | {"vocab_size": runs.read(run.model_dir)["records"]["vocab_size"]},
         )
         model = make_model(config)
-        models.load_checkpoint(model, run.model_dir)
+        checkpoints.load_checkpoint(model, run.model_dir)
         reader = tf.train.load_checkpoint(run.model_dir)
         saved = [
             reader.get_tensor(name)
