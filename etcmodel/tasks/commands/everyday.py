@@ -136,7 +136,8 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
             "Leave --preset out."
         )
     for name, value in encoder.as_dict().items():
-        if name in values and (value is None or name == "preset"):
+        is_given = value is not None and name not in ("preset", "config_file")
+        if name in values and not is_given:
             setattr(encoder, name, values[name])
 
 
