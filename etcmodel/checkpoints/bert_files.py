@@ -14,7 +14,6 @@ from etcmodel.checkpoints import files
 
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _SAFETENSORS = "model.safetensors"
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ARCHITECTURES = ("bert", "roberta")
 # Their "gelu": Hugging Face means the exact form, Google the one with tanh.
 _ACTIVATIONS = {
@@ -207,9 +206,9 @@ def _read_checkpoint(path, folder):
     tensors = {
         name: checkpoint.read(name)
         for name in checkpoint.shapes
-        if name != _GRAPH
+        if name != files.OBJECT_GRAPH
     }
-    if _GRAPH in checkpoint.shapes:
+    if files.OBJECT_GRAPH in checkpoint.shapes:
         return tensors, bert_names.MODEL_GARDEN
     return tensors, bert_names.ORIGINAL
 

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from etcmodel.models import encoder_layer
 
+# What a checkpoint of TensorFlow 2 has beside its variables.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SHOWN = 10
 
 

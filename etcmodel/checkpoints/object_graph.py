@@ -16,7 +16,6 @@ _TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]
 # What Keras adds to a model that is trained.
 _OF_TRAINING = ("optimizer", "_optimizer", "_loss_tracker", "_metrics")
 _VALUE = "VARIABLE_VALUE"
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class _Saved(NamedTuple):
@@ -60,11 +59,11 @@ def load_checkpoint(
     encoder = files.find_encoder(model)
     building.build_once(encoder, None)
     checkpoint = files.open_checkpoint(path)
-    if _GRAPH not in checkpoint.shapes:
+    if files.OBJECT_GRAPH not in checkpoint.shapes:
         original.load_original(encoder, path)
         return
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        checkpoint.read(_GRAPH)
+        checkpoint.read(files.OBJECT_GRAPH)
     )
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)

@@ -156,19 +156,15 @@ def _find(model, kind):
     weights = {}
     for path, weight in get_weight_paths(encoder).items():
         *attributes, last = path.split("/")
-        layer, names = encoder, [scope]
+        is_outside = attributes[0].startswith(_OUTSIDE)
+        layer, names = encoder, [] if is_outside else [scope]
         for attribute in attributes:
             # Keras has some of its layers in attributes like `_layer`.
             layer = getattr(layer, attribute, None) or getattr(
                 layer, f"_{attribute}"
             )
             names.append(_NAMES.get(layer.name, layer.name))
-        name = "/".join([*names, last])
-        weights[
-            name.removeprefix(f"{scope}/")
-            if (attributes[0].startswith(_OUTSIDE))
-            else name
-        ] = weight
+        weights["/".join([*names, last])] = weight
     return encoder, weights
 
 

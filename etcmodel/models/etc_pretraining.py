@@ -56,22 +56,15 @@ class EtcPretrainModel(tf.keras.Model):
             name="etc_document_bert",
         )
         building.build_once(self.encoder, None)
-        shape = (None, None, config.hidden_size)
-        self.head = pretraining_heads.LanguageModelHead(
-            config.vocab_size,
-            config.embedding_size or config.hidden_size,
-            activation=config.hidden_act,
-            initializer_range=config.initializer_range,
-            layer_norm_epsilon=1e-12,
-            name="language_model_head",
+        self.head = pretraining_heads.make_language_model_head(
+            config, layer_norm_epsilon=1e-12
         )
-        building.build_once(self.head, shape)
         self.contrast = None
         if use_cpc:
             self.contrast = contrastive_loss.BatchContrastiveLoss(
                 config.initializer_range, name="batch_contrastive_loss"
             )
-            building.build_once(self.contrast, shape[1:])
+            building.build_once(self.contrast, (None, config.hidden_size))
         self.built = True
 
     def call(self, inputs, training=None):

@@ -179,6 +179,28 @@ class LanguageModelHead(graph_layer.GraphLayer):
         }
 
 
+def make_language_model_head(config, **options) -> LanguageModelHead:
+    """The head of an encoder, built.
+
+    Args:
+        config: the encoder's, an `EtcConfig` or a `ReadTwiceConfig`.
+        **options: further arguments of `LanguageModelHead`.
+
+    Returns:
+        The layer, with the encoder's sizes and activation.
+    """
+    head = LanguageModelHead(
+        config.vocab_size,
+        config.embedding_size or config.hidden_size,
+        activation=config.hidden_act,
+        initializer_range=config.initializer_range,
+        name="language_model_head",
+        **options,
+    )
+    building.build_once(head, (None, None, config.hidden_size))
+    return head
+
+
 def static_size(layer_name, argument, shape):
     """The size of the last axis; ValueError if it is not known."""
     size = None if shape is None else shape[-1]

@@ -56,21 +56,13 @@ class PretrainModel(tf.keras.Model):
             config, use_one_hot_embeddings, name="read_twice"
         )
         building.build_once(self.encoder, None)
-        shape = (None, None, config.hidden_size)
-        self.head = pretraining_heads.LanguageModelHead(
-            config.vocab_size,
-            config.embedding_size or config.hidden_size,
-            activation=config.hidden_act,
-            initializer_range=config.initializer_range,
-            name="language_model_head",
-        )
-        building.build_once(self.head, shape)
+        self.head = pretraining_heads.make_language_model_head(config)
         self.coreference = None
         if use_coreference:
             self.coreference = coreference_loss.BatchCoreferenceResolutionLoss(
                 name="batch_coreference_resolution_loss"
             )
-            building.build_once(self.coreference, shape[1:])
+            building.build_once(self.coreference, (None, config.hidden_size))
         self.built = True
 
     def call(self, inputs, training=None):
