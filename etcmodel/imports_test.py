@@ -11,7 +11,12 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 ALLOWED = {
     "attention": {"attention", "tensor_utils"},
     "layers": {"layers", "attention", "tensor_utils", "activations"},
-    "feature_utils": {"feature_utils", "attention", "tensor_utils"},
+    "feature_utils": {
+        "feature_utils",
+        "attention",
+        "tensor_utils",
+        "gathering",
+    },
     "models": {
         "models",
         "layers",
@@ -20,6 +25,7 @@ ALLOWED = {
         "tensor_utils",
         "activations",
         "cross_replica",
+        "gathering",
         "weight_paths",
     },
     "datasets": {"datasets", "errors"},

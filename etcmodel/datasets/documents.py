@@ -15,7 +15,10 @@ gzipped, they are
     document without `mentions` gets those that `mention_finder` finds; `[]`
     means that there are none. `id` may be left out.
 
-*   plain text: documents with an empty line between them.
+*   plain text: articles of the WikiText corpora, if a heading of theirs comes
+    first, or documents with an empty line between them. `FORMATS` has readers
+    for each, and one for files that are a document each, empty lines and all.
+    What has more than a million characters becomes several documents.
 """
 
 from collections.abc import Callable
@@ -24,6 +27,7 @@ from collections.abc import Iterator
 import msgspec
 
 from etcmodel.datasets import json_stream
+from etcmodel.datasets import plain_texts
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
@@ -73,6 +77,15 @@ def _make(value: _Json, source: Source) -> Document:
     document = Document(
         id=record_id, text=value.text, mentions=mentions, source=source
     )
+    if "\0" in value.text:
+        raise document.error(
+            "no text",
+            field="text",
+            problem=(
+                "there are NUL characters, as in UTF-16 that is read as UTF-8"
+            ),
+            advice="Convert the file to UTF-8",
+        )
     length = len(value.text)
     # In the order of the file, for messages.
     for i, mention in enumerate(value.mentions or ()):
@@ -90,25 +103,62 @@ def _make(value: _Json, source: Source) -> Document:
     return document
 
 
-def _read_values(
-    path: str, on_position: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, object]]:
-    # An array of objects is refused as JSON lines that it is meant to be.
-    if json_stream.begins_with(path, b"{") or json_stream.begins_with(
-        path, b"[", b"{"
-    ):
-        yield from json_stream.read_json_lines(path, on_position)
-        return
-    for index, text in json_stream.read_paragraphs(path, on_position):
-        yield index, {"text": text}
+def _reader(read_texts):
+    """Reads JSON lines, or plain texts where it is none."""
+
+    def read_values(
+        path: str, on_position: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, object]]:
+        # An array of objects is refused as JSON lines that it is meant to be.
+        if json_stream.begins_with(path, b"{") or json_stream.begins_with(
+            path, b"[", b"{"
+        ):
+            yield from json_stream.read_json_lines(path, on_position)
+            return
+        for index, text in enumerate(read_texts(path, on_position)):
+            yield index, {"text": text}
+
+    return read_values
 
 
-FORMAT = Format(
-    _Json,
-    'a document {"id": "...", "text": "...", "mentions": [{"start": 0, "end": '
-    '3, "entity": "..."}, ...]}',
-    _read_values,
-    lambda document, split: None,
-    _make,
-    splits=("train", "dev"),
-)
+def _find_out(path, on_position):
+    read = plain_texts.read_pieces
+    if plain_texts.is_wikitext(path):
+        read = plain_texts.read_wikitext
+    return read(path, on_position)
+
+
+# What may be said of plain texts -> how they are read.
+FORMATS = {
+    name: Format(
+        _Json,
+        'a document {"id": "...", "text": "...", "mentions": [{"start": 0, '
+        '"end": 3, "entity": "..."}, ...]}',
+        _reader(read_texts),
+        lambda document, split: None,
+        _make,
+        splits=("train", "dev"),
+    )
+    for name, read_texts in (
+        ("auto", _find_out),
+        ("blank_lines", plain_texts.read_pieces),
+        ("wikitext", plain_texts.read_wikitext),
+        ("file", plain_texts.read_file),
+    )
+}
+FORMAT = FORMATS["auto"]
+
+
+def check_documents(name: str) -> None:
+    """Checks the name of a format of plain texts.
+
+    Args:
+        name: as in `FORMATS`.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in FORMATS:
+        raise ValueError(
+            f"documents is {name!r}, expected one of {', '.join(FORMATS)}."
+        )

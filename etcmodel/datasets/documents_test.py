@@ -88,18 +88,26 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(records.FORMAT.read("/no/such/file"))
 
     def test_real_articles(self):
-        positions = []
-        documents = list(
-            records.FORMAT.read(
-                real_data_path("wikitext/wiki.valid.raw"),
-                on_position=positions.append,
-            )
-        )
-        self.assertGreater(len(documents), 60)
-        self.assertLen(positions, len(documents))
+        """The heading at the start tells what they are."""
+        path, positions = real_data_path("wikitext/wiki.valid.raw"), []
+        articles = list(records.FORMAT.read(path, on_position=positions.append))
+        self.assertLen(articles, 60)
         self.assertEqual(sorted(positions), positions)
-        for document in documents:
-            self.assertTrue(document.text.strip())
+        self.assertEqual(os.path.getsize(path), positions[-1])
+        pieces = list(records.FORMATS["blank_lines"].read(path))
+        self.assertGreater(len(pieces), 600)
+        (whole,) = list(records.FORMATS["file"].read(path))[:1]
+        self.assertStartsWith(whole.text, "= Homarus gammarus =")
+
+    def test_utf16(self):
+        path = self._write("One.\n\nTwo.".encode("utf-16-le"))
+        with self.assertRaisesRegex(RecordError, "record 0.*NUL.*UTF-16"):
+            list(records.FORMAT.read(path))
+
+    def test_no_such_format(self):
+        records.check_documents("file")
+        with self.assertRaisesRegex(ValueError, "'pages', expected one of"):
+            records.check_documents("pages")
 
 
 if __name__ == "__main__":

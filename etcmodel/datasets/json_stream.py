@@ -1,13 +1,12 @@
 """Reads records one by one, however long the file is.
 
-They are the elements of one JSON array, or JSON objects one a line, or pieces
-of plain text with empty lines between them.
+They are the elements of one JSON array, or JSON objects one a line. Plain text
+is read line by line.
 """
 
 import codecs
 import gzip
 import io
-import itertools
 import json
 import re
 import zlib
@@ -22,6 +21,7 @@ from etcmodel.errors import UserError
 from etcmodel.errors import show
 
 _CHUNK_BYTES = 1 << 16
+_MAX_LINE_BYTES = 1 << 20
 # Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 # Halves of a character as JSON writes them, a whole one, and any escape.
@@ -162,10 +162,12 @@ class _Prefixed:
         return self._stream.read(size)
 
 
-def _damaged_gzip(path: str, count: int, error: Exception) -> UserError:
+def _damaged_gzip(
+    path: str, count: int, error: Exception, what: str = "records"
+) -> UserError:
     return UserError(
         f"{path}: the gzip data are cut off or damaged, after {count} whole "
-        f"records ({error}). Get the file again."
+        f"{what} ({error}). Get the file again."
     )
 
 
@@ -237,15 +239,28 @@ def _take(parts: list[bytes]) -> bytes:
     return line
 
 
-def _lines(stream: _Prefixed | _CleanUtf8) -> Iterator[bytes]:
-    """Yields the lines of a stream with their line ends."""
-    parts = []
+def _lines(
+    stream: _Prefixed | _CleanUtf8, most: int | None = None
+) -> Iterator[bytes]:
+    """Yields the lines of a stream with their line ends.
+
+    Args:
+        stream: the stream.
+        most: of how many bytes at most, or hardly more; the rest of a longer
+            line follows as another one. None for whole lines.
+    """
+    parts, size = [], 0
     while chunk := stream.read(_CHUNK_BYTES):
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             parts += [end, b"\n"]
             yield _take(parts)
+            size = 0
         parts.append(rest)
+        size += len(rest)
+        if most is not None and size >= most:
+            yield _take(parts)
+            size = 0
     yield _take(parts)
 
 
@@ -373,43 +388,34 @@ def _begins_with(text: bytes, opening: Sequence[bytes]) -> bool:
     return True
 
 
-def read_paragraphs(
+def read_text_lines(
     path: str, on_position: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, str]]:
-    """Yields the pieces of a plain text that have empty lines between them.
+) -> Iterator[str]:
+    """Yields the lines of a plain text without holding it all.
 
     Args:
         path: a text file in UTF-8, plain or gzipped.
-        on_position: called after every piece with the number of bytes of the
-            file that were read so far; for progress bars.
+        on_position: called before every line but the first with the number of
+            bytes of the file that were read so far; for progress bars.
 
     Yields:
-        Pairs of the piece's index, from 0, and the piece, with line feeds
-        inside but none at its end. Bytes that are not UTF-8 are replaced by
-        `INVALID_UTF8_MARK`.
+        Lines with their line ends. One of more than a million bytes comes in
+        parts, of which only the last has a line end. Bytes that are not UTF-8
+        are replaced by `INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, is empty, or is broken off. The
-            message names the file.
+        UserError: the file cannot be read, or is broken off. The message names
+            the file.
     """
     raw, plain = files.open_plain(path)
     count = 0
-    lines = []
     with raw, plain:
         try:
             stream = _CleanUtf8(plain, is_json=False)
-            for line in itertools.chain(_lines(stream), [b""]):
-                if not line.isspace() and line:
-                    lines.append(line)
-                elif lines:
-                    yield count, _take(lines).decode("utf-8").rstrip("\r\n")
-                    count += 1
-                    if on_position is not None:
-                        on_position(raw.tell())
+            for line in _lines(stream, _MAX_LINE_BYTES):
+                yield line.decode("utf-8")
+                count += 1
+                if on_position is not None:
+                    on_position(raw.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged_gzip(path, count, error) from None
-    if not count:
-        raise UserError(
-            f"{path} is empty. Expected text with an empty line between "
-            "documents, or one JSON object a line; was the download cut off?"
-        )
+            raise _damaged_gzip(path, count, error, "lines") from None

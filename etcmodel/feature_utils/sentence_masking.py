@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel import gathering
 from etcmodel import tensor_utils
 from etcmodel.feature_utils import random_masks
 
@@ -125,41 +126,88 @@ def mask_sentences(
     )
 
 
-def take_sentences(
-    sentence_ids: tf.Tensor, chosen: tf.Tensor, max_length: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where the tokens of some sentences are.
+class TakenSentences(NamedTuple):
+    """Some sentences of texts, for each to be encoded by itself.
 
-    The tokens of a sentence stand together. For `sentence_ids=[[0, 0, 1, 1, 1,
-    -1]]`, `chosen=[[1, 0]]` and `max_length=2` these are `[[[2, 3], [0, 1]]]`.
+    Attributes:
+        sentences: `<int32>[batch, n]` global tokens of the sentences, in order;
+            0 for what fills up.
+        weights: `<float32>[batch, n]`, 1 for a sentence of which a token at
+            least was taken, 0 for what fills up.
+        token_ids: `<int32>[batch, m]` their tokens, one sentence after the
+            other; 0 for what fills up.
+        owners: `<int32>[batch, m]` which of the `n` sentences each token is of;
+            -1 for what fills up.
+    """
+
+    sentences: tf.Tensor
+    weights: tf.Tensor
+    token_ids: tf.Tensor
+    owners: tf.Tensor
+
+
+def take_sentences(
+    token_ids: tf.Tensor,
+    sentence_ids: tf.Tensor,
+    is_taken: tf.Tensor,
+    max_sentences: int,
+    max_tokens: int,
+) -> TakenSentences:
+    """Takes some sentences out of texts.
+
+    They stand behind each other, so that few places stay empty; masks keep
+    them apart.
+
+    Example: of the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
+    with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:
+
+        sentences  1 2 0        token_ids  21 22 23 31  0
+        weights    1 1 0        owners      0  0  0  1 -1
 
     Args:
+        token_ids: `<int>[batch, long]`.
         sentence_ids: `<int>[batch, long]` global token of each token's
-            sentence, or anything else for none.
-        chosen: `<int>[batch, n]` global tokens.
-        max_length: how many tokens of a sentence are taken, from its start.
+            sentence, ascending; anything else for none.
+        is_taken: `<bool>[batch, global]`.
+        max_sentences: how many sentences of a row there is room for.
+        max_tokens: how many of their tokens there is room for; the last
+            sentences are cut.
 
     Returns:
-        positions: `<int32>[batch, n, max_length]` of the tokens; 0 for what
-            fills up.
-        is_token: `<bool>[batch, n, max_length]`, False there.
+        A `TakenSentences`.
     """
-    length = tensor_utils.get_shape_list(sentence_ids, 2, "sentence_ids")[1]
-    # [batch, n, long]
+    is_taken = tf.cast(is_taken, tf.bool)
+    # [batch, n]
+    sentences, _ = gathering.true_positions(is_taken, max_sentences)
+    # [batch, global], which of the sentences taken each is
+    number = tf.cumsum(tf.cast(is_taken, tf.int32), axis=1) - 1
+    # [batch, m]
+    positions, is_token = gathering.true_positions(
+        _of_global(is_taken, sentence_ids), max_tokens
+    )
+    is_token = tf.cast(is_token, tf.bool)
+    owners = tf.gather(
+        number,
+        tf.gather(tf.cast(sentence_ids, tf.int32), positions, batch_dims=1)
+        * tf.cast(is_token, tf.int32),
+        batch_dims=1,
+    )
+    is_token &= owners < max_sentences
+    owners = tf.where(is_token, owners, -1)
+    # [batch, n, m]
     is_of = tf.equal(
-        tf.cast(sentence_ids, tf.int32)[:, tf.newaxis],
-        tf.cast(chosen, tf.int32)[..., tf.newaxis],
+        tf.range(max_sentences)[:, tf.newaxis], owners[:, tf.newaxis]
     )
-    # [batch, n, 1]
-    size = tf.reduce_sum(tf.cast(is_of, tf.int32), axis=2, keepdims=True)
-    start = tf.reduce_min(
-        tf.where(is_of, tf.range(length), length), axis=2, keepdims=True
+    return TakenSentences(
+        sentences=sentences,
+        weights=tf.cast(tf.reduce_any(is_of, axis=2), tf.float32),
+        token_ids=tf.where(
+            is_token,
+            tf.gather(tf.cast(token_ids, tf.int32), positions, batch_dims=1),
+            0,
+        ),
+        owners=owners,
     )
-    # [max_length]
-    offset = tf.range(max_length)
-    # [batch, n, max_length]
-    is_token = offset < size
-    return tf.where(is_token, start + offset, 0), is_token
 
 
 def _choose_sentences(is_sentence, seed, fraction):

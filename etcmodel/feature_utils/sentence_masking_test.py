@@ -111,25 +111,29 @@ class MaskSentencesTest(tf.test.TestCase, parameterized.TestCase):
 
 class TakeSentencesTest(tf.test.TestCase):
     def test_positions(self):
-        positions, is_token = sentence_masking.take_sentences(
-            tf.constant([[0, 0, 1, 1, 1, -1], [2, 2, 2, 2, 4, 4]]),
-            tf.constant([[1, 0, 5], [4, 2, 0]]),
-            3,
+        taken = sentence_masking.take_sentences(
+            tf.constant([[3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 0]]),
+            tf.constant([[0, 0, 1, 1, 1, 2], [0, 2, 2, 3, 4, -1]]),
+            tf.constant([[0, 1, 1, 0, 0], [0, 1, 1, 1, 1]]),
+            max_sentences=5,
+            max_tokens=3,
         )
-        self.assertAllEqual(
-            [
-                [[2, 3, 4], [0, 1, 0], [0, 0, 0]],
-                [[4, 5, 0], [0, 1, 2], [0, 0, 0]],
-            ],
-            positions,
+        # The sentence 2 of the first row, and 4 of the other have no room; the
+        # other's 1 has no tokens.
+        self.assertAllEqual([[1, 2, 0, 0, 0], [1, 2, 3, 4, 0]], taken.sentences)
+        self.assertAllEqual([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0]], taken.weights)
+        self.assertAllEqual([[5, 6, 7], [2, 3, 4]], taken.token_ids)
+        self.assertAllEqual([[0, 0, 0], [1, 1, 2]], taken.owners)
+        taken = sentence_masking.take_sentences(
+            tf.constant([[3, 4, 5, 6, 7, 8]]),
+            tf.constant([[0, 0, 1, 2, 2, -1]]),
+            tf.constant([[True, True, True]]),
+            max_sentences=2,
+            max_tokens=6,
         )
-        self.assertAllEqual(
-            [
-                [[1, 1, 1], [1, 1, 0], [0, 0, 0]],
-                [[1, 1, 0], [1, 1, 1], [0, 0, 0]],
-            ],
-            tf.cast(is_token, tf.int32),
-        )
+        self.assertAllEqual([[0, 1]], taken.sentences)
+        self.assertAllEqual([[3, 4, 5, 0, 0, 0]], taken.token_ids)
+        self.assertAllEqual([[0, 0, 1, -1, -1, -1]], taken.owners)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from etcmodel.feature_utils import sentence_masking
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import EtcConfig
 from etcmodel.models import contrastive_loss_test
@@ -28,30 +29,34 @@ def make_model(**options):
     return model
 
 
-def make_inputs():
+def make_inputs(max_tokens=7):
     """The sentences 0 and 2 of the first row are masked, 1 of the other."""
     masked = np.array(_TOKENS)
     masked[0, [0, 1, 2, 5, 6]] = masked[1, [3, 4]] = 2
     masked[0, 3] = 4
     inputs = {
         "long_token_ids": masked,
-        "unmasked_token_ids": _TOKENS,
         "sentence_ids": _SENTENCES,
         "long_breakpoints": _ENDS,
         "global_token_ids": [[1, 1, 1], [1, 1, 0]],
         "global_breakpoints": [[0, 1, 1], [0, 1, 0]],
         "masked_positions": [[3, 0], [1, 2]],
-        "masked_sentences": [[0, 2], [1, 0]],
     }
     inputs = {name: tf.constant(x, tf.int32) for name, x in inputs.items()}
-    weights = tf.constant([[1.0, 1.0], [1.0, 0.0]])
-    return inputs | {"masked_sentence_weights": weights}
+    taken = sentence_masking.take_sentences(
+        tf.constant(_TOKENS),
+        inputs["sentence_ids"],
+        tf.constant([[1, 0, 1], [0, 1, 0]]),
+        max_sentences=2,
+        max_tokens=max_tokens,
+    )
+    return inputs | {f"taken_{k}": x for k, x in taken._asdict().items()}
 
 
 @pytest.mark.both_kerases
 class EtcPretrainModelTest(tf.test.TestCase):
     def test_outputs(self):
-        model, inputs = make_model(max_sentence_length=5), make_inputs()
+        model, inputs = make_model(), make_inputs()
         outputs = model(inputs)
         long_output, global_output = model.encoder(inputs)
         states = tf.stack(
@@ -90,24 +95,18 @@ class EtcPretrainModelTest(tf.test.TestCase):
         self.assertAllEqual([*right, 0], outputs["cpc_is_correct"])
         self.assertAllClose([1 / 3, 1 / 3, 1 / 3, 0], outputs["cpc_chance"])
 
-    def test_long_sentences_are_cut(self):
-        model, inputs = make_model(max_sentence_length=2), make_inputs()
-        expected = model(inputs)["cpc_losses"]
-        inputs["unmasked_token_ids"] -= tf.one_hot(
-            [2, 7], 8, dtype=tf.int32
-        )  # The third token of the first sentence, and padding.
-        self.assertAllClose(expected, model(inputs)["cpc_losses"])
-        model.max_sentence_length = 3
-        self.assertNotAllClose(expected, model(inputs)["cpc_losses"])
-
-    def test_without_cpc(self):
+    def test_one_of_both(self):
         model, inputs = make_model(use_cpc=False), make_inputs()
-        for name in ("unmasked_token_ids", "masked_sentences"):
-            del inputs[name]
+        inputs = {k: x for k, x in inputs.items() if "taken" not in k}
         self.assertEqual(["logits"], list(model(inputs)))
+        model, inputs = make_model(use_mlm=False), make_inputs()
+        del inputs["masked_positions"]
+        self.assertCountEqual(
+            ["cpc_losses", "cpc_is_correct", "cpc_chance"], model(inputs)
+        )
 
     def test_whole_step_compiles(self):
-        model, inputs = make_model(max_sentence_length=4), make_inputs()
+        model, inputs = make_model(), make_inputs()
 
         def step():
             with tf.GradientTape() as tape:
@@ -126,10 +125,6 @@ class EtcPretrainModelTest(tf.test.TestCase):
             self.assertAllClose(
                 tf.convert_to_tensor(x), tf.convert_to_tensor(y), 1e-3, 1e-3
             )
-
-    def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "max_sentence_length is 0"):
-            make_model(max_sentence_length=0)
 
 
 if __name__ == "__main__":

@@ -508,12 +508,50 @@ def write_small_documents(
     return path, vocab_file
 
 
+def write_small_texts(
+    directory: str, num_records: int, seed: int = 0
+) -> tuple[str, str]:
+    """Writes texts of sentences, and a vocabulary for them.
+
+    A text has a word of its own kind, once in each of its seven sentences; all
+    other words are noise. So that word is known from another sentence of the
+    text, and of a sentence that is masked it is all that can be foreseen.
+
+    Args:
+        directory: where to write them.
+        num_records: how many texts.
+        seed: another one gives other texts.
+
+    Returns:
+        Paths of the data file, with empty lines between the texts, and of the
+        vocabulary.
+    """
+    rng = np.random.default_rng(seed)
+    path = os.path.join(directory, "small.txt")
+    with open(path, "w", encoding="utf-8") as stream:
+        for _ in range(num_records):
+            entity = rng.integers(20)
+            for _ in range(7):
+                first, second = rng.integers(20, size=2)
+                stream.write(f"e{entity} w{first} w{second} .\n")
+            stream.write("\n")
+    vocab_file = os.path.join(directory, "vocab.txt")
+    with open(vocab_file, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{x}\n" for x in (*PRETRAINING_VOCAB, "."))
+    return path, vocab_file
+
+
 # How small records are written, and their sizes.
 _SIZES = ("--long_length=32", "--global_length=16")
 SMALL_RECORDS = {
     "wikihop": (write_small_wikihop, _SIZES),
     "hotpotqa": (write_small_hotpotqa, _SIZES),
     "nq": (write_small_nq, (*_SIZES, "--stride=8", "--question_length=6")),
+    # Two texts an example, and room that is left.
+    "pretrain": (
+        write_small_texts,
+        ("--long_length=60", "--global_length=16"),
+    ),
     "read_twice_pretrain": (
         write_small_documents,
         (

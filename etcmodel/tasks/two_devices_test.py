@@ -18,6 +18,7 @@ from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.pretrain import trainer as etc_pretraining
 from etcmodel.tasks.read_twice_pretrain import trainer as pretraining
 from etcmodel.tasks.task_testing import BLOCKS
 from etcmodel.tasks.task_testing import SEGMENT_LENGTH
@@ -46,6 +47,12 @@ def _make_pretraining(records):
     return pretraining.PretrainTask, params
 
 
+def _make_etc_pretraining(records):
+    """Each replica has other sentences to tell from each other."""
+    params = shrink_experiment(etc_pretraining.pretrain_experiment(), records)
+    return etc_pretraining.PretrainTask, params
+
+
 # Name, number of small records, experiment, and what is divided by the number
 # of records or windows: counts, exact whatever the replicas.
 _TASKS = {
@@ -66,8 +73,12 @@ _TASKS = {
         functools.partial(_make, "nq", batch_size=8),
         ["answer_type_accuracy"],
     ),
+    "pretrain": (19, _make_etc_pretraining, []),
     "read_twice_pretrain": (40, _make_pretraining, []),
 }
+
+
+_PRETRAINING = ("pretrain", "read_twice_pretrain")
 
 
 def _measure_on_one_device(task, runner, data):
@@ -160,6 +171,65 @@ def _check_task(strategy, name, directory):
     return logs
 
 
+def _gradients(task, model, features, labels):
+    """Loss of a batch, or of a replica's part, and its gradients."""
+    with tf.GradientTape() as tape:
+        outputs = model(features, training=False)
+        loss = task.build_losses(labels, outputs)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    return loss, [tf.convert_to_tensor(x) for x in gradients]
+
+
+def check_gradients(directory, name, strategy):
+    """Two replicas have the loss and the gradients of one.
+
+    Args:
+        directory: that of the task.
+        name: the task.
+        strategy: two replicas.
+
+    Returns:
+        The loss.
+    """
+    task_class, params = _TASKS[name][1](os.path.join(directory, "records"))
+    task = task_class(params.task)
+    # Validation data are masked in the same way each time.
+    data = task.build_inputs(params.task.validation_data)
+    batch = next(iter(data))
+    weights = tf.train.latest_checkpoint(os.path.join(directory, "run"))
+
+    def make():
+        model = task.build_model()
+        tf.train.Checkpoint(model=model).read(weights).expect_partial()
+        return model
+
+    expected = _gradients(task, make(), *batch)
+    with strategy.scope():
+        model = make()
+
+    @tf.function
+    def step(parts):
+        found = strategy.run(
+            functools.partial(_gradients, task, model), args=parts
+        )
+        return tf.nest.map_structure(
+            lambda x: strategy.reduce("MEAN", x, axis=None), found
+        )
+
+    def part(value):
+        half = value.shape[0] // 2
+        return strategy.experimental_distribute_values_from_function(
+            lambda x: value[half * x.replica_id_in_sync_group :][:half]
+        )
+
+    actual = step(tf.nest.map_structure(part, batch))
+    for x, y in zip(
+        tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True
+    ):
+        np.testing.assert_allclose(x, y, 1e-3, 1e-5)
+    return float(expected[0])
+
+
 def check_all_tasks(directory):
     """Checks all tasks; to be called in a fresh process.
 
@@ -177,6 +247,8 @@ def check_all_tasks(directory):
         os.mkdir(folder)
         try:
             logs[name] = _check_task(strategy, name, folder)
+            if name in _PRETRAINING:
+                check_gradients(folder, name, strategy)
         except Exception:  # Whatever it is, the others are to be tried.
             errors[name] = traceback.format_exc()
     return logs, errors
@@ -205,6 +277,12 @@ def evaluate_on_worker(directory, name):
     return training.run_mode(runner, params, "eval")
 
 
+def gradients_on_worker(directory, name):
+    """See `check_gradients`; as one of two hosts."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    return check_gradients(directory, name, strategy)
+
+
 class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -229,6 +307,15 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
             evaluate_on_worker, os.path.join(self.directory, "nq"), "nq"
         ):
             self.assertAllClose(expected, logs, 1e-3, 1e-5)
+
+    def test_two_hosts_have_the_gradients_of_one(self):
+        """Sentences of both are told from each other."""
+        self.assertEqual("", self.errors["pretrain"])
+        directory = os.path.join(self.directory, "pretrain")
+        first, second = call_on_two_workers(
+            gradients_on_worker, directory, "pretrain"
+        )
+        self.assertEqual(first, second)
 
 
 if __name__ == "__main__":

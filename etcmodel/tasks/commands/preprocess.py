@@ -192,7 +192,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 directory, split, flag_values.num_shards
             ) as writer,
         ):
-            records = task.dataset.FORMAT.read(
+            records = task.format(config).read(
                 paths, split, bad_records, progress.at
             )
             packer = encoder.make_packer()
@@ -208,9 +208,15 @@ def run(flag_values: flags.FlagValues) -> None:
             for packed in packer.flush():
                 writer.write(packed)
         if not writer.count:
+            found = ", ".join(
+                f"{name.replace('_', ' ')}: {count}"
+                for name, count in sorted(totals.items())
+                if count
+            )
             raise UserError(
                 f"{flag_values.input}: no usable record was found. "
                 f"{bad_records.summary()}"
+                + (f" Of what was read, {found}." if found else "")
             )
         stats = {
             "input": [files.full_name(path) for path in paths],
@@ -222,6 +228,7 @@ def run(flag_values: flags.FlagValues) -> None:
             "records_dropped_why": dict(bad_records.counts),
             "records_dropped_examples": bad_records.examples,
             **totals,
+            **encoder.summarize(totals, writer.count),
         }
         tfrecords.write_json(directory, STATS_FILE, stats)
         shutil.copyfile(
@@ -252,3 +259,5 @@ def run(flag_values: flags.FlagValues) -> None:
     )
     for name, count in sorted(totals.items()):
         print(f"  {count:10d}  {name.replace('_', ' ')}")
+    for name, value in encoder.summarize(totals, writer.count).items():
+        print(f"  {value:10.2f}  {name.replace('_', ' ')}")

@@ -93,6 +93,20 @@ class RecordEncoder(abc.ABC):
         """
         return NoPacking()
 
+    def summarize(
+        self, counts: Mapping[str, int], number: int
+    ) -> Mapping[str, float]:
+        """What the statistics say beside the counts; by default nothing.
+
+        Args:
+            counts: of all records.
+            number: how many examples were written.
+
+        Returns:
+            Name -> value.
+        """
+        return {}
+
 
 class FeatureEncoder(RecordEncoder):
     """The encoder of all tasks with a `FeatureBuilder`."""
@@ -200,3 +214,22 @@ def to_json(value: Any) -> bytes:
     return features.to_bytes(
         json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
     )
+
+
+def serialize_integers(values: Mapping[str, Sequence[int]]) -> bytes:
+    """Integers as a serialized `tf.train.Example`.
+
+    Args:
+        values: name -> `<int>[n]`.
+
+    Returns:
+        The same bytes for the same values.
+    """
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=x))
+                for name, x in values.items()
+            }
+        )
+    ).SerializeToString(deterministic=True)

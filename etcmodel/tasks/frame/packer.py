@@ -1,37 +1,47 @@
-"""Several documents in one example of a fixed number of segments."""
+"""Several texts in one example of limited size."""
+
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 
 class ExamplePacker:
-    """Puts stored documents together until they fill an example.
+    """Puts stored texts together until they fill an example.
 
-    A document is a `tf.train.Example` of integers: `block_ids` has a value for
-    each of its segments, every other feature the same number of values for
-    each. Documents stay whole. Room that is left is filled with zeros:
+    A text is a `tf.train.Example` of integers, and a packed example has the
+    values of several, one after the other. Texts stay whole. Of some features
+    there is a limit to the number of values:
 
-        packer = ExamplePacker(num_blocks=4)
-        packer.add(of_3_segments)  # -> []
-        packer.add(of_2_segments)  # -> []
-        packer.add(of_1_segment)   # -> [the first and the third]
-        packer.flush()             # -> [the second, and zeros]
+        packer = ExamplePacker({"block_ids": 4})
+        packer.add(of_3_blocks)  # -> []
+        packer.add(of_2_blocks)  # -> []
+        packer.add(of_1_block)   # -> [the first and the third]
+        packer.flush()           # -> [the second]
     """
 
-    def __init__(self, num_blocks: int, max_open: int = 32):
+    def __init__(
+        self,
+        limits: Mapping[str, int],
+        fill: str | None = None,
+        max_open: int = 32,
+    ):
         """Creates the packer.
 
         Args:
-            num_blocks: segments of a packed example.
-            max_open: how many examples may wait for more documents; the
-                fullest of more is let go.
+            limits: name of a feature -> how many values an example has at most.
+            fill: name of a feature of `limits` that is filled up with zeros to
+                its limit, and every other in proportion.
+            max_open: how many examples may wait for more texts; the fullest of
+                more, by the first of the limits, is let go.
         """
-        self._num_blocks = num_blocks
+        self._limits = dict(limits)
+        self._fill = fill
         self._max_open = max_open
-        # Pairs of the number of segments and the documents.
-        self._open: list[tuple[int, list[tf.train.Example]]] = []
+        # Pairs of the numbers of values and the texts.
+        self._open: list[tuple[list[int], list[tf.train.Example]]] = []
 
     def add(self, serialized: bytes) -> list[bytes]:
-        """Adds a document.
+        """Adds a text.
 
         Args:
             serialized: a serialized `tf.train.Example`.
@@ -40,22 +50,32 @@ class ExamplePacker:
             What is full now, serialized.
 
         Raises:
-            ValueError: the document has more segments than an example.
+            ValueError: the text is beyond a limit by itself.
         """
-        document = tf.train.Example.FromString(serialized)
-        size = len(document.features.feature["block_ids"].int64_list.value)
-        if size > self._num_blocks:
+        text = tf.train.Example.FromString(serialized)
+        size = [
+            len(text.features.feature[name].int64_list.value)
+            for name in self._limits
+        ]
+        if not self._fits(size):
             raise ValueError(
-                f"A document of {size} segments does not fit into an example "
-                f"of {self._num_blocks}."
+                f"A text of {dict(zip(self._limits, size, strict=True))} does "
+                f"not fit into an example of {self._limits}."
             )
         # The fullest into which it fits.
-        fitting = [x for x in self._open if x[0] + size <= self._num_blocks]
-        used, documents = max(fitting, key=lambda x: x[0], default=(0, []))
-        if documents:
-            self._open = [x for x in self._open if x[1] is not documents]
-        self._open.append((used + size, [*documents, document]))
-        if used + size == self._num_blocks:
+        used, texts = max(
+            (x for x in self._open if self._fits(_sum(x[0], size))),
+            key=lambda x: x[0],
+            default=([0] * len(size), []),
+        )
+        if texts:
+            self._open = [x for x in self._open if x[1] is not texts]
+        used = _sum(used, size)
+        self._open.append((used, [*texts, text]))
+        if any(
+            x == limit
+            for x, limit in zip(used, self._limits.values(), strict=True)
+        ):
             return [self._pack(self._open.pop())]
         if len(self._open) > self._max_open:
             fullest = max(self._open, key=lambda x: x[0])
@@ -73,13 +93,26 @@ class ExamplePacker:
         self._open = []
         return packed
 
+    def _fits(self, size: list[int]) -> bool:
+        return all(
+            x <= limit
+            for x, limit in zip(size, self._limits.values(), strict=True)
+        )
+
     def _pack(self, waiting) -> bytes:
-        used, documents = waiting
+        used, texts = waiting
         packed = tf.train.Example()
-        for name in documents[0].features.feature:
+        for name in texts[0].features.feature:
             values = packed.features.feature[name].int64_list.value
-            for document in documents:
-                values.extend(document.features.feature[name].int64_list.value)
-            each = len(values) // used
-            values.extend([0] * (each * (self._num_blocks - used)))
+            for text in texts:
+                values.extend(text.features.feature[name].int64_list.value)
+            if self._fill is not None:
+                number = used[list(self._limits).index(self._fill)]
+                each = len(values) // number
+                missing = self._limits[self._fill] - number
+                values.extend([0] * (each * missing))
         return packed.SerializeToString(deterministic=True)
+
+
+def _sum(left: list[int], right: list[int]) -> list[int]:
+    return [x + y for x, y in zip(left, right, strict=True)]

@@ -29,9 +29,14 @@ def read(serialized):
     ]
 
 
+def make_packer(number, **options):
+    """Fills examples of so many segments up."""
+    return ExamplePacker({"block_ids": number}, fill="block_ids", **options)
+
+
 class ExamplePackerTest(tf.test.TestCase):
     def test_by_hand(self):
-        packer = ExamplePacker(4)
+        packer = make_packer(4)
         self.assertEqual([], packer.add(document(1, 3)))
         self.assertEqual([], packer.add(document(2, 2)))
         (full,) = packer.add(document(3, 1))
@@ -47,7 +52,7 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertEqual([], packer.flush())
 
     def test_few_wait(self):
-        packer = ExamplePacker(10, max_open=2)
+        packer = make_packer(10, max_open=2)
         self.assertEqual([], packer.add(document(1, 6)))
         self.assertEqual([], packer.add(document(2, 7)))
         (evicted,) = packer.add(document(3, 8))
@@ -56,7 +61,7 @@ class ExamplePackerTest(tf.test.TestCase):
     def test_nothing_is_lost(self):
         rng = np.random.default_rng(0)
         sizes = rng.integers(1, 9, 200)
-        packer = ExamplePacker(8, max_open=4)
+        packer = make_packer(8, max_open=4)
         packed = []
         for number, size in enumerate(sizes, 1):
             packed.extend(packer.add(document(number, size)))
@@ -73,8 +78,20 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertLess(np.mean(rows == 0), 0.1)
 
     def test_too_large(self):
-        with self.assertRaisesRegex(ValueError, "9 segments.*of 8"):
-            ExamplePacker(8).add(document(1, 9))
+        with self.assertRaisesRegex(
+            ValueError, "block_ids': 9.*'block_ids': 8"
+        ):
+            make_packer(8).add(document(1, 9))
+
+    def test_several_limits(self):
+        packer = ExamplePacker({"token_ids": 12, "block_ids": 3})
+        self.assertEqual([], packer.add(document(1, 2)))
+        # There is room for its tokens, but not for its segments.
+        self.assertEqual([], packer.add(document(2, 2)))
+        (full,) = packer.add(document(3, 1))
+        self.assertEqual([1, 1, 3], read(full)[0])
+        (rest,) = packer.flush()
+        self.assertEqual([[2, 2], [*range(200, 206)]], read(rest))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ class TaskSpec:
         tuned: the option that validation data choose, if there is one.
         encoder: place of its `RecordEncoder`.
         trainer: place of what registers its experiments.
+        format_size: name of the size that says in which of the dataset's
+            `FORMATS` files are; empty if there is but its `FORMAT`.
 
     A place is `"module:name"`, and is imported when it is used.
     """
@@ -114,6 +116,7 @@ class TaskSpec:
     tuned: Tuned | None = None
     encoder: str = "etcmodel.tasks.frame.encoder:FeatureEncoder"
     trainer: str = "etcmodel.tasks.frame.trainer:register"
+    format_size: str = ""
 
     @property
     def config_class(self) -> type:
@@ -143,6 +146,19 @@ class TaskSpec:
             return self.config_class(**given)
         except ValueError as error:
             raise UserError(f"The sizes do not fit: {error}") from error
+
+    def format(self, config: Any):
+        """How data files are read; see `datasets.records.Format`.
+
+        Args:
+            config: sizes of the features.
+
+        Returns:
+            The `Format`.
+        """
+        if not self.format_size:
+            return self.dataset.FORMAT
+        return self.dataset.FORMATS[getattr(config, self.format_size)]
 
     def record_encoder(self, config: Any, vocab_file: str):
         """What turns records into what is stored; see `frame.encoder`.

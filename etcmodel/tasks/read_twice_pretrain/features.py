@@ -8,8 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
+from etcmodel.datasets.documents import check_documents
 from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
+from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import packer
@@ -38,12 +40,18 @@ class PretrainFeatureConfig(segments.SegmentConfig):
 
     Attributes:
         num_blocks_per_example: segments of an example.
+        documents: what a document is in files of plain text: "blank_lines" for
+            empty lines between them, "file" if each file is one, "wikitext"
+            for articles of the WikiText corpora; "auto" for "wikitext" if a
+            heading of such an article comes first, otherwise "blank_lines".
     """
 
     num_blocks_per_example: int = 128
+    documents: str = "auto"
 
     def __post_init__(self):
         super().__post_init__()
+        check_documents(self.documents)
         if self.num_blocks_per_example < 1:
             raise ValueError(
                 f"num_blocks_per_example is {self.num_blocks_per_example}, "
@@ -61,11 +69,7 @@ class PretrainFeatureBuilder(segments.SegmentBuilder):
             ValueError: the vocabulary has no token for what is masked.
         """
         super().__init__(config, tokenizer, name=name)
-        if "mask" not in tokenizer.special_ids:
-            raise ValueError(
-                "it has no token for what is masked: [MASK] in a WordPiece "
-                "vocabulary, <sep_1> in a SentencePiece model."
-            )
+        tokenizers.check_can_mask(tokenizer)
 
     def build_all(self, texts, finds, begins, ends, names, numbers):
         """Builds the segments of a batch of documents; graph code.
@@ -179,7 +183,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             }
             for field in TOKEN_FEATURES + ANNOTATION_FEATURES:
                 values[field] = getattr(chosen, field)[rows].reshape(-1)
-            examples.append(_serialize(values))
+            examples.append(encoder.serialize_integers(values))
         labels = chosen.annotation_labels
         return encoder.EncodedRecord(
             examples,
@@ -197,7 +201,9 @@ class PretrainEncoder(encoder.RecordEncoder):
 
     def make_packer(self):
         """Puts several documents into each example."""
-        return packer.ExamplePacker(self.config.num_blocks_per_example)
+        return packer.ExamplePacker(
+            {"block_ids": self.config.num_blocks_per_example}, fill="block_ids"
+        )
 
 
 def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
@@ -214,14 +220,3 @@ def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
         (int(places[x.start]), int(places[x.end]), x.entity or "")
         for x in mentions
     ]
-
-
-def _serialize(values) -> bytes:
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=x))
-                for name, x in values.items()
-            }
-        )
-    ).SerializeToString(deterministic=True)

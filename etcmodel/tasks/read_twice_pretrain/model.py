@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from etcmodel import gathering
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.layers import building
-from etcmodel.layers import gathering
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import coreference_loss

@@ -13,6 +13,7 @@ TASK = TaskSpec(
     sizes=f"{_PACKAGE}.features:PretrainFeatureConfig",
     encoder=f"{_PACKAGE}.features:PretrainEncoder",
     trainer=f"{_PACKAGE}.trainer:register",
+    format_size="documents",
     experiments={
         "read_twice/pretrain": Experiment(
             "memories of entity mentions, with coreference loss"

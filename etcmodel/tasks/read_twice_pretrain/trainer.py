@@ -11,21 +11,16 @@ from official.core import config_definitions as cfg
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
-from etcmodel import cross_replica
+from etcmodel import gathering
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import entity_masking
-from etcmodel.layers import gathering
-from etcmodel.models import pretraining_heads
-from etcmodel.models.losses import is_correct
-from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame import pretraining
 from etcmodel.tasks.frame import read_twice
 from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.frame.spec import TaskSpec
 from etcmodel.tasks.read_twice_pretrain import features as features_lib
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 from etcmodel.tasks.read_twice_pretrain.task import TASK
-
-_EPSILON = 1e-5
 
 
 @dataclasses.dataclass
@@ -85,23 +80,8 @@ class PretrainTaskConfig(cfg.TaskConfig):
     coreference_weight: float = 1.0
 
 
-def _check_ranges(config: PretrainTaskConfig):
-    """Raises a UserError if a number is out of its range."""
-    for name in ("mlm_fraction_to_mask", "mlm_entity_fraction_to_mask"):
-        value = getattr(config, name)
-        if not 0 <= value <= 1:
-            raise UserError(
-                f"task.{name} is {value}, but must be a fraction: from 0 to 1."
-            )
-    if config.coreference_weight < 0:
-        raise UserError(
-            f"task.coreference_weight is {config.coreference_weight}, but must "
-            "be at least 0."
-        )
-
-
 @task_factory.register_task_cls(PretrainTaskConfig)
-class PretrainTask(experiments.RecordsTask):
+class PretrainTask(pretraining.PretrainingTask):
     """Predicts masked tokens, and tells which memories are of one entity.
 
     Raises:
@@ -112,14 +92,7 @@ class PretrainTask(experiments.RecordsTask):
     SPEC = TASK
 
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        _check_ranges(params)
         super().__init__(params, logging_dir, name, metadata)
-        if not self.metadata:
-            raise UserError(
-                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
-                "the sizes of their segments are not known. Keep it where "
-                "`preprocess` wrote it."
-            )
         self._sizes = features_lib.PretrainFeatureConfig(
             **self.metadata["features"]
         )
@@ -255,70 +228,35 @@ class PretrainTask(experiments.RecordsTask):
         }
         return features, labels
 
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """The loss of a replica; its mean over all replicas is the batch's.
+    @classmethod
+    def factors(cls, params):
+        """Masked tokens have the weight 1."""
+        return {"mlm_loss": 1.0, "coreference_loss": params.coreference_weight}
 
-        Args:
-            labels: from `parse`.
-            model_outputs: the model's outputs.
-            aux_losses: what the layers add.
-
-        Returns:
-            `<float32>[]`.
-        """
-        terms = self._loss_terms(labels, model_outputs)
-        weight = self.task_config.coreference_weight
-        total = 0.0
-        for name, (values, weights) in terms.items():
-            # The sums of all replicas: how tokens are dealt out to them must
-            # not matter.
-            share = tf.reduce_sum(values * weights) / (
-                cross_replica.all_sum(tf.reduce_sum(weights)) + _EPSILON
-            )
-            factor = weight if name == "coreference_loss" else 1.0
-            total += factor / (1.0 + weight) * share
-        total *= cross_replica.num_replicas()
-        return tf.add_n([total, *(aux_losses or [])])
-
-    def _loss_terms(self, labels, outputs):
-        """Name -> values and their weights."""
-        terms = {
-            "mlm_loss": (
-                pretraining_heads.masked_lm_losses(
-                    outputs["logits"], labels["label_ids"]
-                ),
-                labels["weights"],
-            )
-        }
-        if "coreference_losses" in outputs:
-            terms["coreference_loss"] = (
-                outputs["coreference_losses"],
-                outputs["is_coreferent"],
-            )
-        return terms
-
-    def build_metrics(self, training: bool = True):
-        """Exact means over predicted tokens, and over memories."""
-        del training
-        names = ["mlm_loss", "mlm_accuracy", "entity_accuracy"]
-        names.append("other_accuracy")
+    def metric_names(self):
+        """Entities are told from other words."""
+        names = [
+            "mlm_loss",
+            "mlm_accuracy",
+            "entity_accuracy",
+            "other_accuracy",
+        ]
         if self.task_config.coreference_weight > 0:
             names.append("coreference_loss")
-        return [tf.keras.metrics.Mean(name=name) for name in names]
+        return names
 
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        correct = is_correct(model_outputs["logits"], labels["label_ids"])
-        weights, is_entity = labels["weights"], labels["is_entity"]
-        values = {
-            **self._loss_terms(labels, model_outputs),
-            "mlm_accuracy": (correct, weights),
-            "entity_accuracy": (correct, is_entity),
-            "other_accuracy": (correct, weights - is_entity),
-        }
-        for metric in metrics:
-            value, weight = values[metric.name]
-            metric.update_state(value, sample_weight=weight)
+    def terms(self, labels, outputs):
+        """See `PretrainingTask`."""
+        terms = pretraining.masked_language_model(labels, outputs)
+        correct, weights = terms["mlm_accuracy"]
+        is_entity = labels["is_entity"]
+        terms["entity_accuracy"] = pretraining.Term(correct, is_entity)
+        terms["other_accuracy"] = pretraining.Term(correct, weights - is_entity)
+        if "coreference_losses" in outputs:
+            terms["coreference_loss"] = pretraining.Term(
+                outputs["coreference_losses"], outputs["is_coreferent"]
+            )
+        return terms
 
 
 def pretrain_experiment(

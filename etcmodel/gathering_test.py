@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import gathering
+from etcmodel import gathering
 
 
 class PositionsTest(tf.test.TestCase, parameterized.TestCase):

@@ -1,0 +1,92 @@
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import plain_texts
+from etcmodel.errors import UserError
+from etcmodel.testing import real_data_path
+
+WIKITEXT = """ \n = Crow = \n
+ It eats 1 @,@ 000 things , and is black @-@ ish . \n = = Name = = \n
+ It caws . \n It says x = y = z . \n = Elk = \n
+ An elk . \n"""
+
+
+class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, text, name="text"):
+        path = os.path.join(self.get_temp_dir(), name)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return path
+
+    def test_wikitext(self):
+        path = self._write(WIKITEXT)
+        self.assertTrue(plain_texts.is_wikitext(path))
+        crow, elk = plain_texts.read_wikitext(path)
+        lines = [x.strip() for x in crow.splitlines() if x.strip()]
+        self.assertEqual(
+            [
+                "Crow",
+                "It eats 1,000 things , and is black-ish .",
+                "Name",
+                "It caws .",
+                "It says x = y = z .",
+            ],
+            lines,
+        )
+        self.assertIn("\n\nName\n\n", crow)
+        self.assertEqual("Elk", elk.splitlines()[0])
+
+    def test_real_wikitext(self):
+        path = real_data_path("wikitext/wiki.valid.raw")
+        texts = list(plain_texts.read_wikitext(path))
+        # As `grep -c '^ = [^=]* = $'` counts.
+        self.assertLen(texts, 60)
+        self.assertEqual("Homarus gammarus", texts[0].splitlines()[0])
+
+    @parameterized.parameters(
+        (" = = A = = \n", False), ("\n = A = = \n", False), ("= A", False)
+    )
+    def test_is_wikitext(self, text, expected):
+        self.assertEqual(expected, plain_texts.is_wikitext(self._write(text)))
+
+    def test_pieces_and_file(self):
+        path = self._write("\n\nOne.\nStill one.\n \nTwo.\r\n\r\n")
+        self.assertEqual(
+            ["One.\nStill one.", "Two."], list(plain_texts.read_pieces(path))
+        )
+        self.assertEqual(
+            ["One.\nStill one.\n \nTwo."], list(plain_texts.read_file(path))
+        )
+
+    @parameterized.parameters(
+        plain_texts.read_file,
+        plain_texts.read_pieces,
+        plain_texts.read_wikitext,
+    )
+    def test_long_texts_come_in_parts(self, read):
+        # A line of 3 million characters, then short ones, none of them blank.
+        path = self._write("ab " * 1_000_000 + "\nx\ny\n")
+        texts = list(read(path))
+        self.assertGreater(len(texts), 2)
+        self.assertLess(max(map(len, texts)), 2_500_000)
+        words = " ".join(texts).split()
+        self.assertEqual(2_000_000, "".join(words).count("ab") * 2)
+        self.assertEqual(["x", "y"], words[-2:])
+
+    @parameterized.parameters(
+        plain_texts.read_file,
+        plain_texts.read_pieces,
+        plain_texts.read_wikitext,
+    )
+    def test_a_million_blank_lines(self, read):
+        path = self._write("\n" * 1_000_000)
+        with self.assertRaisesRegex(UserError, "is empty"):
+            list(read(path))
+        path = self._write("\n" * 1_000_000 + "One.", "one")
+        self.assertEqual(["One."], list(read(path)))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,1 @@
+"""Pre-training of ETC: masked words and masked sentences of long texts."""

@@ -1,0 +1,209 @@
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import documents
+from etcmodel.errors import UserError
+from etcmodel.tasks import task_testing
+from etcmodel.tasks.pretrain import features
+from etcmodel.tasks.pretrain.task import TASK
+from etcmodel.tasks.pretrain.task import PretrainFeatureConfig
+
+
+class DivideTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # By tokens, by sentences, exactly full, and nothing.
+        ([3, 3, 2, 6, 1], 8, 3, [(0, 3), (3, 5)]),
+        ([3, 3, 2, 6, 1], 7, 9, [(0, 2), (2, 3), (3, 5)]),
+        ([1, 1, 1, 1, 1], 9, 2, [(0, 2), (2, 4), (4, 5)]),
+        ([4, 4, 4], 4, 1, [(0, 1), (1, 2), (2, 3)]),
+        ([], 4, 4, []),
+    )
+    def test_by_hand(self, lengths, long_length, global_length, expected):
+        parts = features.divide(lengths, long_length, global_length)
+        self.assertEqual(expected, list(parts))
+
+
+class PretrainEncoderTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.vocab_file = task_testing.write_test_vocab(
+            self.get_temp_dir(), "the cat ##s saw a dog . one two"
+        )
+        with open(self.vocab_file, encoding="utf-8") as stream:
+            self.vocab = stream.read().split("\n")
+
+    def _encode(self, *texts, **sizes):
+        config = PretrainFeatureConfig(**{"min_sentences": 1, **sizes})
+        encoder = features.PretrainEncoder(TASK, config, self.vocab_file)
+        return encoder.encode(
+            [documents.Document(id="0", text=x) for x in texts], "train"
+        )
+
+    def _read(self, serialized):
+        stored = tf.train.Example.FromString(serialized).features.feature
+        values = {k: list(x.int64_list.value) for k, x in stored.items()}
+        words = [self.vocab[x] for x in values.pop("token_ids")]
+        return {"words": " ".join(words), **values}
+
+    def test_by_hand(self):
+        first, second = self._encode(
+            "The cats saw a dog. One\n\nTwo cows.", "A cat."
+        )
+        (example,) = map(self._read, first.examples)
+        # An empty line ends a sentence, too.
+        self.assertEqual(
+            {
+                "words": "the cat ##s saw a dog . one two [UNK] .",
+                "is_continuation": [0, 0, 1, *[0] * 8],
+                "sentence_lengths": [7, 1, 3],
+                "text_lengths": [3],
+            },
+            example,
+        )
+        self.assertEqual(
+            {
+                "sentences": 3,
+                "sentences_divided": 0,
+                "tokens": 11,
+                "texts": 1,
+                "documents_divided": 0,
+            },
+            first.counts,
+        )
+        (example,) = map(self._read, second.examples)
+        self.assertEqual("a cat .", example["words"])
+
+    def test_long_ones_are_divided(self):
+        (encoded,) = self._encode(
+            "Cats cats. One. Two. A dog.", long_length=4, global_length=2
+        )
+        self.assertEqual(
+            [
+                ("cat ##s cat ##s", [4]),
+                (". one .", [1, 2]),
+                ("two .", [2]),
+                ("a dog .", [3]),
+            ],
+            [
+                (x["words"], x["sentence_lengths"])
+                for x in map(self._read, encoded.examples)
+            ],
+        )
+        self.assertEqual(1, encoded.counts["sentences_divided"])
+        self.assertEqual(1, encoded.counts["documents_divided"])
+        # The rest of a word that was cut is no continuation.
+        (encoded,) = self._encode("A one two cats.", long_length=4)
+        _, rest = map(self._read, encoded.examples)
+        self.assertEqual("##s .", rest["words"])
+        self.assertEqual([0, 0], rest["is_continuation"])
+
+    def test_short_documents_are_left_out(self):
+        few, enough = self._encode(
+            "Dog. One.", "Dog. One. Two.", min_sentences=3
+        )
+        self.assertEqual([], few.examples)
+        self.assertEqual(
+            {
+                "documents_of_too_few_sentences": 1,
+                "tokens_of_too_few_sentences": 4,
+            },
+            few.counts,
+        )
+        self.assertLen(enough.examples, 1)
+
+    def test_packing(self):
+        """Within both limits; the statistics by hand."""
+        config = PretrainFeatureConfig(
+            long_length=8, global_length=3, min_sentences=1
+        )
+        encoder = features.PretrainEncoder(TASK, config, self.vocab_file)
+        packer = encoder.make_packer()
+        packed = []
+        # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
+        # 3 and 1, then 4 and 2, which makes the 3 sentences full.
+        for text in ("A the dog.", "Dog. One.", "A cat.", "Two. One."):
+            (encoded,) = encoder.encode(
+                [documents.Document(id="0", text=text)], "train"
+            )
+            for example in encoded.examples:
+                packed += packer.add(example)
+        packed = [self._read(x) for x in packed + packer.flush()]
+        self.assertEqual(
+            ["a the dog . dog . one .", "a cat . two . one ."],
+            [x["words"] for x in packed],
+        )
+        self.assertEqual([[1, 2], [1, 2]], [x["text_lengths"] for x in packed])
+        self.assertEqual(
+            {"packing_efficiency": 15 / 16, "texts_per_example": 2.0},
+            encoder.summarize({"tokens": 15, "texts": 4}, 2),
+        )
+
+    def test_vocabulary_without_mask(self):
+        with open(self.vocab_file, encoding="utf-8") as stream:
+            tokens = stream.read().replace("[MASK]", "[mask]")
+        path = os.path.join(self.get_temp_dir(), "other.txt")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(tokens)
+        with self.assertRaisesRegex(UserError, "no token for what is masked"):
+            features.PretrainEncoder(TASK, PretrainFeatureConfig(), path)
+
+
+class CommandTest(task_testing.CommandTestCase):
+    def preprocess(self, text, *arguments):
+        path = self.path("text.txt")
+        with open(path, "wb") as stream:
+            stream.write(text)
+        vocab_file = task_testing.write_test_vocab(self.path(), "a one two .")
+        return task_testing.run_cli(
+            "preprocess",
+            "--task=pretrain",
+            f"--input={path}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={self.path('out')}",
+            "--num_shards=1",
+            *arguments,
+        )
+
+    def test_statistics(self):
+        text = b"A one. " * 7 + b"\n\nToo short.\n\n" + b"Two. " * 9
+        out = self.assert_succeeds(
+            self.preprocess(text, "--long_length=50", "--global_length=20")
+        )
+        self.assertIn("Wrote 2 of 3 records", out)
+        stats = task_testing.read_json(self.path("out", "stats.json"))
+        self.assertEqual(1, stats["documents_of_too_few_sentences"])
+        self.assertEqual(39 / 50, stats["packing_efficiency"])
+        self.assertEqual(2, stats["texts_per_example"])
+
+    def test_a_file_is_a_document(self):
+        text = b"A one.\n\n" * 7
+        self.assert_fails(
+            self.preprocess(text),
+            "no usable record",
+            "documents of too few sentences: 7",
+        )
+        self.assert_succeeds(self.preprocess(text, "--documents=file"))
+
+    def test_mistakes(self):
+        for text, messages in (
+            (b"One sentence.", ["of too few sentences: 1"]),
+            (b"\n" * 1_000_000, ["is empty"]),
+            ("Die Höhe. ".encode("latin-1") * 9, ["not UTF-8", "record 0"]),
+            ("A one. ".encode("utf-16-le") * 9, ["NUL", "Convert the file"]),
+        ):
+            self.assert_fails(self.preprocess(text), *messages)
+            self.assertFalse(os.path.exists(self.path("out")))
+        self.assert_fails(
+            self.preprocess(b"A.", "--documents=pages"),
+            "'pages', expected one of auto, blank_lines, wikitext, file",
+        )
+        self.assert_fails(
+            self.preprocess(b"A.", "--min_sentences=0"),
+            "min_sentences=0.*positive",
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,193 @@
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.pretrain import trainer
+from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.task_testing import write_small_records
+
+_MASK = PRETRAINING_VOCAB.index("[MASK]")
+_CPC_MASK = PRETRAINING_VOCAB.index("[unused1]")
+_PERIOD = len(PRETRAINING_VOCAB)
+
+
+class PretrainTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.records = write_small_records(directory, 19, "pretrain")
+
+    def _params(self, batch_size=4, **options):
+        return shrink_experiment(
+            trainer.pretrain_experiment(), self.records, batch_size, **options
+        )
+
+    def _batches(self, params, is_training=False):
+        task = trainer.PretrainTask(params.task)
+        data = params.task.train_data
+        if not is_training:
+            data = params.task.validation_data
+        return task, task.build_inputs(data)
+
+    def test_batches(self):
+        """Sentences of four tokens, the last of which is a period."""
+        _, data = self._batches(self._params(cpc_fraction_to_mask=0.25))
+        for features, labels in data:
+            features = {k: x.numpy() for k, x in features.items()}
+            labels = {k: x.numpy() for k, x in labels.items()}
+            tokens, owners = (
+                features["long_token_ids"],
+                features["sentence_ids"],
+            )
+            is_token = owners >= 0
+            for row in range(4):
+                hidden = np.unique(owners[row][tokens[row] == _CPC_MASK])
+                # Of 14 or 7 sentences a quarter.
+                number = len(np.unique(owners[row][is_token[row]]))
+                if not tokens[row].any():
+                    continue  # What fills up the last batch.
+                self.assertLen(hidden, round(number / 4 + 1e-3))
+                weights = features["taken_weights"][row]
+                self.assertAllEqual(
+                    hidden, features["taken_sentences"][row][weights > 0]
+                )
+                taken = features["taken_token_ids"][row]
+                self.assertEqual(4 * len(hidden), np.count_nonzero(taken))
+                self.assertAllEqual(
+                    [_PERIOD] * len(hidden), taken[3 : 4 * len(hidden) : 4]
+                )
+                weights = labels["weights"][row] > 0
+                places = features["masked_positions"][row][weights]
+                self.assertEmpty(set(owners[row][places]) & set(hidden))
+                shown = tokens[row][places]
+                given = labels["label_ids"][row][weights]
+                # Every other target is as it was, or another token.
+                self.assertGreaterEqual(len(shown), np.sum(shown == _MASK))
+                self.assertNotIn(_MASK, given)
+
+    def test_masks_are_drawn_anew(self):
+        params = self._params()
+        params.task.train_data.shuffle_buffer_size = 1
+        params.task.train_data.global_batch_size = 10
+        _, data = self._batches(params, is_training=True)
+        # All ten examples, once an epoch.
+        first, second = (x["long_token_ids"].numpy() for x, _ in data.take(2))
+        texts = [
+            {tuple(np.where(row == _CPC_MASK)[0]) for row in batch}
+            for batch in (first, second)
+        ]
+        self.assertNotEqual(texts[0], texts[1])
+
+    @parameterized.parameters(3, 19)
+    def test_validation_masks_are_those_of_the_example(self, batch_size):
+        def read(size):
+            _, data = self._batches(self._params(size))
+            rows = [
+                tuple(row)
+                for features, _ in data
+                for row in features["long_token_ids"].numpy()
+                if row.any()
+            ]
+            return sorted(rows)
+
+        expected = read(4)
+        self.assertLen(expected, 10)
+        self.assertEqual(expected, read(batch_size))
+
+    def test_loss_by_hand(self):
+        params = self._params(mlm_weight=0.6, cpc_weight=0.3)
+        task = trainer.PretrainTask(params.task)
+        labels = {
+            "label_ids": tf.constant([[0, 0], [1, 1]]),
+            "weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
+            "sentence_weights": tf.constant([[1.0, 0.0], [1.0, 0.0]]),
+        }
+        outputs = {
+            "logits": tf.constant(
+                [[[2.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]]
+            ),
+            "cpc_losses": tf.constant([0.25, 9.0, 0.75, 0.0]),
+            "cpc_is_correct": tf.constant([1.0, 1.0, 0.0, 0.0]),
+            "cpc_chance": tf.constant([0.5, 0.0, 0.5, 0.0]),
+        }
+        mlm = np.mean(
+            [np.log(1 + np.exp(-2.0)), np.log(1 + np.exp(1.0)), np.log(2.0)]
+        )
+        expected = (0.6 * mlm + 0.3 * 0.5) / 0.9
+        self.assertAllClose(
+            expected, task.build_losses(labels, outputs), 1e-4, 1e-4
+        )
+        metrics = task.build_metrics()
+        task.process_metrics(metrics, labels, outputs)
+        self.assertAllClose(
+            {
+                "mlm_loss": mlm,
+                "mlm_accuracy": 1 / 3,
+                "cpc_loss": 0.5,
+                "cpc_accuracy": 0.5,
+                "cpc_chance": 0.5,
+            },
+            {metric.name: metric.result() for metric in metrics},
+        )
+
+    @parameterized.parameters(
+        ("mlm_weight", "cpc_loss", {"masked_positions"}),
+        ("cpc_weight", "mlm_loss", {"taken_owners"}),
+    )
+    def test_either_can_be_off(self, name, left, gone):
+        task, data = self._batches(self._params(**{name: 0.0}))
+        features, labels = next(iter(data))
+        self.assertEmpty(gone & set(features))
+        if name == "cpc_weight":
+            self.assertNotIn(_CPC_MASK, features["long_token_ids"].numpy())
+        outputs = task.build_model()(features)
+        values, weights = task.terms(labels, outputs)[left]
+        self.assertAllClose(
+            tf.reduce_sum(values * weights) / tf.reduce_sum(weights),
+            task.build_losses(labels, outputs),
+            1e-4,
+        )
+        names = [x.name for x in task.build_metrics()]
+        self.assertIn(left, names)
+        self.assertNotIn(name.replace("weight", "loss"), names)
+
+    def test_questions_are_of_what_is_fine_tuned_then(self):
+        params = self._params()
+        params.task.model.encoder.override(
+            {
+                "absolute_positions": "paragraph",
+                "max_absolute_position_embeddings": 8,
+                "question_words_in_global": True,
+            }
+        )
+        model = trainer.PretrainTask(params.task).build_model()
+        self.assertFalse(model.encoder.config.question_words_in_global)
+        self.assertTrue(params.task.model.encoder.question_words_in_global)
+
+    def test_mistakes(self):
+        params = self._params()
+        for name, value, message in (
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
+            ("cpc_fraction_to_mask", -0.1, "must be a fraction"),
+            ("cpc_weight", -1.0, "must be at least 0"),
+        ):
+            with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
+                trainer.PretrainTask(params.task.replace(**{name: value}))
+        with self.assertRaisesRegex(UserError, "nothing to learn"):
+            trainer.PretrainTask(
+                params.task.replace(cpc_weight=0.0, mlm_weight=0.0)
+            )
+        with self.assertRaisesRegex(UserError, "no features.json"):
+            trainer.PretrainTask(trainer.PretrainTaskConfig())
+        params.task.model.encoder.relative_vocab_size = 5
+        with self.assertRaisesRegex(UserError, "relative_vocab_size"):
+            trainer.PretrainTask(params.task).build_model()
+
+
+if __name__ == "__main__":
+    tf.test.main()
