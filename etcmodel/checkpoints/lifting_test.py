@@ -16,6 +16,7 @@ from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
+from etcmodel.models.encoder import StructuredEtcModel
 
 # Words, not global tokens, which are 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
@@ -111,6 +112,41 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(tables, 8)
         for table in tables:
             self.assertAllEqual(tf.zeros_like(table), table)
+
+    def test_global_tokens_are_drawn_to_their_text(self):
+        bert, _ = make_bert(os.path.join(self.get_temp_dir(), "drawn"))
+        config = lifting.lifted_config(bert, local_radius=2)
+        model = StructuredEtcModel(config, "sentences")
+        report = lifting.lift(model, bert, own_text_bias=3.0)
+        paths = weight_paths.get_weight_paths(model)
+        for path, weight in paths.items():
+            # All would be as good without the bias.
+            if "global_query_projection" in path:
+                weight.assign(tf.zeros_like(weight))
+            if "relative_bias" in path:
+                self.assertEqual(
+                    "global_qkv" in path, "3 of a" in report.lifted[path]
+                )
+        _, scores = model(
+            {
+                "long_token_ids": tf.constant([_IDS]),
+                "sentence_ids": tf.constant([[0, 0, 1, 1, 1]]),
+                "long_breakpoints": tf.constant([[0, 0, 0, 0, 1]]),
+                "global_token_ids": tf.constant([[1, 1]]),
+                "global_breakpoints": tf.constant([[0, 1]]),
+            },
+            return_attention_scores=True,
+        )
+        # [heads, 2, long]
+        found = scores[-1]["g2l"][0]
+        own, other = np.exp(3.0), 1.0
+        for row, number in ((0, 2), (1, 3)):
+            total = number * own + (5 - number) * other + 2 * other
+            is_own = np.array([0, 0, 1, 1, 1]) == row
+            expected = np.where(is_own, own, other) / total
+            self.assertAllClose(
+                np.tile(expected, [found.shape[0], 1]), found[:, row], 1e-4
+            )
 
     def check_report(self, report, *models):
         """Checks that every weight of both sides is accounted for."""

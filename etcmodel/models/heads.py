@@ -12,7 +12,7 @@ MASKED_LOGIT = -10000.0
 
 
 def make_logits_layer(
-    units: int, initializer_range: float, name: str
+    units: int, initializer_range: float, name: str, bias: float = 0.0
 ) -> tf.keras.layers.Dense:
     """A dense layer for logits.
 
@@ -23,12 +23,14 @@ def make_logits_layer(
         units: number of logits.
         initializer_range: standard deviation of the initial weights.
         name: name of the layer.
+        bias: where its biases begin.
 
     Returns:
         The layer.
     """
     return tf.keras.layers.Dense(
         units,
+        bias_initializer=tf.keras.initializers.Constant(bias),
         kernel_initializer=tf.keras.initializers.TruncatedNormal(
             stddev=initializer_range
         ),

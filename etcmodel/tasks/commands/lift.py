@@ -48,6 +48,8 @@ class Flags:
             begin as its words.
         global_tokens: how the rows of global tokens begin: as [CLS], as the
             mean of all tokens, or as they are in the source.
+        own_text_bias: of ETC: how a global token is drawn to the tokens of its
+            own sentence; 3 gives them most of its attention.
         local_radius: how many tokens a long token sees to each side, if not as
             in the preset.
         overwrite: replace the output directory if it exists.
@@ -61,6 +63,7 @@ class Flags:
     absolute_positions: str = option("none", one_of=["none", "paragraph"])
     question_words_in_global: bool = False
     global_tokens: str = option("cls", one_of=["cls", "mean", "keep"])
+    own_text_bias: float = 0.0
     local_radius: int | None = None
     overwrite: bool = False
 
@@ -115,6 +118,7 @@ def _lift(flag_values, source, folder):
         for name in (
             "absolute_positions",
             "question_words_in_global",
+            "own_text_bias",
             "local_radius",
         ):
             if flag_values[name].value != flag_values[name].default:
@@ -140,7 +144,11 @@ def _lift(flag_values, source, folder):
         model = models.ReadTwiceModel(config)
         save = checkpoints.save_read_twice
     report = checkpoints.lift(
-        model, bert, vocab_file, flag_values.global_tokens
+        model,
+        bert,
+        vocab_file,
+        flag_values.global_tokens,
+        own_text_bias=flag_values.own_text_bias,
     )
     save(model, folder)
     name = os.path.basename(vocab_file)

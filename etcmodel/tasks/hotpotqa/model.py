@@ -1,5 +1,7 @@
 """HotpotQA's model: the encoder, supporting facts, answer type and answer."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -32,6 +34,7 @@ class HotpotQAHead(graph_layer.GraphLayer):
         self,
         answer_encoding="span",
         initializer_range=0.02,
+        supporting_fact_prior=0.5,
         name="hotpotqa_head",
         **kwargs,
     ):
@@ -41,13 +44,20 @@ class HotpotQAHead(graph_layer.GraphLayer):
             answer_encoding: "span" for the first and last token of the answer,
                 "bio" for a label of every token.
             initializer_range: float. Standard deviation of the initial weights.
+            supporting_fact_prior: float. See `HotpotQAModelOptions`.
             name: string. Name of the layer.
             **kwargs: passed to the base class.
 
         Raises:
-            ValueError: there is no such encoding.
+            ValueError: there is no such encoding, or the probability is not
+                between 0 and 1.
         """
         super().__init__(name=name, **kwargs)
+        if not 0 < supporting_fact_prior < 1:
+            raise ValueError(
+                f"supporting_fact_prior is {supporting_fact_prior}, expected a "
+                "probability between 0 and 1."
+            )
         if answer_encoding not in ANSWER_ENCODINGS:
             raise ValueError(
                 f"answer_encoding is {answer_encoding!r}, expected one of "
@@ -55,8 +65,12 @@ class HotpotQAHead(graph_layer.GraphLayer):
             )
         self.answer_encoding = answer_encoding
         self.initializer_range = initializer_range
+        self.supporting_fact_prior = supporting_fact_prior
         self.supporting_facts = make_logits_layer(
-            1, initializer_range, "supporting_facts"
+            1,
+            initializer_range,
+            "supporting_facts",
+            bias=math.log(supporting_fact_prior / (1 - supporting_fact_prior)),
         )
         self.answer_type = make_logits_layer(
             NUM_ANSWER_TYPES, initializer_range, "answer_type"
@@ -124,6 +138,7 @@ class HotpotQAHead(graph_layer.GraphLayer):
         config.update(
             answer_encoding=self.answer_encoding,
             initializer_range=self.initializer_range,
+            supporting_fact_prior=self.supporting_fact_prior,
         )
         return config
 
@@ -244,6 +259,7 @@ class HotpotQA(frame.TaskModel):
         head = HotpotQAHead(
             self.model_options.answer_encoding,
             config.initializer_range,
+            self.model_options.supporting_fact_prior,
             name="output_layer",
         )
         return lambda encoded, inputs: head(

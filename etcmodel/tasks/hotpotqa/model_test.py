@@ -114,6 +114,17 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
             self.assertGreater(np.abs(np.array(layer.kernel)).max(), 0.2)
             self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
 
+    def test_prior_of_supporting_facts(self):
+        """Before anything is learned about one in twenty is a fact."""
+        head = model_lib.HotpotQAHead(
+            initializer_range=1e-6, supporting_fact_prior=0.05
+        )
+        logits = head(*self.inputs)["supporting_fact_logits"]
+        self.assertAllClose(tf.fill([2, 11], 0.05), tf.sigmoid(logits), 1e-3)
+        for prior in (0.0, 1.0):
+            with self.assertRaisesRegex(ValueError, "supporting_fact_prior"):
+                model_lib.HotpotQAHead(supporting_fact_prior=prior)
+
     def test_unknown_encoding(self):
         with self.assertRaisesRegex(ValueError, "'iob'.*'span', 'bio'"):
             model_lib.HotpotQAHead("iob")
