@@ -14,6 +14,8 @@ from etcmodel.checkpoints import files
 
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _SAFETENSORS = "model.safetensors"
+# Beside files that share the weights.
+_INDEX = "model.safetensors.index.json"
 _ARCHITECTURES = ("bert", "roberta")
 # Their "gelu": Hugging Face means the exact form, Google the one with tanh.
 _ACTIVATIONS = {
@@ -56,7 +58,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
     """Reads an encoder like BERT.
 
     Three kinds of files are known: a directory as Hugging Face has it, with
-    `config.json` and `model.safetensors`, of BERT or RoBERTa; and a TensorFlow
+    `config.json` and `model.safetensors`, or its parts and
+    `model.safetensors.index.json`, of BERT or RoBERTa; and a TensorFlow
     checkpoint of BERT beside its `bert_config.json`, either of Google's code
     (TensorFlow 1) or of the Model Garden's encoders.
 
@@ -86,7 +89,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
             f"{config_file}: position_embedding_type is "
             f"{config['position_embedding_type']!r}, expected 'absolute'."
         )
-    safetensors_file = _find(folder, _SAFETENSORS)
+    safetensors_file = _find(folder, _SAFETENSORS, _INDEX)
     # A checkpoint beside it can be asked for by its name.
     is_hugging_face = safetensors_file is not None and path in (
         folder,
@@ -94,7 +97,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
     )
     sizes = _sizes(config, config_file, is_hugging_face)
     if is_hugging_face:
-        tensors = _read_safetensors(folder)
+        tensors = _read_safetensors(safetensors_file)
         replacements = bert_names.HUGGING_FACE
     else:
         tensors, replacements = _read_checkpoint(path, folder)
@@ -177,12 +180,25 @@ def _sizes(config, config_file, is_hugging_face) -> dict:
     return sizes
 
 
-def _read_safetensors(folder) -> dict[str, np.ndarray]:
-    """All tensors of `model.safetensors`."""
+def _read_safetensors(path) -> dict[str, np.ndarray]:
+    """All tensors of a file, or of the files that an index names."""
+    if path.endswith(_INDEX):
+        with tf.io.gfile.GFile(path) as stream:
+            try:
+                names = set(json.load(stream)["weight_map"].values())
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(
+                    f"{path} is no index of safetensors files: expected a JSON "
+                    'object with a "weight_map" of names and files.'
+                ) from None
+        folder = os.path.dirname(path)
+        tensors = {}
+        for name in sorted(names):
+            tensors |= _read_safetensors(os.path.join(folder, name))
+        return tensors
     # Only what is read from such a file needs the library.
     import safetensors
 
-    path = os.path.join(folder, _SAFETENSORS)
     try:
         # PyTorch's bfloat16 is known to TensorFlow, and not to NumPy.
         with safetensors.safe_open(path, framework="tf") as file:
@@ -190,6 +206,11 @@ def _read_safetensors(folder) -> dict[str, np.ndarray]:
     except safetensors.SafetensorError as error:
         raise ValueError(
             f"{path} is no safetensors file, or a damaged one: {error}"
+        ) from None
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is missing: the index beside it names it. Get all files "
+            "of the directory."
         ) from None
 
 

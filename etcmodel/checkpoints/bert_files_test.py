@@ -304,6 +304,34 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(FileNotFoundError, "part of a checkpoint"):
             bert_files.read_bert(self.folder)
 
+    def test_weights_in_several_files(self):
+        weights = make_weights()
+        write_hugging_face(self.folder, weights)
+        expected = bert_files.read_bert(self.folder)
+        whole = os.path.join(self.folder, "model.safetensors")
+        tensors = safetensors_numpy.load_file(whole)
+        os.remove(whole)
+        files = {}
+        for i, name in enumerate(sorted(tensors)):
+            files.setdefault(f"model-{i % 2}.safetensors", []).append(name)
+        for file, names in files.items():
+            safetensors_numpy.save_file(
+                {x: tensors[x] for x in names}, os.path.join(self.folder, file)
+            )
+        index = {x: file for file, names in files.items() for x in names}
+        index_file = "model.safetensors.index.json"
+        write_json(self.folder, index_file, {"weight_map": index})
+        found = bert_files.read_bert(self.folder)
+        self.assertEqual(set(expected.weights), set(found.weights))
+        for name, x in expected.weights.items():
+            self.assertAllEqual(x, found.weights[name])
+        os.remove(os.path.join(self.folder, "model-1.safetensors"))
+        with self.assertRaisesRegex(FileNotFoundError, "model-1.*is missing"):
+            bert_files.read_bert(self.folder)
+        write_json(self.folder, index_file, [])
+        with self.assertRaisesRegex(ValueError, "weight_map"):
+            bert_files.read_bert(self.folder)
+
     def test_no_file(self):
         with self.assertRaisesRegex(FileNotFoundError, "bert_config.json"):
             bert_files.read_bert(self.folder)

@@ -241,7 +241,12 @@ def run(flag_values: flags.FlagValues) -> None:
                 "task": task.name,
                 "format": tfrecords.FORMAT,
                 "split": split,
-                "features": dataclasses.asdict(config),
+                # How files were read is not to be seen in what is stored.
+                "features": {
+                    name: value
+                    for name, value in dataclasses.asdict(config).items()
+                    if name != task.format_size
+                },
                 "vocab_file": vocab_name,
                 "vocab_fingerprint": tfrecords.fingerprint(
                     flag_values.vocab_file

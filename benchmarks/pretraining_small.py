@@ -1,0 +1,354 @@
+r"""Pre-training on a small text: from random weights, or those of a BERT.
+
+Pre-trains small models with the package's own commands, with masked words and
+sentences (CPC), and with masked words alone; and measures them on articles that
+they have not seen, next to what guesses without looking at the text:
+
+*   the unigram entropy: the loss of knowing how frequent each word of the
+    training articles is, and nothing else (0.5 added to each count);
+*   chance: how often a blind guess is right which of the masked sentences of a
+    batch stood at a place.
+
+    python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
+        --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
+
+Every tenth article is for measuring. "first" is after a tenth of the steps.
+"""
+
+import glob
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+import numpy as np
+from absl import app
+from absl import flags
+
+from etcmodel.datasets import documents
+from etcmodel.tasks.commands import cli
+
+_EVERY = 10
+_BATCH_SIZE = 8
+_LONG_LENGTH, _GLOBAL_LENGTH = 512, 64
+_MEASURES = ("mlm_loss", "mlm_accuracy", "cpc_accuracy", "cpc_chance")
+
+
+def unigram_entropy(
+    train: Iterable[int], dev: Iterable[int], vocab_size: int
+) -> float:
+    """What a text costs if only the frequencies of another are known.
+
+    Example: for the tokens `0 0 1` and `0 1` of two there are, it is
+    `-(ln(2.5 / 4) + ln(1.5 / 4)) / 2`.
+
+    Args:
+        train: token ids that are counted.
+        dev: token ids that are foreseen.
+        vocab_size: number of tokens.
+
+    Returns:
+        Nats a token.
+    """
+    counts = np.bincount(np.fromiter(train, int), minlength=vocab_size) + 0.5
+    found = np.bincount(np.fromiter(dev, int), minlength=vocab_size)
+    shares = found / found.sum()
+    return float(-np.sum(shares * np.log(counts / counts.sum())))
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    for name, text in (
+        (
+            "corpus",
+            "Text to learn from, as `preprocess --task=pretrain` reads.",
+        ),
+        ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
+        ("lift", "Directory of a BERT of that vocabulary to begin with, too."),
+        ("output", "JSON file for the numbers."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    for name, value, text in (
+        ("steps", 600, "Training steps, of 8 examples of 512 tokens."),
+        ("lift_steps", 150, "The same, of the lifted model."),
+        ("hidden_size", 256, "Of the encoder, unless it is lifted."),
+        ("layers", 4, "Of the encoder, unless it is lifted."),
+    ):
+        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    flags.DEFINE_float(
+        "learning_rate", 1e-3, "The highest.", flag_values=flag_values
+    )
+    flags.DEFINE_float(
+        "lift_learning_rate",
+        3e-4,
+        "The same, of the lifted model.",
+        flag_values=flag_values,
+    )
+
+
+def _run(*arguments: str) -> None:
+    """Runs a command of the package.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    if cli.main(list(arguments)):
+        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
+
+
+def _read_tokens(records: str) -> Iterable[int]:
+    """All tokens of preprocessed texts."""
+    import tensorflow as tf
+
+    from etcmodel.tasks import tfrecords
+
+    files = tfrecords.find_files(records)
+    for serialized in tf.data.TFRecordDataset(
+        files, tfrecords.compression_type(files[0])
+    ).as_numpy_iterator():
+        stored = tf.train.Example.FromString(serialized).features.feature
+        yield from stored["token_ids"].int64_list.value
+
+
+def prepare(corpus: str, vocab_file: str, folder: str) -> float:
+    """Divides a text, and preprocesses both parts.
+
+    Args:
+        corpus: the text.
+        vocab_file: the vocabulary.
+        folder: where `train` and `dev` are written.
+
+    Returns:
+        The unigram entropy.
+    """
+    articles = list(documents.FORMAT.read(corpus))
+    tokens = {}
+    for split in ("train", "dev"):
+        path = os.path.join(folder, f"{split}.jsonl")
+        with open(path, "w", encoding="utf-8") as stream:
+            for i, article in enumerate(articles):
+                if (i % _EVERY == 0) == (split == "dev"):
+                    stream.write(json.dumps({"text": article.text}) + "\n")
+        records = os.path.join(folder, split)
+        _run(
+            "preprocess",
+            "--task=pretrain",
+            f"--input={path}",
+            f"--split={split}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={records}",
+            f"--long_length={_LONG_LENGTH}",
+            f"--global_length={_GLOBAL_LENGTH}",
+            "--num_shards=4",
+        )
+        tokens[split] = list(_read_tokens(records))
+    with open(os.path.join(folder, "dev", "features.json")) as stream:
+        vocab_size = json.load(stream)["vocab_size"]
+    return unigram_entropy(tokens["train"], tokens["dev"], vocab_size)
+
+
+def pretrain(
+    folder: str,
+    name: str,
+    experiment: str,
+    steps: int,
+    learning_rate: float,
+    encoder: Mapping[str, object],
+    *options: str,
+) -> dict[str, float]:
+    """Pre-trains a model and measures it.
+
+    Args:
+        folder: with what `prepare` wrote.
+        name: of the run.
+        experiment: what to train.
+        steps: how long.
+        learning_rate: the highest.
+        encoder: values of the encoder's configuration.
+        *options: further flags of `train`.
+
+    Returns:
+        The measures at the end, and with "first_" in front those after a tenth
+        of the steps; and `seconds`.
+    """
+    data = {
+        split: {
+            "input_path": os.path.join(folder, part),
+            "global_batch_size": _BATCH_SIZE,
+        }
+        for split, part in (("train_data", "train"), ("validation_data", "dev"))
+    }
+    tenth = max(steps // 10, 1)
+    config = {
+        "task": {**data, "model": {"encoder": encoder}},
+        "trainer": {
+            "train_steps": steps,
+            "steps_per_loop": tenth,
+            "summary_interval": tenth,
+            "checkpoint_interval": steps,
+            "validation_interval": tenth,
+            "optimizer_config": {
+                "optimizer": {"type": "adamw"},
+                "learning_rate": {
+                    "polynomial": {
+                        "initial_learning_rate": learning_rate,
+                        "decay_steps": steps,
+                    }
+                },
+                "warmup": {"linear": {"warmup_steps": tenth}},
+            },
+        },
+    }
+    path = os.path.join(folder, f"{name}.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(config, stream)
+    model_dir = os.path.join(folder, name)
+    start = time.perf_counter()
+    _run(
+        "train",
+        f"--experiment={experiment}",
+        "--mode=train_and_eval",
+        f"--model_dir={model_dir}",
+        f"--config_file={path}",
+        *options,
+    )
+    seconds = time.perf_counter() - start
+    history = read_history(os.path.join(model_dir, "validation"))
+    first, last = (history[x] for x in (min(history), max(history)))
+    return {
+        **{name: last[name] for name in _MEASURES if name in last},
+        **{f"first_{name}": first[name] for name in _MEASURES if name in first},
+        "seconds": seconds,
+    }
+
+
+def read_history(folder: str) -> dict[int, dict[str, float]]:
+    """What a run has written for TensorBoard.
+
+    Args:
+        folder: with event files.
+
+    Returns:
+        Step -> name -> value.
+    """
+    import tensorflow as tf
+    from tensorboard.backend.event_processing import event_accumulator
+
+    history: dict[int, dict[str, float]] = {}
+    for path in glob.glob(os.path.join(folder, "events.*")):
+        events = event_accumulator.EventAccumulator(
+            path, size_guidance={"tensors": 0}
+        )
+        events.Reload()
+        for name in events.Tags()["tensors"]:
+            for event in events.Tensors(name):
+                value = tf.make_ndarray(event.tensor_proto)
+                history.setdefault(event.step, {})[name] = float(value)
+    return history
+
+
+def print_table(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Prints the measures.
+
+    Args:
+        rows: name -> measures.
+    """
+    columns = (
+        ("MLM loss", "mlm_loss"),
+        ("at first", "first_mlm_loss"),
+        ("MLM right", "mlm_accuracy"),
+        ("CPC right", "cpc_accuracy"),
+        ("at first", "first_cpc_accuracy"),
+        ("chance", "cpc_chance"),
+        ("seconds", "seconds"),
+    )
+    width = max(map(len, rows))
+    print(f"{'':{width}}" + "".join(f"{title:>11}" for title, _ in columns))
+    for name, row in rows.items():
+        cells = (
+            f"{row[key]:11.3f}" if key in row else f"{'':11}"
+            for _, key in columns
+        )
+        print(f"{name:{width}}" + "".join(cells))
+
+
+def measure(values: flags.FlagValues, folder: str) -> dict:
+    """Pre-trains all models.
+
+    Args:
+        values: the flags.
+        folder: where everything is written.
+
+    Returns:
+        Name -> measures.
+    """
+    entropy = prepare(values.corpus, values.vocab_file, folder)
+    rows = {"unigram entropy": {"mlm_loss": entropy}}
+    print_table(rows)
+    size = values.hidden_size
+    encoder = {
+        "preset": "tiny",
+        "hidden_size": size,
+        "num_hidden_layers": values.layers,
+        "num_attention_heads": math.ceil(size / 64),
+        "intermediate_size": 4 * size,
+        "local_radius": 42,
+    }
+    runs = [
+        ("random weights", "etc/pretrain", encoder),
+        ("random weights, no CPC", "etc/pretrain_no_cpc", encoder),
+    ]
+    if values.lift:
+        lifted = os.path.join(folder, "lifted")
+        _run(
+            "lift",
+            f"--from={values.lift}",
+            f"--output_dir={lifted}",
+            "--absolute_positions=paragraph",
+            "--own_text_bias=3",
+            "--local_radius=42",
+        )
+        runs += [
+            ("lifted", "etc/pretrain", lifted),
+            ("lifted, no CPC", "etc/pretrain_no_cpc", lifted),
+        ]
+    for name, experiment, start in runs:
+        is_lifted = isinstance(start, str)
+        rows[name] = pretrain(
+            folder,
+            name.replace(" ", "_").replace(",", ""),
+            experiment,
+            values.lift_steps if is_lifted else values.steps,
+            values.lift_learning_rate if is_lifted else values.learning_rate,
+            {} if is_lifted else start,
+            *([f"--init_checkpoint={start}"] if is_lifted else []),
+        )
+        print_table(rows)
+    return rows
+
+
+def main(argv: list[str]) -> None:
+    """Measures and prints a table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    values = flags.FLAGS
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(values, folder)
+    if values.output:
+        with open(values.output, "w", encoding="utf-8") as stream:
+            json.dump(rows, stream, indent=2)
+            stream.write("\n")
+
+
+if __name__ == "__main__":
+    cli.prepare_environment()
+    define_flags(flags.FLAGS)
+    flags.mark_flags_as_required(["corpus", "vocab_file"])
+    app.run(main)

@@ -1,0 +1,84 @@
+"""The page on pre-training: each of its commands runs, at its smallest size."""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import tempfile
+
+import tensorflow as tf
+
+from etcmodel.checkpoints import lifting_test
+from etcmodel.tasks import task_testing
+
+_PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/pretraining.md"
+_STEPS = 2
+_TRAINER = ",".join(
+    f"trainer.{name}={_STEPS}"
+    for name in (
+        "train_steps",
+        "steps_per_loop",
+        "summary_interval",
+        "checkpoint_interval",
+        "validation_interval",
+    )
+)
+_SIZES = ["--long_length=32", "--global_length=16", "--num_shards=2"]
+# What makes each command small.
+_SMALL = {
+    "preprocess": _SIZES,
+    "train": [f"--params_override={_TRAINER}", "--batch_size=4"],
+    "lift": [],
+    "evaluate": [],
+    "export": [],
+    "predict": [],
+}
+
+
+class PretrainingPageTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.mkdtemp(dir=self.get_temp_dir())
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+
+    def _write_files(self):
+        """All that the page reads."""
+        path, vocab_file = task_testing.write_small_wikihop(".", 8)
+        for name in ("train.json", "dev.json"):
+            shutil.copy(path, name)
+        self.assertEqual("vocab.txt", os.path.relpath(vocab_file))
+        os.mkdir("texts")
+        text = "Jan is here.\n\nHere is Rome. " * 4
+        for name in "ab":
+            with open(f"texts/{name}.txt", "w") as stream:
+                stream.write(text)
+        with open("held_out.jsonl", "w") as stream:
+            stream.write('{"text": "' + "Jan is here. " * 8 + '"}\n')
+        os.mkdir("bert-base-uncased")
+        lifting_test.make_bert("bert-base-uncased")
+
+    def test_its_commands_run(self):
+        self._write_files()
+        text = _PAGE.read_text("utf-8")
+        blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+        commands = [x for block in blocks for x in block.strip().split("\n")]
+        self.assertLen(commands, 12)
+        for line in commands:
+            start, (command, *arguments) = line[:18], shlex.split(line)[3:]
+            self.assertEqual("python -m etcmodel", start)
+            if command == "train" and not any("init" in x for x in arguments):
+                # As if it were the paper's.
+                arguments.append("--preset=tiny")
+            code, _, err = task_testing.run_cli(
+                command, *arguments, *_SMALL[command]
+            )
+            self.assertEqual((0, ""), (code, err), line)
+        answers = task_testing.read_json("predictions.json")
+        self.assertLen(answers, 8)
+
+
+if __name__ == "__main__":
+    tf.test.main()
