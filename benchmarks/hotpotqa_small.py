@@ -16,9 +16,15 @@ metrics on records that it has not seen, next to two that no one has to train:
 The model has no pre-training: what it learns is what these records hold. With
 `--lift` it begins as a BERT, which `lift` takes from a directory:
 
-    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=200 \
-        --lift_option=--absolute_positions=paragraph --long_length=1152 \
-        --learning_rate=2e-4 ...
+    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=400 \
+        --lift_option=--absolute_positions=paragraph \
+        --lift_option=--question_words_in_global \
+        --lift_option=--own_text_bias=3 --pretrain_steps=320 \
+        --long_length=1152 --batch_size=4 --learning_rate=3e-4 \
+        --fact_prior=0.05 ...
+
+With `--pretrain_steps` it learns from the texts of the training records, and of
+`--pretrain_text`, before it learns to answer.
 """
 
 import collections
@@ -32,12 +38,12 @@ from collections.abc import Sequence
 from absl import app
 from absl import flags
 
+from benchmarks import training_runs
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.commands import cli
 
-_BATCH_SIZE = 8
 _GLOBAL_LENGTH = 192
 # Words that nearly every sentence has.
 _COMMON_WORDS = frozenset(
@@ -168,6 +174,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("dev", "Records to measure on."),
         ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
         ("output", "JSON file for the numbers."),
+        ("pretrain_text", "Further texts to pre-train on."),
     ):
         flags.DEFINE_string(name, None, text, flag_values=flag_values)
     flags.DEFINE_multi_string(
@@ -177,7 +184,9 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     for name, value, text in (
-        ("steps", 400, "Training steps, of 8 records."),
+        ("steps", 400, "Training steps."),
+        ("batch_size", 8, "Records a step."),
+        ("pretrain_steps", 0, "Steps of pre-training before."),
         ("long_length", 2048, "Of the long input."),
         ("hidden_size", 128, "Of the encoder."),
         ("layers", 2, "Of the encoder."),
@@ -190,26 +199,59 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "of layers are taken.",
         flag_values=flag_values,
     )
-    for command in ("lift", "train"):
+    for command in ("lift", "pretrain", "train"):
         flags.DEFINE_multi_string(
             f"{command}_option",
             [],
-            f"A further flag of the command {command}.",
+            f"A further flag of {command}.",
             flag_values=flag_values,
         )
-    flags.DEFINE_float(
-        "learning_rate", 1e-3, "The highest.", flag_values=flag_values
+    for name, value, text in (
+        ("learning_rate", 1e-3, "The highest."),
+        ("fact_prior", 0.5, "See `HotpotQAModelOptions`."),
+    ):
+        flags.DEFINE_float(name, value, text, flag_values=flag_values)
+
+
+def _pretrain(values: flags.FlagValues, path, init: Sequence[str]) -> str:
+    """Pre-trains on the texts of the training records; returns the run."""
+    texts = {}
+    for file in values.train:
+        for record in FORMAT.read(file):
+            for paragraph in record.context:
+                text = "".join(paragraph.sentences)
+                texts[text] = f"{paragraph.title}\n\n{text}"
+    with open(path("texts.jsonl"), "w", encoding="utf-8") as stream:
+        stream.writelines(
+            json.dumps({"text": x}) + "\n" for x in texts.values()
+        )
+    inputs = [path("texts.jsonl"), values.pretrain_text]
+    training_runs.run_command(
+        "preprocess",
+        "--task=pretrain",
+        f"--input={','.join(filter(None, inputs))}",
+        f"--vocab_file={path('lifted/vocab.txt')}",
+        f"--output_dir={path('texts')}",
+        f"--long_length={values.long_length}",
+        f"--global_length={values.long_length // 9}",
+        # Paragraphs are short.
+        "--min_sentences=3",
+        "--num_shards=4",
     )
-
-
-def _run(*arguments: str) -> None:
-    """Runs a command of the package.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    if cli.main(list(arguments)):
-        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
+    data = {
+        "input_path": path("texts"),
+        "global_batch_size": values.batch_size,
+    }
+    training_runs.train(
+        path("pretrained"),
+        "etc/pretrain",
+        {"train_data": data},
+        training_runs.make_trainer(
+            values.pretrain_steps, values.learning_rate, interval=50
+        ),
+        ["--mode=train", *init, *values.pretrain_option],
+    )
+    return path("pretrained")
 
 
 def train_and_evaluate(
@@ -236,7 +278,7 @@ def train_and_evaluate(
         json.dump(records, stream)
     vocab_file, init = values.vocab_file, []
     if values.lift:
-        _run(
+        training_runs.run_command(
             "lift",
             f"--from={values.lift}",
             f"--output_dir={path('lifted')}",
@@ -246,7 +288,7 @@ def train_and_evaluate(
         vocab_file = path("lifted/vocab.txt")
         init = [f"--init_checkpoint={path('lifted')}"]
     for file, split in ((path("train.json"), "train"), (values.dev, "dev")):
-        _run(
+        training_runs.run_command(
             "preprocess",
             "--task=hotpotqa",
             f"--input={file}",
@@ -257,56 +299,35 @@ def train_and_evaluate(
             f"--global_length={_GLOBAL_LENGTH}",
             "--num_shards=4",
         )
-    steps = values.steps
-    encoder = {
-        "preset": "tiny",
-        "hidden_size": values.hidden_size,
-        "num_hidden_layers": values.layers,
-        "num_attention_heads": 4,
-        "intermediate_size": 4 * values.hidden_size,
-        "local_radius": 32,
+    model = {"supporting_fact_prior": values.fact_prior}
+    if values.pretrain_steps:
+        init = [f"--init_checkpoint={_pretrain(values, path, init)}"]
+    if not init:
+        model["encoder"] = {
+            "preset": "tiny",
+            "hidden_size": values.hidden_size,
+            "num_hidden_layers": values.layers,
+            "num_attention_heads": 4,
+            "intermediate_size": 4 * values.hidden_size,
+            "local_radius": 32,
+        }
+    data = {
+        f"{name}_data": {
+            "input_path": path(split),
+            "global_batch_size": values.batch_size,
+        }
+        for name, split in (("train", "train"), ("validation", "dev"))
     }
-    config = {
-        "task": {
-            "train_data": {
-                "input_path": path("train"),
-                "global_batch_size": _BATCH_SIZE,
-            },
-            "validation_data": {
-                "input_path": path("dev"),
-                "global_batch_size": _BATCH_SIZE,
-            },
-            "model": {"encoder": {} if init else encoder},
-        },
-        "trainer": {
-            "train_steps": steps,
-            "steps_per_loop": min(50, steps),
-            "summary_interval": min(50, steps),
-            "checkpoint_interval": steps,
-            "validation_interval": max(steps // 4, 1),
-            "optimizer_config": {
-                "learning_rate": {
-                    "polynomial": {
-                        "initial_learning_rate": values.learning_rate,
-                        "decay_steps": steps,
-                    }
-                },
-                "warmup": {"linear": {"warmup_steps": steps // 10}},
-            },
-        },
-    }
-    with open(path("config.json"), "w", encoding="utf-8") as stream:
-        json.dump(config, stream)
-    _run(
-        "train",
-        "--experiment=etc/hotpotqa",
-        "--mode=train",
-        f"--model_dir={path('run')}",
-        f"--config_file={path('config.json')}",
-        *init,
-        *values.train_option,
+    training_runs.train(
+        path("run"),
+        "etc/hotpotqa",
+        {**data, "model": model},
+        training_runs.make_trainer(
+            values.steps, values.learning_rate, interval=50
+        ),
+        ["--mode=train", *init, *values.train_option],
     )
-    _run(
+    training_runs.run_command(
         "evaluate",
         f"--model_dir={path('run')}",
         f"--output={path('metrics.json')}",
@@ -371,4 +392,9 @@ if __name__ == "__main__":
     define_flags(flags.FLAGS)
     flags.mark_flags_as_required(["train", "dev"])
     flags.mark_flags_as_mutual_exclusive(["vocab_file", "lift"], required=True)
+    flags.register_multi_flags_validator(
+        ["pretrain_steps", "lift"],
+        lambda x: x["lift"] or not x["pretrain_steps"],
+        "--pretrain_steps is of a model that is lifted.",
+    )
     app.run(main)

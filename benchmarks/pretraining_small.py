@@ -28,6 +28,7 @@ import numpy as np
 from absl import app
 from absl import flags
 
+from benchmarks import training_runs
 from etcmodel.datasets import documents
 from etcmodel.tasks.commands import cli
 
@@ -93,16 +94,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
 
 
-def _run(*arguments: str) -> None:
-    """Runs a command of the package.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    if cli.main(list(arguments)):
-        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
-
-
 def _read_tokens(records: str) -> Iterable[int]:
     """All tokens of preprocessed texts."""
     import tensorflow as tf
@@ -137,7 +128,7 @@ def prepare(corpus: str, vocab_file: str, folder: str) -> float:
                 if (i % _EVERY == 0) == (split == "dev"):
                     stream.write(json.dumps({"text": article.text}) + "\n")
         records = os.path.join(folder, split)
-        _run(
+        training_runs.run_command(
             "preprocess",
             "--task=pretrain",
             f"--input={path}",
@@ -185,39 +176,16 @@ def pretrain(
         }
         for split, part in (("train_data", "train"), ("validation_data", "dev"))
     }
-    tenth = max(steps // 10, 1)
-    config = {
-        "task": {**data, "model": {"encoder": encoder}},
-        "trainer": {
-            "train_steps": steps,
-            "steps_per_loop": tenth,
-            "summary_interval": tenth,
-            "checkpoint_interval": steps,
-            "validation_interval": tenth,
-            "optimizer_config": {
-                "optimizer": {"type": "adamw"},
-                "learning_rate": {
-                    "polynomial": {
-                        "initial_learning_rate": learning_rate,
-                        "decay_steps": steps,
-                    }
-                },
-                "warmup": {"linear": {"warmup_steps": tenth}},
-            },
-        },
-    }
-    path = os.path.join(folder, f"{name}.json")
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(config, stream)
     model_dir = os.path.join(folder, name)
     start = time.perf_counter()
-    _run(
-        "train",
-        f"--experiment={experiment}",
-        "--mode=train_and_eval",
-        f"--model_dir={model_dir}",
-        f"--config_file={path}",
-        *options,
+    training_runs.train(
+        model_dir,
+        experiment,
+        {**data, "model": {"encoder": encoder}},
+        training_runs.make_trainer(
+            steps, learning_rate, interval=max(steps // 10, 1)
+        ),
+        ["--mode=train_and_eval", *options],
     )
     seconds = time.perf_counter() - start
     history = read_history(os.path.join(model_dir, "validation"))
@@ -307,7 +275,7 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
     ]
     if values.lift:
         lifted = os.path.join(folder, "lifted")
-        _run(
+        training_runs.run_command(
             "lift",
             f"--from={values.lift}",
             f"--output_dir={lifted}",

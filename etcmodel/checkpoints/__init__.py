@@ -7,6 +7,7 @@ from etcmodel.checkpoints.lifting import LiftReport
 from etcmodel.checkpoints.lifting import lift
 from etcmodel.checkpoints.lifting import lifted_config
 from etcmodel.checkpoints.object_graph import load_checkpoint
+from etcmodel.checkpoints.object_graph import load_head
 from etcmodel.checkpoints.original import config_file
 from etcmodel.checkpoints.original import load_etc
 from etcmodel.checkpoints.original import load_read_twice
@@ -22,6 +23,7 @@ __all__ = [
     "lifted_config",
     "load_checkpoint",
     "load_etc",
+    "load_head",
     "load_read_twice",
     "read_bert",
     "save_etc",

@@ -53,6 +53,11 @@ class Bert(NamedTuple):
     left_out: Mapping[str, str]
     vocab_file: str | None
 
+    @property
+    def has_head(self) -> bool:
+        """Whether the head of the masked language model is there."""
+        return "mlm.dense.kernel" in self.weights
+
 
 def read_bert(path: str | os.PathLike) -> Bert:
     """Reads an encoder like BERT.

@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from etcmodel.checkpoints import files
 from etcmodel.checkpoints import original
 from etcmodel.layers import building
+from etcmodel.models import LanguageModelHead
 from etcmodel.weight_paths import get_weight_paths
 
 # What every encoder has, by which it is found.
@@ -62,9 +63,7 @@ def load_checkpoint(
     if files.OBJECT_GRAPH not in checkpoint.shapes:
         original.load_original(encoder, path)
         return
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        checkpoint.read(files.OBJECT_GRAPH)
-    )
+    graph = _read_graph(checkpoint)
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
@@ -76,6 +75,58 @@ def load_checkpoint(
         lambda x: checkpoint.read(saved[x].key),
         [x for x, node in _variables(graph, root) if node not in used],
         f"the checkpoint {path} is not one of this model, {encoder.name}",
+    )
+
+
+def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
+    """Gives what stands on an encoder the weights of a checkpoint.
+
+    It is found by the names of its weights. Of a checkpoint of the original
+    layout only a `LanguageModelHead` can be had (see `save_etc`).
+
+    Args:
+        head: a layer, built, such as the `LanguageModelHead` of a model for
+            pre-training.
+        path: see `load_checkpoint`.
+
+    Returns:
+        Whether there is such a layer, one and no more, in the checkpoint; if
+        not, nothing has been changed.
+
+    Raises:
+        ValueError: its weights have other shapes.
+        FileNotFoundError: there is no checkpoint.
+    """
+    path = os.fspath(path)
+    checkpoint = files.open_checkpoint(path)
+    if files.OBJECT_GRAPH not in checkpoint.shapes:
+        return isinstance(
+            head, LanguageModelHead
+        ) and original.load_original_head(head, path)
+    graph = _read_graph(checkpoint)
+    weights = get_weight_paths(head)
+    found = []
+    for _, node in _walk(graph, 0, left_out=_OF_TRAINING):
+        saved = {x: _resolve(graph, node, x.split("/")) for x in weights}
+        if all(saved.values()):
+            found.append({name: x.key for name, x in saved.items()})
+    if len(found) != 1:
+        return False
+    (keys,) = found
+    files.assign(
+        weights,
+        {name: checkpoint.shapes[key] for name, key in keys.items()},
+        lambda x: checkpoint.read(keys[x]),
+        [],
+        f"{head.name} in the checkpoint {path} is not one of this model",
+    )
+    return True
+
+
+def _read_graph(checkpoint):
+    """What refers to what in a checkpoint."""
+    return trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        checkpoint.read(files.OBJECT_GRAPH)
     )
 
 

@@ -5,6 +5,9 @@ import tensorflow as tf
 
 from etcmodel import models
 from etcmodel.checkpoints import load_checkpoint
+from etcmodel.checkpoints import load_head
+from etcmodel.checkpoints import save_etc
+from etcmodel.models.etc_pretraining import EtcPretrainModel
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
@@ -103,6 +106,41 @@ class LoadCheckpointTest(tf.test.TestCase):
         dense = tf.keras.Sequential([tf.keras.layers.Dense(1)])
         with self.assertRaisesRegex(ValueError, "EtcModel or ReadTwiceModel"):
             load_checkpoint(dense, "/nothing")
+
+    def _pretraining(self, **options):
+        model = EtcPretrainModel(_config(**options))
+        for weight in model.trainable_variables:
+            weight.assign(tf.random.normal(weight.shape))
+        return model
+
+    def test_heads(self):
+        source, target = self._pretraining(), self._pretraining()
+        path = self._write(model=source)
+        encoder = [x.numpy() for x in target.encoder.weights]
+        for name in ("head", "contrast"):
+            self.assertTrue(load_head(getattr(target, name), path))
+            self._assert_same_weights(
+                getattr(source, name), getattr(target, name)
+            )
+        for x, y in zip(encoder, target.encoder.weights, strict=True):
+            self.assertAllEqual(x, y)
+        other = self._pretraining(vocab_size=8).head
+        with self.assertRaisesRegex(ValueError, "of another shape: output_b"):
+            load_head(other, path)
+        self.assertFalse(load_head(target.head, self._write(x=source.encoder)))
+
+    def test_head_of_an_original_checkpoint(self):
+        source, target = self._pretraining(), self._pretraining()
+        folder = os.path.join(self.get_temp_dir(), "with")
+        save_etc(source.encoder, folder, source.head)
+        load_checkpoint(target.encoder, folder)
+        self.assertTrue(load_head(target.head, folder))
+        self._assert_same_weights(source.encoder, target.encoder)
+        self._assert_same_weights(source.head, target.head)
+        self.assertFalse(load_head(target.contrast, folder))
+        folder = os.path.join(self.get_temp_dir(), "without")
+        save_etc(source.encoder, folder)
+        self.assertFalse(load_head(target.head, folder))
 
 
 if __name__ == "__main__":

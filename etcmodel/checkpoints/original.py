@@ -16,6 +16,7 @@ import tensorflow as tf
 from etcmodel.checkpoints import files
 from etcmodel.layers import building
 from etcmodel.models import EtcModel
+from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceModel
 from etcmodel.weight_paths import get_weight_paths
 
@@ -29,6 +30,14 @@ _KINDS = {
 _OUTSIDE = "position_emb_lookup_"
 # The original gives two layers the same name.
 _NAMES = {"side_attention": "fused_side_attention"}
+# Weights of the head of the masked language model, and what BERT calls them.
+_HEAD = {
+    "dense/kernel": "cls/predictions/transform/dense/kernel",
+    "dense/bias": "cls/predictions/transform/dense/bias",
+    "layer_norm/gamma": "cls/predictions/transform/LayerNorm/gamma",
+    "layer_norm/beta": "cls/predictions/transform/LayerNorm/beta",
+    "output_bias": "cls/predictions/output_bias",
+}
 _OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
 
 
@@ -58,19 +67,26 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
     return _load(model, path, EtcModel)
 
 
-def save_etc(model: tf.keras.Model, directory: str | os.PathLike) -> None:
+def save_etc(
+    model: tf.keras.Model,
+    directory: str | os.PathLike,
+    head: LanguageModelHead | None = None,
+) -> None:
     """Writes an ETC encoder as the original code does.
 
     Args:
-        model: an `EtcModel`, or a model with one inside. Heads are left out.
+        model: an `EtcModel`, or a model with one inside. Its heads are left
+            out.
         directory: where to write `model.ckpt` and `etc_config.json`. It must
             not be there yet, or be empty, and appears when it is whole.
+        head: a head, built, that is written with it, under the names of
+            BERT's; the original code wrote none.
 
     Raises:
         ValueError: the model has no such encoder.
         FileExistsError: there is a file, or something in the directory.
     """
-    _save(model, directory, EtcModel)
+    _save(model, directory, EtcModel, head)
 
 
 def load_read_twice(
@@ -93,7 +109,9 @@ def load_read_twice(
 
 
 def save_read_twice(
-    model: tf.keras.Model, directory: str | os.PathLike
+    model: tf.keras.Model,
+    directory: str | os.PathLike,
+    head: LanguageModelHead | None = None,
 ) -> None:
     """Writes a ReadTwice encoder as the original code does.
 
@@ -101,12 +119,13 @@ def save_read_twice(
         model: a `ReadTwiceModel`, or a model with one inside.
         directory: where to write `model.ckpt` and
             `read_it_twice_bert_config.json`; see `save_etc`.
+        head: see `save_etc`.
 
     Raises:
         ValueError: see `save_etc`.
         FileExistsError: see `save_etc`.
     """
-    _save(model, directory, ReadTwiceModel)
+    _save(model, directory, ReadTwiceModel, head)
 
 
 def config_file(path: str | os.PathLike) -> str | None:
@@ -190,8 +209,45 @@ def _load(model, path, kind):
     return sorted(set(shapes) - of_encoder)
 
 
-def _save(model, directory, kind):
+def _head_weights(head) -> dict[str, tf.Variable]:
+    """The weights of a head by BERT's names."""
+    return {_HEAD[path]: x for path, x in get_weight_paths(head).items()}
+
+
+def load_original_head(head: LanguageModelHead, path: str) -> bool:
+    """Gives a head the weights of a checkpoint under BERT's names.
+
+    Args:
+        head: the head, built.
+        path: the checkpoint, or its directory.
+
+    Returns:
+        Whether there is such a head in the checkpoint; if not, nothing has been
+        changed.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: variables are missing or have another shape.
+    """
+    checkpoint = files.open_checkpoint(path)
+    weights, shapes = _head_weights(head), checkpoint.shapes
+    found = {name: shapes[name] for name in weights if name in shapes}
+    if not found:
+        return False
+    files.assign(
+        weights,
+        found,
+        checkpoint.read,
+        [],
+        f"the head in the checkpoint {path} is not one of {head.name}",
+    )
+    return True
+
+
+def _save(model, directory, kind, head):
     encoder, weights = _find(model, kind)
+    if head is not None:
+        weights |= _head_weights(head)
     directory = os.fspath(directory).rstrip("/")
     if tf.io.gfile.exists(directory) and (
         not tf.io.gfile.isdir(directory) or tf.io.gfile.listdir(directory)

@@ -17,9 +17,10 @@ number of layers, width, heads and inner width it has (ETC paper, Appendix D).
 model.safetensors, or a TensorFlow checkpoint of BERT beside its
 bert_config.json, of Google's code or of the Model Garden.
 
-The output is a checkpoint as the original code writes it, its configuration
-and the vocabulary, with which data is to be preprocessed; lift.txt tells what
-became of every weight. `train --init_checkpoint=DIR` begins with it.
+The output is a checkpoint as the original code writes it, with the head of the
+masked language model if the source has one, its configuration and the
+vocabulary, with which data is to be preprocessed; lift.txt tells what became of
+every weight. `train --init_checkpoint=DIR` begins with it.
 """
 
 EXAMPLE = """
@@ -101,6 +102,7 @@ def _lift(flag_values, source, folder):
     from etcmodel import checkpoints
     from etcmodel import models
     from etcmodel.checkpoints import vocabularies
+    from etcmodel.models import pretraining_heads
     from etcmodel.tasks import lifted
 
     bert = checkpoints.read_bert(source)
@@ -143,14 +145,22 @@ def _lift(flag_values, source, folder):
         )
         model = models.ReadTwiceModel(config)
         save = checkpoints.save_read_twice
+    head = None
+    if bert.has_head:
+        # Pre-training goes on with it.
+        head = pretraining_heads.make_language_model_head(
+            config,
+            layer_norm_epsilon=1e-12 if flag_values.model == "etc" else 1e-3,
+        )
     report = checkpoints.lift(
         model,
         bert,
         vocab_file,
         flag_values.global_tokens,
+        head,
         own_text_bias=flag_values.own_text_bias,
     )
-    save(model, folder)
+    save(model, folder, head)
     name = os.path.basename(vocab_file)
     shutil.copy(vocab_file, os.path.join(folder, name))
     lifted.write(folder, name, source)

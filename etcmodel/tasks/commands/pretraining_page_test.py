@@ -60,6 +60,12 @@ class PretrainingPageTest(tf.test.TestCase):
         os.mkdir("bert-base-uncased")
         lifting_test.make_bert("bert-base-uncased")
 
+    def _one_layer(self):
+        """What is smaller than `--small`."""
+        model = {"encoder": {"num_hidden_layers": 1}}
+        task_testing.write_json("small.json", {"task": {"model": model}})
+        return "small.json"
+
     def test_its_commands_run(self):
         self._write_files()
         text = _PAGE.read_text("utf-8")
@@ -70,8 +76,7 @@ class PretrainingPageTest(tf.test.TestCase):
             start, (command, *arguments) = line[:18], shlex.split(line)[3:]
             self.assertEqual("python -m etcmodel", start)
             if command == "train" and not any("init" in x for x in arguments):
-                # As if it were the paper's.
-                arguments.append("--preset=tiny")
+                arguments += ["--small", f"--config_file={self._one_layer()}"]
             code, _, err = task_testing.run_cli(
                 command, *arguments, *_SMALL[command]
             )

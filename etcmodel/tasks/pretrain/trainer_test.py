@@ -1,13 +1,16 @@
+import os
 import tempfile
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.checkpoints import lifting_test
 from etcmodel.errors import UserError
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.pretrain import trainer
 from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_small_records
 
 _MASK = PRETRAINING_VOCAB.index("[MASK]")
@@ -168,6 +171,49 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         model = trainer.PretrainTask(params.task).build_model()
         self.assertFalse(model.encoder.config.question_words_in_global)
         self.assertTrue(params.task.model.encoder.question_words_in_global)
+
+    def test_goes_on_with_a_lifted_head(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        source = os.path.join(folder, "bert")
+        os.mkdir(source)
+        _, weights = lifting_test.make_bert(source, head=True)
+        lifted, records = (
+            os.path.join(folder, x) for x in ("lifted", "records")
+        )
+        text = os.path.join(folder, "text.txt")
+        with open(text, "w", encoding="utf-8") as stream:
+            stream.write("one one . " * 9)
+        for arguments in (
+            ["lift", f"--from={source}", f"--output_dir={lifted}"],
+            [
+                "preprocess",
+                "--task=pretrain",
+                f"--input={text}",
+                f"--vocab_file={lifted}/vocab.txt",
+                f"--output_dir={records}",
+                "--min_sentences=1",
+                "--long_length=8",
+                "--global_length=4",
+            ],
+        ):
+            code, _, err = run_cli(*arguments)
+            self.assertEqual((0, ""), (code, err))
+        params = trainer.pretrain_experiment().task
+        params.train_data.input_path = records
+        params.init_checkpoint = lifted
+        params.model.encoder.config_file = f"{lifted}/etc_config.json"
+        task = trainer.PretrainTask(params)
+        model = task.build_model()
+        before = model.contrast.get_weights()
+        task.initialize(model)
+        self.assertAllEqual(
+            weights["mlm.dense.kernel"], model.head.dense.kernel
+        )
+        self.assertAllEqual(weights["mlm.bias"], model.head.output_bias)
+        self.assertAllEqual(
+            weights["mlm.LayerNorm.gamma"], model.head.layer_norm.gamma
+        )
+        self.assertAllEqual(before, model.contrast.get_weights())
 
     def test_mistakes(self):
         params = self._params()

@@ -1,0 +1,84 @@
+"""Runs of the package's own commands, for benchmarks of what is learned."""
+
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from etcmodel.tasks.commands import cli
+
+
+def run_command(*arguments: str) -> None:
+    """Runs a command of the package.
+
+    Args:
+        *arguments: the command and its flags.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    if cli.main(list(arguments)):
+        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
+
+
+def make_trainer(
+    steps: int, learning_rate: float, interval: int
+) -> dict[str, object]:
+    """AdamW, a tenth of the steps warm-up, then a rate that falls to 0.
+
+    Args:
+        steps: how many.
+        learning_rate: the highest.
+        interval: steps between losses that are noted, and evaluations.
+
+    Returns:
+        The `trainer` of a configuration file.
+    """
+    interval = max(min(interval, steps), 1)
+    return {
+        "train_steps": steps,
+        "steps_per_loop": interval,
+        "summary_interval": interval,
+        "validation_interval": interval,
+        "checkpoint_interval": steps,
+        "optimizer_config": {
+            "optimizer": {"type": "adamw"},
+            "learning_rate": {
+                "polynomial": {
+                    "initial_learning_rate": learning_rate,
+                    "decay_steps": steps,
+                }
+            },
+            "warmup": {"linear": {"warmup_steps": steps // 10}},
+        },
+    }
+
+
+def train(
+    model_dir: str,
+    experiment: str,
+    task: Mapping[str, object],
+    trainer: Mapping[str, object],
+    options: Sequence[str] = (),
+) -> None:
+    """Trains a model.
+
+    Args:
+        model_dir: directory of the run.
+        experiment: name of the experiment.
+        task: the `task` of a configuration file.
+        trainer: see `make_trainer`.
+        options: further flags of `train`, such as `--mode=train`.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    config_file = f"{model_dir}.json"
+    with open(config_file, "w", encoding="utf-8") as stream:
+        json.dump({"task": task, "trainer": trainer}, stream)
+    run_command(
+        "train",
+        f"--experiment={experiment}",
+        f"--model_dir={model_dir}",
+        f"--config_file={config_file}",
+        *options,
+    )

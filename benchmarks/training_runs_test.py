@@ -1,0 +1,41 @@
+"""Tests of `training_runs`."""
+
+import json
+import os
+import tempfile
+import unittest
+from unittest import mock
+
+from benchmarks import training_runs
+
+
+class TrainingRunsTest(unittest.TestCase):
+    def test_train(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model_dir = os.path.join(folder, "run")
+            trainer = training_runs.make_trainer(30, 0.5, interval=50)
+            with mock.patch.object(training_runs.cli, "main") as main:
+                main.return_value = 0
+                training_runs.train(
+                    model_dir, "etc/nq", {"a": 1}, trainer, ["--mode=train"]
+                )
+                (((command, *flags),), _) = main.call_args
+                main.return_value = 1
+                with self.assertRaisesRegex(RuntimeError, "export failed"):
+                    training_runs.run_command("export")
+            self.assertEqual("train", command)
+            self.assertIn("--mode=train", flags)
+            with open(f"{model_dir}.json", encoding="utf-8") as stream:
+                config = json.load(stream)
+        self.assertEqual({"a": 1}, config["task"])
+        self.assertEqual(30, config["trainer"]["steps_per_loop"])
+        schedule = config["trainer"]["optimizer_config"]
+        self.assertEqual(3, schedule["warmup"]["linear"]["warmup_steps"])
+        self.assertEqual(
+            {"initial_learning_rate": 0.5, "decay_steps": 30},
+            schedule["learning_rate"]["polynomial"],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
