@@ -66,9 +66,15 @@ class RelativeLabels(specs.AttentionSpec):
         vectors = tf.transpose(vectors, [1, 0, 2])
         # [heads, 1, columns]
         biases = tf.transpose(core.to_score_dtype(biases))[:, tf.newaxis]
-        return core.to_score_dtype(
-            tf.matmul(queries, vectors, transpose_b=True)
-        ) + biases * (vectors.shape[-1] ** -0.5)
+        if vectors.shape[0] == 1:
+            # TensorFlow's product on CPUs, oneDNN's, ends the process where it
+            # has to repeat the matrix of a single head along the batch.
+            products = tf.tensordot(queries, vectors[0], [[3], [1]])
+        else:
+            products = tf.matmul(queries, vectors, transpose_b=True)
+        return core.to_score_dtype(products) + biases * (
+            vectors.shape[-1] ** -0.5
+        )
 
 
 class BandLabels(RelativeLabels):

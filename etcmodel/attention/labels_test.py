@@ -109,6 +109,30 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
             spec.products(tf.constant(queries), *spec.select(table)),
         )
 
+    def test_products_of_one_head(self):
+        """Of so many queries they have ended the process, gradients, too."""
+        rng = np.random.default_rng(3)
+        queries, vectors, biases = (
+            tf.constant(rng.standard_normal(shape), tf.float32)
+            for shape in ([2, 1, 516, 64], [25, 1, 64], [25, 1])
+        )
+        spec = attention.LongGlobalLabels([[[0]]], 5, 2)
+        with tf.GradientTape() as tape:
+            tape.watch([queries, vectors])
+            products = spec.products(queries, vectors, biases)
+        expected = np.einsum("bhqs,chs->bhqc", queries, vectors) + (
+            np.transpose(biases)[:, np.newaxis] / 8
+        )
+        self.assertAllClose(expected, products, 1e-4, 1e-4)
+        d_queries, d_vectors = tape.gradient(products, [queries, vectors])
+        ones = np.ones_like(expected)
+        self.assertAllClose(
+            np.einsum("bhqc,chs->bhqs", ones, vectors), d_queries, 1e-4, 1e-4
+        )
+        self.assertAllClose(
+            np.einsum("bhqc,bhqs->chs", ones, queries), d_vectors, 1e-3, 1e-3
+        )
+
     def test_none(self):
         self.assertIsNone(labels.band_labels(None, None))
         self.assertIsNone(labels.pair_labels(None, None))
