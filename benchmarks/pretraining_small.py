@@ -207,18 +207,14 @@ def read_history(folder: str) -> dict[int, dict[str, float]]:
         Step -> name -> value.
     """
     import tensorflow as tf
-    from tensorboard.backend.event_processing import event_accumulator
 
     history: dict[int, dict[str, float]] = {}
     for path in glob.glob(os.path.join(folder, "events.*")):
-        events = event_accumulator.EventAccumulator(
-            path, size_guidance={"tensors": 0}
-        )
-        events.Reload()
-        for name in events.Tags()["tensors"]:
-            for event in events.Tensors(name):
-                value = tf.make_ndarray(event.tensor_proto)
-                history.setdefault(event.step, {})[name] = float(value)
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                history.setdefault(event.step, {})[value.tag] = float(
+                    tf.make_ndarray(value.tensor)
+                )
     return history
 
 
