@@ -35,7 +35,7 @@ def is_wikitext(path: str) -> bool:
     """
     for line in json_stream.read_text_lines(path):
         if line.strip():
-            return _heading(line) is not None and _heading(line)[0] == 1
+            return (_heading(line) or (0, ""))[0] == 1
     return False
 
 

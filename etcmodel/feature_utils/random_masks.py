@@ -62,3 +62,19 @@ def word_numbers(is_continuation: tf.Tensor) -> tf.Tensor:
     """
     is_first = tf.cast(tf.equal(is_continuation, 0), tf.int32)
     return tf.cumsum(is_first, axis=1) - is_first[:, :1]
+
+
+def check_can_mask(tokenizer) -> None:
+    """Checks that there is a token for what is to be predicted.
+
+    Args:
+        tokenizer: a tokenizer of `tokenizers`.
+
+    Raises:
+        ValueError: the vocabulary has none.
+    """
+    if "mask" not in tokenizer.special_ids:
+        raise ValueError(
+            "it has no token for what is masked: [MASK] in a WordPiece "
+            "vocabulary, <sep_1> in a SentencePiece model."
+        )

@@ -557,22 +557,6 @@ def _has_capitals(vocab: list[str]) -> bool:
     return cased > len(vocab) / 100
 
 
-def check_can_mask(tokenizer: "_Tokenizer") -> None:
-    """Checks that there is a token for what is to be predicted.
-
-    Args:
-        tokenizer: the tokenizer.
-
-    Raises:
-        ValueError: the vocabulary has none.
-    """
-    if "mask" not in tokenizer.special_ids:
-        raise ValueError(
-            "it has no token for what is masked: [MASK] in a WordPiece "
-            "vocabulary, <sep_1> in a SentencePiece model."
-        )
-
-
 def make_tokenizer(
     vocab_file: str | os.PathLike, lower_case: bool | None = None
 ) -> WordpieceTokenizer | SentencepieceTokenizer:

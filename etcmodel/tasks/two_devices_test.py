@@ -19,9 +19,9 @@ from etcmodel.tasks.commands import training
 from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.pretrain import trainer as etc_pretraining
+from etcmodel.tasks.pretraining_testing import BLOCKS
+from etcmodel.tasks.pretraining_testing import SEGMENT_LENGTH
 from etcmodel.tasks.read_twice_pretrain import trainer as pretraining
-from etcmodel.tasks.task_testing import BLOCKS
-from etcmodel.tasks.task_testing import SEGMENT_LENGTH
 from etcmodel.tasks.task_testing import write_small_records
 from etcmodel.testing import call_in_fresh_process
 from etcmodel.testing import call_on_two_workers

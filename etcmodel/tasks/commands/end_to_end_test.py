@@ -8,6 +8,7 @@ import json
 
 import tensorflow as tf
 
+from etcmodel.tasks import pretraining_testing
 from etcmodel.tasks import task_testing
 
 _NUM_RECORDS = 8
@@ -95,7 +96,7 @@ class PretrainTest(Learning, task_testing.EndToEndTestCase):
     overrides = {
         "task.train_data.global_batch_size": 48,
         "task.validation_data.global_batch_size": 48,
-        "task.max_predictions_per_block": task_testing.SEGMENT_LENGTH,
+        "task.max_predictions_per_block": pretraining_testing.SEGMENT_LENGTH,
         "task.model.encoder.hidden_size": 64,
         "task.model.encoder.num_attention_heads": 4,
         "trainer.optimizer_config.optimizer.type": "adamw",

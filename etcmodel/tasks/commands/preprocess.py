@@ -218,6 +218,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 f"{bad_records.summary()}"
                 + (f" Of what was read, {found}." if found else "")
             )
+        summary = encoder.summarize(totals, writer.count)
         stats = {
             "input": [files.full_name(path) for path in paths],
             "records_read": written + left_out + bad_records.total,
@@ -228,7 +229,7 @@ def run(flag_values: flags.FlagValues) -> None:
             "records_dropped_why": dict(bad_records.counts),
             "records_dropped_examples": bad_records.examples,
             **totals,
-            **encoder.summarize(totals, writer.count),
+            **summary,
         }
         tfrecords.write_json(directory, STATS_FILE, stats)
         shutil.copyfile(
@@ -264,5 +265,5 @@ def run(flag_values: flags.FlagValues) -> None:
     )
     for name, count in sorted(totals.items()):
         print(f"  {count:10d}  {name.replace('_', ' ')}")
-    for name, value in encoder.summarize(totals, writer.count).items():
+    for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")

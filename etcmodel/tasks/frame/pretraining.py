@@ -7,6 +7,7 @@ from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
 
 # isort: split
 import abc
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -54,6 +55,11 @@ class PretrainingTask(experiments.RecordsTask):
                 "their sizes are not known. Keep it where `preprocess` wrote "
                 "it."
             )
+
+    @functools.cached_property
+    def sizes(self):
+        """The sizes of the records' features."""
+        return self.SPEC.config_class(**self.metadata["features"])
 
     @classmethod
     def check(cls, params) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
+from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks.frame import encoder
@@ -47,7 +48,7 @@ class SentenceBuilder(tf.Module):
             ValueError: the vocabulary has no token for what is masked.
         """
         super().__init__(name=name)
-        tokenizers.check_can_mask(tokenizer)
+        random_masks.check_can_mask(tokenizer)
         self.config = config
         self.tokenizer = tokenizer
 

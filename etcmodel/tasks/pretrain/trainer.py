@@ -21,7 +21,6 @@ from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.frame.spec import TaskSpec
 from etcmodel.tasks.pretrain import parsing
 from etcmodel.tasks.pretrain.task import TASK
-from etcmodel.tasks.pretrain.task import PretrainFeatureConfig
 
 
 @dataclasses.dataclass
@@ -87,10 +86,6 @@ class PretrainTask(pretraining.PretrainingTask):
 
     SPEC = TASK
 
-    def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        super().__init__(params, logging_dir, name, metadata)
-        self._sizes = PretrainFeatureConfig(**self.metadata["features"])
-
     @classmethod
     def factors(cls, params):
         """The paper's 0.8 and 0.2, by default."""
@@ -141,7 +136,7 @@ class PretrainTask(pretraining.PretrainingTask):
             `<float32>[batch, predictions]`, 1 for what is predicted, and
             `sentence_weights` `<float32>[batch * n]`.
         """
-        config, sizes = self.task_config, self._sizes
+        config, sizes = self.task_config, self.sizes
         features, is_continuation = parsing.parse(
             serialized,
             sizes.long_length,
@@ -197,7 +192,7 @@ class PretrainTask(pretraining.PretrainingTask):
                 [
                     tf.reduce_sum(token_ids, axis=1),
                     tf.reduce_sum(
-                        token_ids * tf.range(self._sizes.long_length), axis=1
+                        token_ids * tf.range(self.sizes.long_length), axis=1
                     ),
                 ],
                 axis=1,
@@ -224,14 +219,14 @@ class PretrainTask(pretraining.PretrainingTask):
             )
             return sentence_masking.MaskedSentences(*(x[0] for x in masked))
 
-        length = [self._sizes.long_length]
+        length = [self.sizes.long_length]
         return tf.map_fn(
             mask_row,
             (seeds, rows),
             fn_output_signature=sentence_masking.MaskedSentences(
                 tf.TensorSpec(length, tf.int32),
                 tf.TensorSpec(length, tf.bool),
-                tf.TensorSpec([self._sizes.global_length], tf.bool),
+                tf.TensorSpec([self.sizes.global_length], tf.bool),
             ),
         )
 

@@ -9,7 +9,7 @@ from etcmodel.checkpoints import lifting_test
 from etcmodel.errors import UserError
 from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.pretrain import trainer
-from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.pretraining_testing import PRETRAINING_VOCAB
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_small_records
 

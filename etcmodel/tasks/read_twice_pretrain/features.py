@@ -10,8 +10,8 @@ import tensorflow as tf
 from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import check_documents
 from etcmodel.feature_utils import mention_finder
+from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import segments
-from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import packer
@@ -69,7 +69,7 @@ class PretrainFeatureBuilder(segments.SegmentBuilder):
             ValueError: the vocabulary has no token for what is masked.
         """
         super().__init__(config, tokenizer, name=name)
-        tokenizers.check_can_mask(tokenizer)
+        random_masks.check_can_mask(tokenizer)
 
     def build_all(self, texts, finds, begins, ends, names, numbers):
         """Builds the segments of a batch of documents; graph code.

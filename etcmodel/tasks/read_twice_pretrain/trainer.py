@@ -91,17 +91,11 @@ class PretrainTask(pretraining.PretrainingTask):
 
     SPEC = TASK
 
-    def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        super().__init__(params, logging_dir, name, metadata)
-        self._sizes = features_lib.PretrainFeatureConfig(
-            **self.metadata["features"]
-        )
-
     @property
     def _max_predictions(self) -> int:
         return (
             self.task_config.max_predictions_per_block
-            or self._sizes.block_length // 4
+            or self.sizes.block_length // 4
         )
 
     def build_model(self) -> tf.keras.Model:
@@ -115,7 +109,7 @@ class PretrainTask(pretraining.PretrainingTask):
         config = params.encoder.to_read_twice_config(
             self.metadata["vocab_size"]
         )
-        length = self._sizes.block_length
+        length = self.sizes.block_length
         if length > config.max_seq_length:
             raise UserError(
                 f"The records have segments of {length} tokens, but "
@@ -138,7 +132,7 @@ class PretrainTask(pretraining.PretrainingTask):
         return read_twice.read_blocks(
             params,
             functools.partial(self.parse, is_training=params.is_training),
-            self._sizes.num_blocks_per_example,
+            self.sizes.num_blocks_per_example,
             input_context,
         )
 
@@ -156,7 +150,7 @@ class PretrainTask(pretraining.PretrainingTask):
             `<float32>[blocks, predictions]`, 1 for what is predicted, and
             `is_entity`, the same for the tokens of mentions.
         """
-        sizes = self._sizes
+        sizes = self.sizes
         shapes = {name: [] for name in features_lib.BLOCK_FEATURES}
         shapes |= {
             name: [sizes.block_length] for name in features_lib.TOKEN_FEATURES

@@ -8,11 +8,11 @@ from absl.testing import parameterized
 
 from etcmodel.errors import UserError
 from etcmodel.tasks.model_testing import shrink_experiment
+from etcmodel.tasks.pretraining_testing import BLOCKS
+from etcmodel.tasks.pretraining_testing import PRETRAINING_VOCAB
+from etcmodel.tasks.pretraining_testing import SEGMENT_LENGTH
+from etcmodel.tasks.pretraining_testing import SEGMENTS
 from etcmodel.tasks.read_twice_pretrain import trainer
-from etcmodel.tasks.task_testing import BLOCKS
-from etcmodel.tasks.task_testing import PRETRAINING_VOCAB
-from etcmodel.tasks.task_testing import SEGMENT_LENGTH
-from etcmodel.tasks.task_testing import SEGMENTS
 from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.task_testing import write_small_records
 

@@ -1,0 +1,88 @@
+"""Generated texts for tests of pre-training."""
+
+import json
+import os
+import re
+
+import numpy as np
+
+# Reserved tokens of ReadTwice's vocabulary, entities and other words. A segment
+# is the CLS and five words; a document has three.
+SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
+PRETRAINING_VOCAB = [
+    *("[PAD] [unused0] [unused1] [unused2] [unused3] [unused4]".split()),
+    *("[UNK] [CLS] [SEP] [MASK]".split()),
+    *(f"e{i}" for i in range(20)),
+    *(f"w{i}" for i in range(20)),
+]
+
+
+def write_small_documents(
+    directory: str, num_records: int, seed: int = 0
+) -> tuple[str, str]:
+    """Writes documents with one entity each, and a vocabulary for them.
+
+    The entity is once in every segment, and all other words are noise. So a
+    masked mention can be known from another segment of its document, and from
+    nothing else.
+
+    Args:
+        directory: where to write them.
+        num_records: how many documents.
+        seed: another one gives other documents.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    rng = np.random.default_rng(seed)
+    path = os.path.join(directory, "small.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        for i in range(num_records):
+            entity = f"e{rng.integers(20)}"
+            words = [f"w{j}" for j in rng.integers(20, size=3 * 5)]
+            for segment in range(SEGMENTS):
+                words[5 * segment + rng.integers(5)] = entity
+            text = " ".join(words)
+            mentions = [
+                {"start": x.start(), "end": x.end(), "entity": entity}
+                for x in re.finditer(rf"{entity}\b", text)
+            ]
+            record = {"id": str(i), "text": text, "mentions": mentions}
+            stream.write(json.dumps(record) + "\n")
+    vocab_file = os.path.join(directory, "vocab.txt")
+    with open(vocab_file, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{token}\n" for token in PRETRAINING_VOCAB)
+    return path, vocab_file
+
+
+def write_small_texts(
+    directory: str, num_records: int, seed: int = 0
+) -> tuple[str, str]:
+    """Writes texts of sentences, and a vocabulary for them.
+
+    A text has a word of its own kind, once in each of its seven sentences; all
+    other words are noise. So that word is known from another sentence of the
+    text, and of a sentence that is masked it is all that can be foreseen.
+
+    Args:
+        directory: where to write them.
+        num_records: how many texts.
+        seed: another one gives other texts.
+
+    Returns:
+        Paths of the data file, with empty lines between the texts, and of the
+        vocabulary.
+    """
+    rng = np.random.default_rng(seed)
+    path = os.path.join(directory, "small.txt")
+    with open(path, "w", encoding="utf-8") as stream:
+        for _ in range(num_records):
+            entity = rng.integers(20)
+            for _ in range(7):
+                first, second = rng.integers(20, size=2)
+                stream.write(f"e{entity} w{first} w{second} .\n")
+            stream.write("\n")
+    vocab_file = os.path.join(directory, "vocab.txt")
+    with open(vocab_file, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{x}\n" for x in (*PRETRAINING_VOCAB, "."))
+    return path, vocab_file
