@@ -508,14 +508,11 @@ class _Lifting:
         return values.astype(np.float32)
 
     def _positions(self, path, weight):
-        """Rows of positions; a global token has that of [CLS]."""
+        """Rows of positions, the same for both inputs."""
         table, wanted = (
             self.source.weights[bert_names.POSITIONS],
             weight.shape[0],
         )
-        if path == "position_emb_lookup_global/embedding_table":
-            self._note(path, "the first position in every row", "POSITIONS")
-            return np.tile(table[0], [wanted, 1])
         if wanted > len(table):
             raise ValueError(
                 f"{self.name} has {wanted} absolute positions, but "

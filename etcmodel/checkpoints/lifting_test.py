@@ -94,6 +94,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         _, outputs = model(
             tf.constant([_IDS]),
             tf.constant([[1, 2]]),
+            global_position_ids=tf.constant([[0, 0]]),
             g2l_att_mask=tf.zeros([1, 2, 5], tf.int32),
             g2g_att_mask=tf.eye(2, dtype=tf.int32)[tf.newaxis],
         )

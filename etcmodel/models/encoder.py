@@ -403,14 +403,27 @@ class StructuredEtcModel(etc_model.EtcModel):
         if breakpoints is None:
             breakpoints = features["long_paragraph_breakpoints"]
             is_question = _is_question(features)
+        # [batch, long]
+        positions = feature_utils.make_paragraph_positions(
+            breakpoints,
+            is_question,
+            self.config.max_absolute_position_embeddings,
+        )
+        owners = [
+            features[name]
+            for name in (
+                "sentence_ids",
+                "long_sentence_ids",
+                "long_paragraph_ids",
+            )
+            if name in features
+        ]
+        global_ids = features["global_token_ids"]
         return {
-            "position_ids": feature_utils.make_paragraph_positions(
-                breakpoints,
-                is_question,
-                self.config.max_absolute_position_embeddings,
+            "position_ids": positions,
+            "global_position_ids": feature_utils.make_global_positions(
+                positions, owners, tensor_utils.get_shape_list(global_ids)[1]
             ),
-            # Each is the [CLS] of its part.
-            "global_position_ids": tf.zeros_like(features["global_token_ids"]),
         }
 
     def get_config(self):
