@@ -1,4 +1,5 @@
 import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,7 @@ from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
+from etcmodel.models import encoder
 from etcmodel.models.encoder import StructuredEtcModel
 
 # Words, not global tokens, which are 1 to 5.
@@ -113,6 +115,45 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(tables, 8)
         for table in tables:
             self.assertAllEqual(tf.zeros_like(table), table)
+
+    def test_reads_a_question_as_bert(self):
+        # [CLS], two words of a question, a sentence of two; the question is
+        # read as global tokens alone.
+        bert, weights = make_bert(self.folder)
+        config = lifting.lifted_config(
+            bert, preset="tiny", absolute_positions="paragraph"
+        )
+        config.question_words_in_global = True
+        model = StructuredEtcModel(config, "paragraphs")
+        lifting.lift(model, bert, global_tokens="mean")
+        reads = np.array([1, 1, 1, 0, 0], np.int32)
+        span = 2 * config.local_radius + 1
+        is_text = np.zeros([5, span], np.int32)
+        for i in (3, 4):
+            is_text[i, [x - i + config.local_radius for x in (3, 4)]] = 1
+        masks = {
+            "l2l_att_mask": is_text[np.newaxis],
+            "g2g_att_mask": np.tile(reads, [1, 5, 1]),
+            "l2g_att_mask": np.tile(reads, [1, 5, 1]),
+            "g2l_att_mask": np.tile(1 - reads, [1, 5, 1]),
+        }
+        features = {
+            "long_token_ids": _IDS,
+            "long_token_type_ids": [1, 3, 3, 1, 1],
+            "long_sentence_ids": [-1, 1, 2, 4, 4],
+            "long_paragraph_ids": [-1, -1, -1, 3, 3],
+            "long_paragraph_breakpoints": [1, 0, 1, 0, 1],
+            "global_token_ids": [7, 3, 3, 5, 1],
+            "global_token_type_ids": [8, 5, 5, 7, 0],
+            "global_paragraph_breakpoints": [1, 0, 1, 0, 1],
+        }
+        with mock.patch.object(encoder.SideInputs, "make", return_value=masks):
+            text, question = model(
+                {name: tf.constant([x]) for name, x in features.items()}
+            )
+        expected = files_test.hidden_states(weights, files_test.SIZES, _IDS)
+        self.assertAllClose(expected[:3], question[0, :3], 1e-5, 1e-5)
+        self.assertAllClose(expected[3:], text[0, 3:], 1e-5, 1e-5)
 
     def test_global_tokens_are_drawn_to_their_text(self):
         bert, _ = make_bert(os.path.join(self.get_temp_dir(), "drawn"))
