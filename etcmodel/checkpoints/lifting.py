@@ -177,7 +177,9 @@ def lift(
             the same ones; that of the source by default.
         global_tokens: how the rows of global tokens begin, of which BERT has
             never seen any: "cls" as [CLS], "mean" as the mean of all tokens,
-            "keep" as they are in the source.
+            "keep" as they are in the source. Much of BERT's attention goes to
+            [CLS] where there is nothing to be found; of dozens of them nearly
+            all. "mean" leaves that to the [CLS] of inputs that have one.
         head: the head of the masked language model of the same model, which is
             lifted, too. It predicts as that of the source does if its
             `activation` and `layer_norm_epsilon` are those of the source.
@@ -504,6 +506,11 @@ class _Lifting:
         elif ids and self.global_tokens == "mean":
             values[ids] = np.mean(table, axis=0)
             text += "; those of global tokens are the mean of the table"
+            if getattr(self.config, "absolute_positions", "") == "paragraph":
+                # They have the position of [CLS], but are none.
+                positions = self.source.weights[bert_names.POSITIONS]
+                values[ids] += np.mean(positions[1:], axis=0) - positions[0]
+                text += ", and of positions, in place of [CLS]'s"
         self._note(path, text, "TOKENS")
         return values.astype(np.float32)
 

@@ -234,6 +234,19 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         elif kind == "mean":
             expected[1:6] = expected.mean(0)
         self.assertAllClose(expected, model.get_token_embedding_table())
+        config = lifting.lifted_config(
+            bert, preset="tiny", absolute_positions="paragraph"
+        )
+        model = EtcModel(config)
+        lifting.lift(model, bert, global_tokens=kind)
+        # With the position of [CLS].
+        positions = weights["embeddings.position_embeddings"]
+        begin = model.get_token_embedding_table()[1:6] + positions[0]
+        if kind == "mean":
+            expected[1:6] += positions[1:].mean(0)
+        else:
+            expected[1:6] += positions[0]
+        self.assertAllClose(expected[1:6], begin)
 
     def test_another_vocabulary(self):
         bert, weights = make_bert(self.folder, head=True)

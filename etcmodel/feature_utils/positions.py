@@ -1,7 +1,5 @@
 """Absolute positions that begin anew in every paragraph."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from etcmodel import tensor_utils
@@ -78,26 +76,25 @@ def make_paragraph_positions(
 
 
 def make_global_positions(
-    positions: tf.Tensor, owners: Sequence[tf.Tensor], num_global: int
+    positions: tf.Tensor, owners: tf.Tensor, num_global: int | tf.Tensor
 ) -> tf.Tensor:
     """Positions of global tokens: those of the first tokens that they own.
 
-    So the global token of a question's word stands where the word does, and
-    one that owns nothing, as that of [CLS], has the position 0. In BERT that
+    The global token of a question's word stands where the word does, all
+    others are the [CLS] of their part and have its position, 0. In BERT that
     is [CLS]'s alone, whose row of the table is unlike all others: a word with
     that position is read as another [CLS].
 
-    Example: a question of two words, a paragraph of two sentences
+    Example: a [CLS], a question of two words, a sentence of two
 
-        positions   1 2  3 4 5 6
-        sentence    1 2  4 4 5 5
-        paragraph   . .  3 3 3 3   (none is -1)
-        gives       0 1 2 3 3 5
+        positions   0 1 2 3 4
+        owners      . 1 2 . .   (none is -1)
+        gives       0 1 2 0     for 4 global tokens
 
     Args:
         positions: `<int>[batch, long]`.
-        owners: `<int>[batch, long]` each, the global token of each long token,
-            or -1: of its sentence, of its paragraph.
+        owners: `<int>[batch, long]`, of tokens of the question their global
+            tokens, of others -1.
         num_global: int or `<int32>[]`, how many global tokens there are.
 
     Returns:
@@ -106,22 +103,15 @@ def make_global_positions(
     batch, length = tensor_utils.get_shape_list(positions)
     # [batch, 1]
     row = tf.range(batch)[:, tf.newaxis]
-    # [batch, long]
-    index = tf.tile(tf.range(length)[tf.newaxis], [batch, 1])
-    # [batch * num_global]
-    first = length
-    for owner in owners:
-        owner = tf.cast(owner, tf.int32)
-        first = tf.minimum(
-            first,
-            tf.math.unsorted_segment_min(
-                index,
-                tf.where(owner < 0, -1, row * num_global + owner),
-                batch * num_global,
-            ),
-        )
+    owners = tf.cast(owners, tf.int32)
+    # [batch * num_global], past the end for those that own nothing
+    first = tf.math.unsorted_segment_min(
+        tf.tile(tf.range(length)[tf.newaxis], [batch, 1]),
+        tf.where(owners < 0, -1, row * num_global + owners),
+        batch * num_global,
+    )
     # [batch, num_global]
-    first = tf.reshape(first, [batch, num_global])
+    first = tf.reshape(tf.minimum(first, length), [batch, num_global])
     # [batch, long + 1]
     padded = tf.pad(tf.cast(positions, tf.int32), [[0, 0], [0, 1]])
     return tf.gather(padded, first, batch_dims=1)

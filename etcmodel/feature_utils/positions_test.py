@@ -66,17 +66,15 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class MakeGlobalPositionsTest(tf.test.TestCase):
     def test_first_tokens(self):
-        # The paragraph 3 with the sentences 4 and 5; 6 owns nothing.
-        sentences = tf.constant([[1, 2, 4, 4, 5, 5, -1], [0] + [-1] * 6])
-        paragraphs = tf.constant([[-1, -1, 3, 3, 3, 3, -1], [-1] * 7])
-        given = tf.constant([[1, 2, 3, 4, 5, 6, 7], [9, 0, 0, 0, 0, 0, 0]])
+        # Of two owned by 3 the first one; nothing is owned by 0.
+        owners = tf.constant([[-1, 1, 2, 3, 3, -1], [0] + [-1] * 5])
+        given = tf.constant([[7, 1, 2, 3, 4, 5], [9, 0, 0, 0, 0, 0]])
         for make in (
             positions.make_global_positions,
             tf.function(positions.make_global_positions, jit_compile=True),
         ):
             self.assertAllEqual(
-                [[0, 1, 2, 3, 3, 5, 0], [9, 0, 0, 0, 0, 0, 0]],
-                make(given, (sentences, paragraphs), 7),
+                [[0, 1, 2, 3, 0], [9, 0, 0, 0, 0]], make(given, owners, 5)
             )
 
     def test_unknown_lengths(self):
@@ -85,7 +83,7 @@ class MakeGlobalPositionsTest(tf.test.TestCase):
         @tf.function(input_signature=[ints, ints])
         def make(given, owners):
             return positions.make_global_positions(
-                given, [owners], tf.reduce_max(tf.cast(owners, tf.int32)) + 1
+                given, owners, tf.reduce_max(tf.cast(owners, tf.int32)) + 1
             )
 
         made = make(np.array([[4, 5, 6]]), np.array([[1, 1, 2]]))

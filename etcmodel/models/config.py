@@ -88,8 +88,9 @@ class EtcConfig(json_config.JsonConfig):
             "paragraph", which begins anew in every paragraph, behind the
             question, as BERT saw pairs of both (see
             `feature_utils.make_paragraph_positions`), so that any length
-            works; a global token stands where what it is for begins. It is
-            not of the original code.
+            works; the global token of a question's word stands where the
+            word does, others where [CLS] does. It is not of the original
+            code.
         question_words_in_global: whether the global token of a question's
             token begins as its word rather than as all of them do, where the
             model makes its inputs by itself. So the text reads the question in

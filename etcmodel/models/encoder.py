@@ -409,21 +409,18 @@ class StructuredEtcModel(etc_model.EtcModel):
             is_question,
             self.config.max_absolute_position_embeddings,
         )
-        owners = [
-            features[name]
-            for name in (
-                "sentence_ids",
-                "long_sentence_ids",
-                "long_paragraph_ids",
-            )
-            if name in features
-        ]
         global_ids = features["global_token_ids"]
+        # [batch, global], 0 of what is the [CLS] of its part
+        global_positions = tf.zeros_like(global_ids)
+        if is_question is not None:
+            global_positions = feature_utils.make_global_positions(
+                positions,
+                tf.where(is_question, features["long_sentence_ids"], -1),
+                tensor_utils.get_shape_list(global_ids)[1],
+            )
         return {
             "position_ids": positions,
-            "global_position_ids": feature_utils.make_global_positions(
-                positions, owners, tensor_utils.get_shape_list(global_ids)[1]
-            ),
+            "global_position_ids": global_positions,
         }
 
     def get_config(self):

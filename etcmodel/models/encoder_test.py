@@ -158,15 +158,15 @@ class SideInputsTest(tf.test.TestCase):
                 inputs,
                 config={"absolute_positions": "paragraph"},
                 position_ids=[1, 2, 3, 4, 5, 2, 3],
-                # Candidates stand nowhere, a paragraph where it begins.
-                global_position_ids=[0, 0, 1, 2, 2, 4, 0],
+                # The question's is the third.
+                global_position_ids=[0, 0, 1, 0, 0, 0, 0],
             )
         self.check_inputs(
             _make_sentences(),
             "sentences",
             config={"absolute_positions": "paragraph"},
             position_ids=[1, 2, 3, 4, 5, 1, 2],
-            global_position_ids=[1, 3, 0],
+            global_position_ids=[0] * 3,
         )
 
     def test_question_words_in_global(self):
