@@ -16,11 +16,11 @@ metrics on records that it has not seen, next to two that no one has to train:
 The model has no pre-training: what it learns is what these records hold. With
 `--lift` it begins as a BERT, which `lift` takes from a directory:
 
-    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=400 \
+    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=450 \
         --lift_option=--absolute_positions=paragraph \
         --lift_option=--question_words_in_global \
-        --lift_option=--own_text_bias=3 --pretrain_steps=320 \
-        --long_length=1152 --batch_size=4 --learning_rate=3e-4 \
+        --lift_option=--global_tokens=mean --lift_option=--own_text_bias=4 \
+        --long_length=1152 --batch_size=4 --learning_rate=2e-4 \
         --fact_prior=0.05 ...
 
 With `--pretrain_steps` it learns from the texts of the training records, and of
