@@ -13,8 +13,8 @@ from etcmodel.feature_utils.masks import make_segmented_att_mask
 from etcmodel.feature_utils.masks import (
     overwrite_relative_att_ids_outside_segments,
 )
-from etcmodel.feature_utils.positions import make_global_positions
 from etcmodel.feature_utils.positions import make_paragraph_positions
+from etcmodel.feature_utils.positions import take_first_owned
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.feature_utils.side_inputs import TypedLink
@@ -38,11 +38,11 @@ __all__ = [
     "make_fixed_block_side_inputs",
     "make_global_local_transformer_side_inputs",
     "make_global_local_transformer_side_inputs_from_example_ids",
-    "make_global_positions",
     "make_local_att_mask_from_breakpoints",
     "make_local_segmented_att_mask",
     "make_multihop_side_inputs",
     "make_paragraph_positions",
     "make_segmented_att_mask",
     "overwrite_relative_att_ids_outside_segments",
+    "take_first_owned",
 ]

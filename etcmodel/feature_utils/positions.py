@@ -75,32 +75,31 @@ def make_paragraph_positions(
     return tf.where(is_cls, 0, positions)
 
 
-def make_global_positions(
-    positions: tf.Tensor, owners: tf.Tensor, num_global: int | tf.Tensor
+def take_first_owned(
+    values: tf.Tensor, owners: tf.Tensor, num_global: int | tf.Tensor
 ) -> tf.Tensor:
-    """Positions of global tokens: those of the first tokens that they own.
+    """What the first long token of each global token has.
 
-    The global token of a question's word stands where the word does, all
-    others are the [CLS] of their part and have its position, 0. In BERT that
-    is [CLS]'s alone, whose row of the table is unlike all others: a word with
-    that position is read as another [CLS].
+    So the global token of a question's word has the word's id and position. In
+    BERT the position 0 is [CLS]'s alone, whose row of the table is unlike all
+    others: a word with that position is read as another [CLS].
 
-    Example: a [CLS], a question of two words, a sentence of two
+    Example: positions of a [CLS], a question of two words, a sentence of two
 
-        positions   0 1 2 3 4
-        owners      . 1 2 . .   (none is -1)
-        gives       0 1 2 0     for 4 global tokens
+        values    0 1 2 3 4
+        owners    . 1 2 . .   (none is -1)
+        gives     0 1 2 0     for 4 global tokens
 
     Args:
-        positions: `<int>[batch, long]`.
-        owners: `<int>[batch, long]`, of tokens of the question their global
-            tokens, of others -1.
+        values: `<int>[batch, long]`.
+        owners: `<int>[batch, long]`, the global token of each, or -1.
         num_global: int or `<int32>[]`, how many global tokens there are.
 
     Returns:
-        `<int32>[batch, num_global]`.
+        `<int>[batch, num_global]` of the dtype of `values`, 0 of global tokens
+        that own nothing.
     """
-    batch, length = tensor_utils.get_shape_list(positions)
+    batch, length = tensor_utils.get_shape_list(values)
     # [batch, 1]
     row = tf.range(batch)[:, tf.newaxis]
     owners = tf.cast(owners, tf.int32)
@@ -113,5 +112,5 @@ def make_global_positions(
     # [batch, num_global]
     first = tf.reshape(tf.minimum(first, length), [batch, num_global])
     # [batch, long + 1]
-    padded = tf.pad(tf.cast(positions, tf.int32), [[0, 0], [0, 1]])
+    padded = tf.pad(values, [[0, 0], [0, 1]])
     return tf.gather(padded, first, batch_dims=1)

@@ -64,14 +64,14 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
             positions.make_paragraph_positions(tf.ones([1, 1]), None, 1)
 
 
-class MakeGlobalPositionsTest(tf.test.TestCase):
+class TakeFirstOwnedTest(tf.test.TestCase):
     def test_first_tokens(self):
         # Of two owned by 3 the first one; nothing is owned by 0.
         owners = tf.constant([[-1, 1, 2, 3, 3, -1], [0] + [-1] * 5])
         given = tf.constant([[7, 1, 2, 3, 4, 5], [9, 0, 0, 0, 0, 0]])
         for make in (
-            positions.make_global_positions,
-            tf.function(positions.make_global_positions, jit_compile=True),
+            positions.take_first_owned,
+            tf.function(positions.take_first_owned, jit_compile=True),
         ):
             self.assertAllEqual(
                 [[0, 1, 2, 3, 0], [9, 0, 0, 0, 0]], make(given, owners, 5)
@@ -82,7 +82,7 @@ class MakeGlobalPositionsTest(tf.test.TestCase):
 
         @tf.function(input_signature=[ints, ints])
         def make(given, owners):
-            return positions.make_global_positions(
+            return positions.take_first_owned(
                 given, owners, tf.reduce_max(tf.cast(owners, tf.int32)) + 1
             )
 

@@ -378,46 +378,35 @@ class StructuredEtcModel(etc_model.EtcModel):
 
     def _question_words(self, features):
         """Global token ids, those of the question's tokens their words'."""
-        ids, words = features["global_token_ids"], features["long_token_ids"]
-        batch, length = tensor_utils.get_shape_list(ids)
-        owners = features["long_sentence_ids"]
-        # [batch, long], the last column for tokens of no question
-        owners = tf.where(_is_question(features), owners, length)
-        rows = tf.zeros_like(owners) + tf.cast(
-            tf.range(batch)[:, tf.newaxis], owners.dtype
+        ids = features["global_token_ids"]
+        # [batch, global], 0 of what is no word
+        words = self._of_question(features, features["long_token_ids"])
+        return tf.where(words > 0, tf.cast(words, ids.dtype), ids)
+
+    def _of_question(self, features, values):
+        """What the question's tokens have, at their global tokens; else 0."""
+        return feature_utils.take_first_owned(
+            values,
+            tf.where(_is_question(features), features["long_sentence_ids"], -1),
+            tensor_utils.get_shape_list(features["global_token_ids"])[1],
         )
-        # [batch, global]
-        words = tf.tensor_scatter_nd_max(
-            tf.zeros([batch, length + 1], words.dtype),
-            tf.stack([rows, owners], axis=2),
-            words,
-        )[:, :length]
-        is_word = tf.equal(
-            features["global_token_type_ids"], token_types.QUESTION_GLOBAL
-        ) & (words > 0)
-        return tf.where(is_word, tf.cast(words, ids.dtype), ids)
 
     def _positions(self, features):
         """Absolute positions of both inputs; see `EtcConfig`."""
-        breakpoints, is_question = features.get("long_breakpoints"), None
-        if breakpoints is None:
-            breakpoints = features["long_paragraph_breakpoints"]
-            is_question = _is_question(features)
+        has_question = "long_breakpoints" not in features
+        prefix = "long_paragraph_" if has_question else "long_"
         # [batch, long]
         positions = feature_utils.make_paragraph_positions(
-            breakpoints,
-            is_question,
+            features[prefix + "breakpoints"],
+            _is_question(features) if has_question else None,
             self.config.max_absolute_position_embeddings,
         )
-        global_ids = features["global_token_ids"]
-        # [batch, global], 0 of what is the [CLS] of its part
-        global_positions = tf.zeros_like(global_ids)
-        if is_question is not None:
-            global_positions = feature_utils.make_global_positions(
-                positions,
-                tf.where(is_question, features["long_sentence_ids"], -1),
-                tensor_utils.get_shape_list(global_ids)[1],
-            )
+        # [batch, global], those of words; others are the [CLS] of their part
+        global_positions = (
+            self._of_question(features, positions)
+            if has_question
+            else tf.zeros_like(features["global_token_ids"])
+        )
         return {
             "position_ids": positions,
             "global_position_ids": global_positions,
