@@ -16,35 +16,43 @@ metrics on records that it has not seen, next to two that no one has to train:
 The model has no pre-training: what it learns is what these records hold. With
 `--lift` it begins as a BERT, which `lift` takes from a directory:
 
-    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=450 \
+    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 --steps=650 \
         --lift_option=--absolute_positions=paragraph \
         --lift_option=--question_words_in_global \
         --lift_option=--global_tokens=mean --lift_option=--own_text_bias=4 \
-        --long_length=1152 --batch_size=4 --learning_rate=2e-4 \
-        --fact_prior=0.05 ...
+        --pseudo_questions=4000 --copies=3 \
+        --long_length=640 --evaluated_length=2048 --learning_rate=2e-4 \
+        --fact_prior=0.1 --fact_threshold=0.3 ...
 
-With `--pretrain_steps` it learns from the texts of the training records, and of
+There it learns from copies of the records, each with other paragraphs of its
+own, and from pseudo-questions about these (see `augmentation`). With
+`--pretrain_steps` it learns from the texts of the training records, and of
 `--pretrain_text`, before it learns to answer.
 """
 
 import collections
 import json
 import os
+import random
 import re
 import tempfile
 import time
 from collections.abc import Sequence
 
+import msgspec
 from absl import app
 from absl import flags
 
 from benchmarks import training_runs
+from etcmodel.datasets.hotpotqa import augmentation
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.tasks.commands import cli
 
 _GLOBAL_LENGTH = 192
+# Of English words in WordPieces, less what is between paragraphs.
+_CHARACTERS_PER_TOKEN = 3.7
 # Words that nearly every sentence has.
 _COMMON_WORDS = frozenset(
     "a an and are as at by for from has in is it its of on or that the this to "
@@ -187,7 +195,20 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("steps", 400, "Training steps."),
         ("batch_size", 8, "Records a step."),
         ("pretrain_steps", 0, "Steps of pre-training before."),
+        (
+            "copies",
+            0,
+            "Copies of each training record, each with other of its paragraphs "
+            "as long_length has room for; 0 for the records as they are.",
+        ),
+        ("pseudo_questions", 0, "Pseudo-questions to learn from as well."),
+        ("seed", 1, "Of all that is random."),
         ("long_length", 2048, "Of the long input."),
+        (
+            "evaluated_length",
+            0,
+            "The same of the records to measure on; 0 for long_length.",
+        ),
         ("hidden_size", 128, "Of the encoder."),
         ("layers", 2, "Of the encoder."),
     ):
@@ -209,8 +230,52 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     for name, value, text in (
         ("learning_rate", 1e-3, "The highest."),
         ("fact_prior", 0.5, "See `HotpotQAModelOptions`."),
+        ("fact_threshold", 0.5, "See `HotpotQAOptions`."),
     ):
         flags.DEFINE_float(name, value, text, flag_values=flag_values)
+
+
+def augment(
+    records: Sequence[HotpotQARecord],
+    copies: int,
+    pseudo_questions: int,
+    max_characters: int,
+    seed: int,
+) -> list[HotpotQARecord]:
+    """Training records with chosen paragraphs, and pseudo-questions.
+
+    Args:
+        records: the records.
+        copies: of each; 0 for the records themselves.
+        pseudo_questions: how many, the same number of each record.
+        max_characters: see `augmentation.choose_paragraphs`.
+        seed: of what is chosen.
+
+    Returns:
+        The records to learn from, in random order. Their ids are new.
+
+    Raises:
+        ValueError: there is nothing to make questions of.
+    """
+    rng = random.Random(seed)
+
+    def shorten(record):
+        return augmentation.choose_paragraphs(record, max_characters, rng)
+
+    made = [shorten(x) for x in records for _ in range(copies)] or [*records]
+    wanted = len(made) + pseudo_questions
+    texts = [msgspec.structs.replace(x, supporting_facts=None) for x in records]
+    while len(made) < wanted:
+        asked = [
+            augmentation.make_pseudo_question(shorten(x), rng) for x in texts
+        ]
+        if not any(asked):
+            raise ValueError("No record has sentences to make questions of.")
+        made.extend(filter(None, asked))
+    made = rng.sample(made[:wanted], wanted)
+    return [
+        msgspec.structs.replace(x, id=f"{i}-{x.id}") for i, x in enumerate(made)
+    ]
 
 
 def _pretrain(values: flags.FlagValues, path, init: Sequence[str]) -> str:
@@ -270,12 +335,15 @@ def train_and_evaluate(
     def path(name):
         return os.path.join(directory, name)
 
-    records = []
-    for file in values.train:
-        with open(file, encoding="utf-8") as stream:
-            records.extend(json.load(stream))
-    with open(path("train.json"), "w", encoding="utf-8") as stream:
-        json.dump(records, stream)
+    records = augment(
+        [x for file in values.train for x in FORMAT.read(file)],
+        values.copies,
+        values.pseudo_questions,
+        int(_CHARACTERS_PER_TOKEN * values.long_length),
+        values.seed,
+    )
+    with open(path("train.json"), "wb") as stream:
+        stream.write(msgspec.json.encode(records))
     vocab_file, init = values.vocab_file, []
     if values.lift:
         training_runs.run_command(
@@ -287,7 +355,11 @@ def train_and_evaluate(
         )
         vocab_file = path("lifted/vocab.txt")
         init = [f"--init_checkpoint={path('lifted')}"]
-    for file, split in ((path("train.json"), "train"), (values.dev, "dev")):
+    evaluated_length = values.evaluated_length or values.long_length
+    for file, split, length in (
+        (path("train.json"), "train", values.long_length),
+        (values.dev, "dev", evaluated_length),
+    ):
         training_runs.run_command(
             "preprocess",
             "--task=hotpotqa",
@@ -295,7 +367,7 @@ def train_and_evaluate(
             f"--split={split}",
             f"--vocab_file={vocab_file}",
             f"--output_dir={path(split)}",
-            f"--long_length={values.long_length}",
+            f"--long_length={length}",
             f"--global_length={_GLOBAL_LENGTH}",
             "--num_shards=4",
         )
@@ -312,24 +384,33 @@ def train_and_evaluate(
             "local_radius": 32,
         }
     data = {
-        f"{name}_data": {
-            "input_path": path(split),
-            "global_batch_size": values.batch_size,
-        }
-        for name, split in (("train", "train"), ("validation", "dev"))
+        f"{name}_data": {"global_batch_size": values.batch_size}
+        for name in ("train", "validation")
     }
+    data["train_data"]["input_path"] = path("train")
     training_runs.train(
         path("run"),
         "etc/hotpotqa",
-        {**data, "model": model},
+        {
+            **data,
+            "model": model,
+            "supporting_fact_threshold": values.fact_threshold,
+        },
         training_runs.make_trainer(
             values.steps, values.learning_rate, interval=50
         ),
-        ["--mode=train", *init, *values.train_option],
+        [
+            "--mode=train",
+            f"--seed={values.seed}",
+            *init,
+            *values.train_option,
+        ],
     )
     training_runs.run_command(
         "evaluate",
         f"--model_dir={path('run')}",
+        f"--validation_data={path('dev')}",
+        f"--params_override=task.model.long_length={evaluated_length}",
         f"--output={path('metrics.json')}",
     )
     with open(path("metrics.json"), encoding="utf-8") as stream:

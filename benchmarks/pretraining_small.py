@@ -276,7 +276,8 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
             f"--from={values.lift}",
             f"--output_dir={lifted}",
             "--absolute_positions=paragraph",
-            "--own_text_bias=3",
+            "--global_tokens=mean",
+            "--own_text_bias=4",
             "--local_radius=42",
         )
         runs += [

@@ -271,11 +271,14 @@ class EndToEndTestCase(tf.test.TestCase):
             raise AssertionError(err)
         return out
 
-    def evaluate(self) -> dict:
-        """The metrics of the last checkpoint."""
+    def evaluate(self, *arguments: str) -> dict:
+        """The metrics of the last checkpoint, with further flags."""
         output = self.path("metrics.json")
         self.run_command(
-            "evaluate", f"--model_dir={self.model_dir}", f"--output={output}"
+            "evaluate",
+            f"--model_dir={self.model_dir}",
+            f"--output={output}",
+            *arguments,
         )
         return read_json(output)
 

@@ -16,7 +16,9 @@ Measures a checkpoint of a run on validation records: the one that `export`
 takes, which gives the same answers. The run's own configuration
 (MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
 A threshold is the one that the run's validation chose, --tune chooses it
-anew. To measure a SavedModel on a data file use `predict`, which prints the
+anew. Records may be longer than those learned from, if the configuration says
+so, as it has to to `export` then: --params_override=task.model.long_length=N.
+To measure a SavedModel on a data file use `predict`, which prints the
 official metric when the file has answers.
 """
 
@@ -57,7 +59,8 @@ def run(flag_values: flags.FlagValues) -> None:
     training.check_data(params, mode)
     # The training records need not be there any more.
     params.task.train_data.input_path = ""
-    runs.check_records(model_dir, training.find_metadata(params, spec))
+    metadata = training.find_metadata(params, spec)
+    runs.check_records(model_dir, metadata, params.task.model)
     checkpoint = None
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":

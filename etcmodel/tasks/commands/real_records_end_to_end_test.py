@@ -119,6 +119,19 @@ class HotpotQATest(end_to_end_test.Learning, _RealRecords):
             self.assertBetween(scores[name], 0.95, 1.0, name)
             self.assertIn(f"\n{name}: {scores[name]:.6g}\n", out)
 
+    def test_longer_records_than_those_learned_from(self):
+        # The same ones, with nothing cut, in longer inputs.
+        records = self.path("longer")
+        features = ("--long_length=1040", "--global_length=96")
+        task_testing.preprocess_few(
+            self.task, self.input, self.vocab_file, records, features
+        )
+        metrics = self.evaluate(
+            f"--validation_data={records}",
+            "--params_override=task.model.long_length=1040",
+        )
+        self.assertAllClose(self.evaluate(), metrics, rtol=1e-4)
+
 
 class NQTest(end_to_end_test.NQ, _RealRecords):
     """Two pages, of which one has no answer.

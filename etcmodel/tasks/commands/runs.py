@@ -192,12 +192,14 @@ def _flat(values, prefix: str = "") -> dict:
     return flat
 
 
-def check_records(model_dir: str, metadata: dict | None) -> None:
+def check_records(model_dir: str, metadata: dict | None, model) -> None:
     """Checks that records to evaluate are like those of a run.
 
     Args:
         model_dir: directory of the run.
         metadata: what `preprocess` noted about the records, or None.
+        model: the configuration's `task.model`. A length of an input that it
+            tells is the model's, whatever that of the run's records was.
 
     Raises:
         UserError: they were preprocessed with another vocabulary or sizes.
@@ -205,13 +207,20 @@ def check_records(model_dir: str, metadata: dict | None) -> None:
     own = (_read(os.path.join(model_dir, RUN_FILE)) or {}).get("records")
     if not own or not metadata:
         return
+    told = {x: getattr(model, x, 0) for x in ("long_length", "global_length")}
+    told = {name: length for name, length in told.items() if length}
     for key in ("features", "vocab_fingerprint"):
-        if own.get(key) != metadata[key]:
+        before, now = own.get(key), metadata[key]
+        if key == "features" and before:
+            before, now = {**before, **told}, {**now, **told}
+        if before != now:
             raise UserError(
                 f"{metadata['directory']} was preprocessed otherwise than the "
                 f"records of the run ({key}: {metadata[key]} against "
                 f"{own.get(key)}). Preprocess with the flags and the "
-                "vocabulary of the run."
+                "vocabulary of the run; or, if it is the length that is "
+                "another, say it with --params_override=task.model.long_length"
+                "=N, and in `export` likewise."
             )
 
 

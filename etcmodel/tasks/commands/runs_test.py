@@ -177,14 +177,31 @@ class SameRunTest(_RunTestCase):
 
     def test_records_to_evaluate(self):
         records = {**self.records, "directory": "dev"}
+
+        def check(records, **lengths):
+            model = types.SimpleNamespace(**lengths)
+            runs.check_records(self.model_dir, records, model)
+
         # A run may have no note, as of the Model Garden's own programs.
-        runs.check_records(self.model_dir, records)
+        check(records)
         write_run(self.model_dir, {"task": "nq", "records": self.records})
-        runs.check_records(self.model_dir, records)
-        runs.check_records(self.model_dir, None)
-        for key, value in (("features", {}), ("vocab_fingerprint", "g")):
+        check(records)
+        check(None)
+        longer = {**records, "features": {"long_length": 16}}
+        check(longer, long_length=16)
+        for other, lengths, key in (
+            ({**records, "features": {}}, {}, "features"),
+            ({**records, "vocab_fingerprint": "g"}, {}, "vocab_fingerprint"),
+            (longer, {"long_length": 0}, "features.*long_length=N"),
+            (longer, {"global_length": 16}, "features"),
+            (
+                {**records, "features": {"long_length": 16, "stride": 3}},
+                {"long_length": 16},
+                "features",
+            ),
+        ):
             with self.assertRaisesRegex(UserError, f"dev was.*{key}"):
-                runs.check_records(self.model_dir, {**records, key: value})
+                check(other, **lengths)
 
 
 class TunedTest(_RunTestCase):

@@ -1,0 +1,142 @@
+"""More questions to learn from than records say: for a few hundred of them.
+
+A model that begins as a BERT has to learn first of all that a question and the
+sentences which answer it speak of the same. That can be learned from questions
+that no one has asked.
+"""
+
+import random
+import re
+from collections.abc import Collection
+
+import msgspec
+
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+
+_WORD = re.compile(r"\w[\w'-]*")
+# Words in capitals that begin no sentence, and years.
+_NAME = re.compile(
+    r"(?<=[a-z,] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\b(?:1\d|20)\d\d\b"
+)
+_QUESTION_WORDS = ("what", "who", "which", "when", "where")
+_JOINTS = ("and", "of", "in", "that", "whose")
+_MIN_WORDS = 8
+_MIN_NAME = 4
+
+
+def choose_paragraphs(
+    record: HotpotQARecord, max_characters: int, rng: random.Random
+) -> HotpotQARecord:
+    """A record with some of its paragraphs, in another order.
+
+    Those with supporting facts stay; of the others, chosen at random, as many
+    as there is room for. An epoch of such records is shorter than one of whole
+    records, and each time another question is the easier one.
+
+    Example: with room for two of the paragraphs A, B and C, of which B has a
+    fact: A and B, B and A, B and C, or C and B.
+
+    Args:
+        record: with or without supporting facts.
+        max_characters: room for titles and sentences; about four to a token.
+        rng: chooses.
+
+    Returns:
+        The record with other `context`.
+    """
+    kept = {title for title, _ in record.supporting_facts or ()}
+    order = rng.sample(record.context, len(record.context))
+    order.sort(key=lambda paragraph: paragraph.title not in kept)
+    context, room = [], max_characters
+    for paragraph in order:
+        size = sum(map(len, (paragraph.title, *paragraph.sentences)))
+        if size <= room or paragraph.title in kept:
+            context.append(paragraph)
+            room -= size
+    rng.shuffle(context)
+    return msgspec.structs.replace(record, context=tuple(context))
+
+
+def make_pseudo_question(
+    record: HotpotQARecord, rng: random.Random
+) -> HotpotQARecord | None:
+    """A record with a question made of words of two of its sentences.
+
+    These are its supporting facts (an inverse cloze task: Lee et al., "Latent
+    Retrieval for Weakly Supervised Open Domain Question Answering", 2019). Of
+    each, words in their order are left, most are not; the answer is a name or
+    a year of the second, and is left out. The record's own question, answer
+    and facts are not looked at.
+
+    Where a sentence names another paragraph, half of the questions are about
+    two such, and that name is left out: the second sentence can then be found
+    by way of the first, and hardly without, as in a question of two hops.
+
+    Example: of "Jan was born in 1901 in the town of Brno." and, in the
+    paragraph Brno, "Brno is a city in the region of South Moravia.", it may be
+    "where Jan born 1901 town whose city region?" and the answer South Moravia.
+
+    Args:
+        record: with paragraphs; see `choose_paragraphs`.
+        rng: chooses.
+
+    Returns:
+        The record with other `question`, `answer`, `supporting_facts` and
+        `type`; None if its paragraphs have no such sentences.
+    """
+    context = record.context
+    # Paragraph and number of the sentences that say something.
+    sentences = [
+        (i, j)
+        for i, paragraph in enumerate(context)
+        for j, sentence in enumerate(paragraph.sentences)
+        if len(_WORD.findall(sentence)) >= _MIN_WORDS
+    ]
+
+    def text(sentence):
+        return context[sentence[0]].sentences[sentence[1]]
+
+    names = [re.sub(r" \(.*", "", paragraph.title) for paragraph in context]
+    pairs = [
+        (a, b)
+        for a in sentences
+        for b in sentences
+        if a[0] != b[0] and _NAME.search(text(b))
+    ]
+    if not pairs:
+        return None
+    linked = [
+        (a, b)
+        for a, b in pairs
+        if len(names[b[0]]) >= _MIN_NAME and names[b[0]] in text(a)
+    ]
+    is_linked = bool(linked) and rng.random() < 0.5
+    first, second = rng.choice(linked if is_linked else pairs)
+    bridge = names[second[0]] if is_linked else ""
+    answer = rng.choice(_NAME.findall(text(second)))
+    parts = []
+    for sentence in (first, second):
+        words = _choose_words(text(sentence), (bridge, answer), rng)
+        has_title = not is_linked and rng.random() < 0.5
+        parts.append([names[sentence[0]], *words] if has_title else words)
+    rng.shuffle(parts)
+    start, joint = rng.choice(_QUESTION_WORDS), rng.choice(_JOINTS)
+    return msgspec.structs.replace(
+        record,
+        question=" ".join([start, *parts[0], joint, *parts[1]]) + "?",
+        answer=answer,
+        supporting_facts=tuple(
+            (context[i].title, j) for i, j in (first, second)
+        ),
+        type="pseudo",
+    )
+
+
+def _choose_words(
+    text: str, left_out: Collection[str], rng: random.Random
+) -> list[str]:
+    """Some words of a text, in their order."""
+    for part in filter(None, left_out):
+        text = text.replace(part, " ")
+    share = rng.uniform(0.2, 0.6)
+    return [word for word in _WORD.findall(text) if rng.random() < share]
