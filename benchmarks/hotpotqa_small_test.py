@@ -1,9 +1,6 @@
 """Tests of `hotpotqa_small`: its baselines."""
 
-import collections
 import unittest
-
-import msgspec
 
 from benchmarks import hotpotqa_small
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
@@ -58,40 +55,6 @@ class HotpotQASmallTest(unittest.TestCase):
         self.assertEqual(0.5, constant["answer_type_accuracy"])
         self.assertEqual(0.5, constant["em"])
         self.assertEqual(0.0, constant["sp_f1"])
-
-    def test_augments(self):
-        # As many as wanted, with ids of their own; facts of real questions
-        # stay, pseudo-questions ask for other sentences.
-        sentences = ("Jan Novak was born in 1901 in the town of Brno.",)
-        other = ("Brno is a city in the region of South Moravia.",)
-        record = msgspec.structs.replace(
-            _RECORD,
-            context=(
-                *_RECORD.context,
-                Paragraph("Jan", sentences),
-                Paragraph("Brno", other),
-            ),
-        )
-        made = hotpotqa_small.augment([record, _YES], 2, 3, 10**6, 1)
-        self.assertEqual(7, len(made))
-        self.assertEqual(7, len({x.id for x in made}))
-        facts = collections.Counter(x.supporting_facts for x in made)
-        self.assertEqual(2, facts.pop(_RECORD.supporting_facts))
-        self.assertEqual(2, facts.pop(_YES.supporting_facts))
-        for pair in facts:
-            self.assertCountEqual([("Jan", 0), ("Brno", 0)], pair)
-        self.assertEqual(
-            made, hotpotqa_small.augment([record, _YES], 2, 3, 10**6, 1)
-        )
-        self.assertCountEqual(
-            [_RECORD.question, _YES.question],
-            [
-                x.question
-                for x in hotpotqa_small.augment([_RECORD, _YES], 0, 0, 9, 1)
-            ],
-        )
-        with self.assertRaisesRegex(ValueError, "No record has"):
-            hotpotqa_small.augment([_YES], 1, 1, 10**6, 1)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ def choose_paragraphs(
     """A record with some of its paragraphs, in another order.
 
     Those with supporting facts stay; of the others, chosen at random, as many
-    as there is room for. An epoch of such records is shorter than one of whole
-    records, and each time another question is the easier one.
+    as there is room for. Such records cost less to learn from, and several of
+    one record differ.
 
     Example: with room for two of the paragraphs A, B and C, of which B has a
     fact: A and B, B and A, B and C, or C and B.
