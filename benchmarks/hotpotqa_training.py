@@ -112,9 +112,6 @@ def make_records(
 class Training:
     """Trains a model in stages, each of which goes on with the one before.
 
-    Attributes:
-        init: the flags of `train` with which the next stage begins.
-
     Args:
         values: the flags.
         directory: where everything is written.
@@ -126,9 +123,8 @@ class Training:
         self._vocab_file = values.vocab_file
         self._records = [x for f in values.train for x in FORMAT.read(f)]
         self._rng = random.Random(values.seed)
-        self.init = []
-        if values.lift:
-            self._lift()
+        # The flags of `train` with which the next stage begins.
+        self._init = []
 
     def run(self) -> dict[str, float]:
         """All stages that the flags ask for.
@@ -137,6 +133,8 @@ class Training:
             The metrics of `evaluate`.
         """
         values = self._values
+        if values.lift:
+            self._lift()
         if values.pretrain_steps:
             self._pretrain()
         if values.pseudo_steps:
@@ -177,7 +175,7 @@ class Training:
             *self._values.lift_option,
         )
         self._vocab_file = self._path("lifted/vocab.txt")
-        self.init = [f"--init_checkpoint={self._path('lifted')}"]
+        self._init = [f"--init_checkpoint={self._path('lifted')}"]
 
     def _pretrain(self) -> None:
         """Learns from the texts of the training records."""
@@ -219,7 +217,7 @@ class Training:
             stream.write(msgspec.json.encode(records))
         self._preprocess("hotpotqa", file, "train", name, values.long_length)
         model = {"supporting_fact_prior": values.fact_prior}
-        if not self.init:
+        if not self._init:
             model["encoder"] = {
                 "preset": "tiny",
                 "hidden_size": values.hidden_size,
@@ -268,11 +266,11 @@ class Training:
             [
                 "--mode=train",
                 f"--seed={self._values.seed}",
-                *self.init,
+                *self._init,
                 *self._values.train_option,
             ],
         )
-        self.init = [f"--init_checkpoint={run}"]
+        self._init = [f"--init_checkpoint={run}"]
 
     def _evaluate(self) -> dict[str, float]:
         length = self._values.evaluated_length or self._values.long_length

@@ -97,12 +97,8 @@ def make_pseudo_question(
         return context[sentence[0]].sentences[sentence[1]]
 
     names = [re.sub(r" \(.*", "", paragraph.title) for paragraph in context]
-    pairs = [
-        (a, b)
-        for a in sentences
-        for b in sentences
-        if a[0] != b[0] and _NAME.search(text(b))
-    ]
+    named = [x for x in sentences if _NAME.search(text(x))]
+    pairs = [(a, b) for a in sentences for b in named if a[0] != b[0]]
     if not pairs:
         return None
     linked = [
