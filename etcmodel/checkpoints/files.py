@@ -3,13 +3,16 @@
 import os
 import re
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from etcmodel.models import encoder_layer
+from etcmodel.weight_paths import get_weight_paths
 
 # What a checkpoint of TensorFlow 2 has beside its variables.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -135,6 +138,37 @@ def find_encoder(model):
             "whose weights are to be loaded"
         )
     return next(iter(found.values()))
+
+
+def without_new(
+    encoder,
+    weights: Mapping[str, tf.Variable],
+    found: Collection[str],
+) -> dict[str, tf.Variable]:
+    """Leaves out what a use of an encoder adds, if a checkpoint has none of it.
+
+    So a model with visual features begins with an encoder without.
+
+    Args:
+        encoder: the encoder; see `EncoderLayer.added_layers`.
+        weights: by their names.
+        found: the names that there are in the checkpoint.
+
+    Returns:
+        The weights that the checkpoint has to have.
+    """
+    weights = dict(weights)
+    for layer in encoder.added_layers:
+        added = get_weight_paths(layer).values()
+        names = [k for k, x in weights.items() if any(x is y for y in added)]
+        if not {*names} & {*found}:
+            logging.warning(
+                "The checkpoint has no weights of %s, which begins anew.",
+                layer.name,
+            )
+            for name in names:
+                del weights[name]
+    return weights
 
 
 def assign(

@@ -17,7 +17,7 @@ from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
-from etcmodel.models import encoder
+from etcmodel.models import side_inputs
 from etcmodel.models.encoder import StructuredEtcModel
 
 # Words, not global tokens, which are 1 to 5.
@@ -147,7 +147,9 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             "global_token_type_ids": [8, 5, 5, 7, 0],
             "global_paragraph_breakpoints": [1, 0, 1, 0, 1],
         }
-        with mock.patch.object(encoder.SideInputs, "make", return_value=masks):
+        with mock.patch.object(
+            side_inputs.SideInputs, "make", return_value=masks
+        ):
             text, question = model(
                 {name: tf.constant([x]) for name, x in features.items()}
             )

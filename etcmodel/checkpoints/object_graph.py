@@ -35,7 +35,8 @@ def load_checkpoint(
     the command line or by a `tf.train.Checkpoint` of any model that holds the
     encoder; or by the original code or the `lift` of the command line (see
     `load_etc`). Heads and optimizers in it are left out. All or nothing is
-    loaded.
+    loaded, but for layers that embed values (see `StructuredEtcModel`): if the
+    checkpoint has nothing of one, it stays as it is, with a warning.
 
     Example:
         encoder = build_encoder(config, structure="paragraphs")
@@ -67,6 +68,8 @@ def load_checkpoint(
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
+    found = {name for name, node in saved.items() if node is not None}
+    weights = files.without_new(encoder, weights, found)
     shapes = checkpoint.shapes
     used = {x.node for x in saved.values() if x is not None}
     files.assign(

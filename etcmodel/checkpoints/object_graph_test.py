@@ -7,6 +7,7 @@ from etcmodel import models
 from etcmodel.checkpoints import load_checkpoint
 from etcmodel.checkpoints import load_head
 from etcmodel.checkpoints import save_etc
+from etcmodel.feature_utils import layout_spec
 from etcmodel.models.etc_pretraining import EtcPretrainModel
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
@@ -88,6 +89,43 @@ class LoadCheckpointTest(tf.test.TestCase):
         # 26 in attention, 4 in its norms, 6 in the feed-forward part.
         self.assertRegex(message, r"not in the model: .* and 28 more;")
         self.assertAllEqual(model.get_weights()[0], before[0])
+
+    def test_what_embeds_values_may_begin_anew(self):
+        """Unless the checkpoint has some of it; of both layouts."""
+        spec = layout_spec.LayoutSpec(
+            [layout_spec.Section("text")],
+            values=[layout_spec.Value("place", "text", shape=(2,), embed=True)],
+        )
+        plain = models.build_encoder(_config(), "paragraphs")
+        original = os.path.join(self.get_temp_dir(), "original")
+        save_etc(plain, original)
+        for path in (self._write(model=plain), original):
+            encoder = models.build_encoder(_config(), spec)
+            *_, place = encoder.get_weights()
+            load_checkpoint(encoder, path)
+            for x, y in zip(
+                [*plain.get_weights(), place],
+                encoder.get_weights(),
+                strict=True,
+            ):
+                self.assertAllEqual(x, y)
+        path = self._write(model=encoder)
+        other = models.build_encoder(_config(), spec)
+        load_checkpoint(other, path)
+        self._assert_same_weights(other, encoder)
+        with self.assertRaisesRegex(
+            ValueError, "but not in the model: .*place_projection/_?kernel"
+        ):
+            load_checkpoint(plain, path)
+        # One that has a bias, too, does not begin anew by half.
+        layer = tf.keras.layers.Dense(32)
+        other = models.build_encoder(
+            _config(), spec, value_layers={"place": layer}
+        )
+        with self.assertRaisesRegex(
+            ValueError, "missing in the checkpoint: place_projection/bias"
+        ):
+            load_checkpoint(other, path)
 
     def test_several_encoders(self):
         first, second = (models.EtcModel(_config()) for _ in range(2))

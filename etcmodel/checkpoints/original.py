@@ -62,7 +62,8 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         FileNotFoundError: there is no checkpoint, or only a part of one.
         ValueError: variables are missing, are not in the model, or have
             another shape; the message lists all of them, and nothing has been
-            loaded.
+            loaded. Layers that embed values may be missing, as for
+            `load_checkpoint`.
     """
     return _load(model, path, EtcModel)
 
@@ -199,6 +200,7 @@ def _load(model, path, kind):
         if name.startswith((f"{scope}/", _OUTSIDE))
         and not _OF_OPTIMIZERS.search(name)
     }
+    weights = files.without_new(encoder, weights, of_encoder)
     files.assign(
         weights,
         {name: shapes[name] for name in of_encoder & set(weights)},

@@ -280,10 +280,15 @@ class Value:
         shape: of a value.
         pad: what all other tokens have; 0, False or "" by default.
         embed: whether the encoder adds a projection of them to the embeddings
-            (paper, section 4.1, OpenKP: visual features).
+            (paper, section 4.1, OpenKP: visual features). True for those of
+            the tokens that have the value. Or the names of the inputs: a value
+            of the global input can be added to those long tokens, too, that
+            `long_sentence_ids` tie to its token. With none, `()`, the model
+            reads the values, but only its heads use them.
 
     Raises:
-        ValueError: a level or source is unknown, or strings are embedded.
+        ValueError: a level or source is unknown, or values are embedded that
+            cannot be.
     """
 
     name: str
@@ -294,26 +299,47 @@ class Value:
     dtype: tf.DType | str = tf.int32
     shape: tuple[int, ...] = ()
     pad: Any = None
-    embed: bool = False
+    embed: bool | Sequence[str] = False
 
     def __post_init__(self):
         _check_place(self)
         object.__setattr__(self, "dtype", tf.dtypes.as_dtype(self.dtype))
-        if self.embed and (len(self.shape) != 1 or self.dtype == tf.string):
+        added_to = self.added_to
+        if added_to is None:
+            return
+        if len(self.shape) > 1 or self.dtype == tf.string:
+            raise ValueError(
+                f"Value {self.name!r}: a model reads numbers and vectors of "
+                f"them, not <{self.dtype.name}>{list(self.shape)}."
+            )
+        if added_to and not self.shape:
             raise ValueError(
                 f"Value {self.name!r}: only vectors of numbers can be "
-                f"embedded, not <{self.dtype.name}>{list(self.shape)}."
+                f"embedded, not <{self.dtype.name}>[]."
             )
-        if self.embed and self.pad is not None:
+        if self.pad is not None:
             raise ValueError(
-                f"Value {self.name!r}: what is embedded is padded with 0, so "
-                "that it adds nothing."
+                f"Value {self.name!r}: what a model reads is padded with 0, "
+                "so that it adds nothing."
             )
+        possible = INPUTS if self.source == "global" else ("long",)
+        if not {*added_to} <= {*possible}:
+            raise ValueError(
+                f"Value {self.name!r}: embed={list(added_to)}, but one of the "
+                f"{self.source} input can be added to {list(possible)}."
+            )
+
+    @property
+    def added_to(self) -> tuple[str, ...] | None:
+        """The inputs it is added to; None if no model reads it."""
+        if isinstance(self.embed, bool):
+            return (self.source,) if self.embed else None
+        return tuple(self.embed)
 
     @property
     def kind(self) -> tuple:
         """What values of one feature have in common."""
-        return self.source, self.dtype, self.shape, self.pad, self.embed
+        return self.source, self.dtype, self.shape, self.pad, self.added_to
 
     @property
     def padding(self) -> tf.Tensor:
@@ -342,19 +368,21 @@ class LinkFeature(NamedTuple):
 
 
 class ValueFeature(NamedTuple):
-    """What an encoder has to know of values that it embeds; see `Value`.
+    """What an encoder has to know of values that it reads; see `Value`.
 
     Attributes:
         name: the feature.
         source: "long" or "global".
-        size: how many numbers a value has.
+        shape: of a value, `()` or `(size,)`.
         dtype: name of the type.
+        added_to: the inputs whose embeddings it is added to.
     """
 
     name: str
     source: str
-    size: int
+    shape: tuple[int, ...]
     dtype: str
+    added_to: tuple[str, ...]
 
 
 # The link of the nine EtcFeatures.
@@ -366,7 +394,7 @@ class EncoderInputs(NamedTuple):
 
     Attributes:
         links: those that tie tokens; later ones win.
-        values: those that it embeds.
+        values: those that it embeds, or its heads use.
     """
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
@@ -541,10 +569,14 @@ class LayoutSpec:
             links.insert(0, DEFAULT_LINK)
         values = [
             ValueFeature(
-                x.feature or x.name, x.source, x.shape[0], x.dtype.name
+                x.feature or x.name,
+                x.source,
+                tuple(x.shape),
+                x.dtype.name,
+                x.added_to,
             )
             for x in self.values
-            if x.embed
+            if x.added_to is not None
         ]
         return EncoderInputs(
             tuple(dict.fromkeys(links)), tuple(dict.fromkeys(values))

@@ -99,7 +99,13 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             dict(embed=True, dtype=tf.string, shape=(2,)),
             r"not <string>\[2\]",
         ),
+        (Value, dict(embed=(), shape=(2, 2)), r"not <int32>\[2, 2\]"),
         (Value, dict(embed=True, shape=(2,), pad=1), "is padded with 0"),
+        (
+            Value,
+            dict(embed=["global"], shape=(2,)),
+            r"\['global'\], but one of the long .* added to \['long'\]",
+        ),
     )
     def test_mistakes_of_parts(self, kind, attributes, message):
         sections = ["text"] if kind is Value else ["text", "title"]
@@ -231,7 +237,10 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             [tuple(x) for x in inputs.links],
         )
         self.assertEqual(["name", "refers", "is_referred_to"], inputs.labels)
-        self.assertEqual([("look", "global", 7, "float32")], [*inputs.values])
+        self.assertEqual(
+            [("look", "global", (7,), "float32", ("global",))],
+            [*inputs.values],
+        )
         # One that is told of takes the place of the usual one.
         own = Link(
             *("own", "text", "title"),

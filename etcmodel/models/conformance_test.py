@@ -18,6 +18,7 @@ from etcmodel.models import coreference_loss
 from etcmodel.models import encoder
 from etcmodel.models import heads
 from etcmodel.models import pretraining_heads
+from etcmodel.models import side_inputs
 from etcmodel.models import summaries
 
 _HIDDEN = 8
@@ -77,9 +78,11 @@ _LAYOUT = layout_spec.EncoderInputs(
         layout_spec.LinkFeature("parent", "global", None, "child"),
     ),
     values=(
-        layout_spec.ValueFeature("visual", "global", 3, "float32"),
-        layout_spec.ValueFeature("size", "long", 2, "float32"),
-        layout_spec.ValueFeature("place", "long", 3, "int32"),
+        layout_spec.ValueFeature(
+            "visual", "global", (3,), "float32", ("global", "long")
+        ),
+        layout_spec.ValueFeature("size", "long", (2,), "float32", ("long",)),
+        layout_spec.ValueFeature("place", "long", (3,), "int32", ("long",)),
     ),
 )
 _LAYOUT_FEATURES = dict(
@@ -234,7 +237,7 @@ CASES = {
         },
     ),
     "side_inputs": Case(
-        encoder.SideInputs,
+        side_inputs.SideInputs,
         dict(
             local_radius=_RADIUS,
             relative_pos_max_distance=_DISTANCE,
@@ -280,6 +283,9 @@ CASES = {
             ),
             structure=_LAYOUT,
             ignore_hard_g2l_types=(1, 2),
+            value_layers={
+                "visual": tf.keras.layers.Dense(_HIDDEN, "tanh", name="given")
+            },
         ),
         _PARAGRAPHS | _LAYOUT_FEATURES,
         _STREAM_OUTPUTS,
@@ -287,7 +293,10 @@ CASES = {
         never_empty=("batch", "seq", "long"),
         has_dropout=True,
         without_gradient={"key_projection/linear/bias": _KEY_BIAS},
-        own_precision={"side_inputs": "it makes ints alone"},
+        own_precision={
+            "side_inputs": "it makes ints alone",
+            "given": "whoever gives it chooses",
+        },
         variants=(
             lambda: dict(
                 config=_etc_config(),

@@ -52,7 +52,11 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
+        added_layers: what a use of the encoder adds to it, which checkpoints
+            of others do not have.
     """
+
+    added_layers = ()
 
     # Keras 3 would trace a call with the first of the arguments alone whenever
     # a model is inside of what TensorFlow saves.

@@ -14,6 +14,7 @@ from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
 from etcmodel.models import encoder as encoder_lib
+from etcmodel.models.side_inputs import SideInputs
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _TOKEN = layout_spec.GlobalToken(1)
@@ -97,9 +98,7 @@ def _make_batch():
 class LayoutTest(tf.test.TestCase):
     def test_side_inputs(self):
         batch = _make_batch()
-        side_inputs = encoder_lib.SideInputs(
-            4, 4, structure=_LAYOUT, **_HARD_MASKS
-        )(batch)
+        side_inputs = SideInputs(4, 4, structure=_LAYOUT, **_HARD_MASKS)(batch)
         # The candidate mentioned, the document and the sentence.
         self.assertAllEqual(
             [0, 1, 1, 1, 0, 0], side_inputs["l2g_att_mask"][0, 1]
@@ -112,10 +111,10 @@ class LayoutTest(tf.test.TestCase):
             # In a flat sequence those of a label of their own alone.
             ({"flat_sequence": True}, [9, 12, 9, 10, 9, 9]),
         ):
-            layer = encoder_lib.SideInputs(4, 4, structure=_LAYOUT, **options)
+            layer = SideInputs(4, 4, structure=_LAYOUT, **options)
             # As in a file.
             config = json.loads(json.dumps(layer.get_config()))
-            layer = encoder_lib.SideInputs.from_config(config)
+            layer = SideInputs.from_config(config)
             self.assertEqual(layer.structure, _LAYOUT.encoder_inputs)
             side_inputs = layer(batch)
             self.assertAllEqual(
@@ -125,7 +124,7 @@ class LayoutTest(tf.test.TestCase):
                 [[0, 14, 14], [13, 0, 1], [13, 5, 0]],
                 side_inputs["g2g_relative_att_ids"][0, 2:5, 2:5],
             )
-        layer = encoder_lib.SideInputs(4, 4, _LAYOUT, use_links=False)
+        layer = SideInputs(4, 4, _LAYOUT, use_links=False)
         side_inputs = layer(batch)
         self.assertAllEqual(
             [9, 9, 10, 10, 9, 9], side_inputs["l2g_relative_att_ids"][0, 1]
@@ -142,7 +141,7 @@ class LayoutTest(tf.test.TestCase):
             ([mention, layout_spec.DEFAULT_LINK], 10),
             ([layout_spec.DEFAULT_LINK, mention], 12),
         ):
-            layer = encoder_lib.SideInputs(4, 4, structure=[links, []])
+            layer = SideInputs(4, 4, structure=[links, []])
             labels = layer(batch)["l2g_relative_att_ids"]
             self.assertEqual(label, labels[0, 1, 0])
 
@@ -162,7 +161,7 @@ class LayoutTest(tf.test.TestCase):
         plain = EtcModel(config)
         plain.build((None, None))
         plain.set_weights(weights)
-        side_inputs = encoder_lib.SideInputs(
+        side_inputs = SideInputs(
             config.local_radius,
             config.relative_pos_max_distance,
             structure=_LAYOUT,
@@ -196,6 +195,45 @@ class LayoutTest(tf.test.TestCase):
             without_values(batch), encoder(batch | zeros), strict=True
         ):
             self.assertAllClose(a, b, 1e-6, 1e-6)
+
+    def test_values_of_global_tokens_are_added_to_their_tokens(self):
+        """By a layer of one's own; and some are for heads alone."""
+        layout = layout_spec.LayoutSpec(
+            sections=_LAYOUT.sections,
+            values=[
+                layout_spec.Value(
+                    *("visual", "documents", "segment", "global"),
+                    dtype=tf.float32,
+                    shape=(3,),
+                    embed=("long", "global"),
+                ),
+                layout_spec.Value("place", "documents", embed=()),
+            ],
+        )
+        batch = _make_batch()
+        batch["place"] = batch["place"][:, :, 0]
+        config = _make_config()
+        layer = tf.keras.layers.Dense(32, bias_initializer="ones")
+        encoder = encoder_lib.StructuredEtcModel(
+            config, layout, value_layers={"visual": layer}
+        )
+        with mock.patch.object(
+            EtcModel, "call", side_effect=EtcModel.call, autospec=True
+        ) as call:
+            encoder(batch)
+        given = call.call_args.kwargs
+        added = batch["visual"] @ layer.get_weights()[0] + 1.0
+        self.assertAllClose(added, given["global_embedding_adder"])
+        # The tokens of the two sentences, and padding.
+        expected = added[:, [3, 3, 4, 4, 4]]
+        expected[:, 4] = 0
+        self.assertAllClose(expected, given["long_embedding_adder"])
+        model = build_encoder(config, layout)
+        self.assertEqual((None, None), tuple(model.input["place"].shape))
+        with self.assertRaisesRegex(
+            ValueError, r"for \['place'\], but what is embedded is \['visual'\]"
+        ):
+            build_encoder(config, layout, value_layers={"place": layer})
 
     def test_too_few_labels(self):
         config = _make_config(relative_vocab_size=14)

@@ -13,6 +13,9 @@ from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
 from etcmodel.models import encoder as encoder_lib
+from etcmodel.models.side_inputs import SideInputs
+from etcmodel.models.side_inputs_test import make_paragraphs
+from etcmodel.models.side_inputs_test import make_sentences
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
@@ -22,34 +25,6 @@ def _make_config(**kwargs):
     return EtcConfig.from_preset(
         "tiny", **({"vocab_size": 20, "num_hidden_layers": 1} | kwargs)
     )
-
-
-def _make_sentences(batch=2):
-    """Two sentences and padding."""
-    row = {
-        "long_token_ids": [5, 6, 7, 8, 9, 0, 0],
-        "long_breakpoints": [0, 0, 0, 0, 1, 0, 0],
-        "sentence_ids": [0, 0, 1, 1, 1, 0, 0],
-        "global_token_ids": [1, 1, 0],
-        "global_breakpoints": [0, 1, 0],
-    }
-    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
-
-
-def _make_paragraphs(batch=2):
-    """A question of one token, two candidates, a paragraph, padding."""
-    row = {
-        "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
-        "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],
-        "long_sentence_ids": [2, 4, 4, 5, 5, -1, -1],
-        "long_paragraph_ids": [-1, 3, 3, 3, 3, -1, -1],
-        "long_paragraph_breakpoints": [1, 0, 0, 0, 1, 0, 0],
-        "l2g_linked_ids": [-1, 0, -1, 1, -1, -1, -1],
-        "global_token_ids": [4, 4, 3, 5, 1, 1, 0],
-        "global_token_type_ids": [6, 6, 5, 7, 1, 1, 0],
-        "global_paragraph_breakpoints": [0, 1, 1, 0, 0, 1, 0],
-    }
-    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
 
 
 def _pad(batch, num):
@@ -64,72 +39,7 @@ def _pad(batch, num):
     }
 
 
-class SideInputsTest(tf.test.TestCase):
-    def test_sentences(self):
-        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
-        side_inputs = encoder_lib.SideInputs(4, 4, use_hard_g2l_mask=True)(
-            batch
-        )
-        # Rows: two sentences, which see their own tokens only, and padding.
-        self.assertAllEqual(
-            [[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0]],
-            side_inputs["g2l_att_mask"][0, :2],
-        )
-        self.assertAllEqual([1, 1, 0], side_inputs["l2g_att_mask"][0, 0])
-        self.assertAllEqual(
-            [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
-        )
-        # 9 distances; then 9 is another sentence's token and 10 its own.
-        self.assertAllEqual(
-            [[10, 9], [10, 9], [9, 10]],
-            side_inputs["l2g_relative_att_ids"][0, :3, :2],
-        )
-
-    def test_paragraphs(self):
-        batch = {k: tf.constant(v) for k, v in _make_paragraphs().items()}
-        side_inputs = encoder_lib.SideInputs(
-            4,
-            4,
-            structure="paragraphs",
-            **_HARD_MASKS,
-            **_IGNORED,
-        )(batch)
-        # Rows: 2 candidates, question, paragraph, 2 sentences, padding.
-        self.assertAllEqual(
-            [
-                [1, 1, 1, 1, 1, 0, 0],
-                [1, 1, 1, 1, 1, 0, 0],
-                [1, 0, 0, 0, 0, 0, 0],
-                [1, 1, 1, 1, 1, 0, 0],
-                [0, 1, 1, 0, 0, 0, 0],
-                [0, 0, 0, 1, 1, 0, 0],
-                [0, 0, 0, 0, 0, 0, 0],
-            ],
-            side_inputs["g2l_att_mask"][0],
-        )
-        # Question tokens see all global tokens, others their own.
-        self.assertAllEqual(
-            [[1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0]],
-            side_inputs["l2g_att_mask"][0, :2],
-        )
-        # 9 distances; then 9 is "not linked" and 10 "linked".
-        self.assertAllEqual(
-            [10, 9, 9, 10, 10, 9, 9],
-            side_inputs["l2g_relative_att_ids"][0, 1],
-        )
-        no_links = encoder_lib.SideInputs(
-            4, 4, structure="paragraphs", use_links=False
-        )(batch)
-        self.assertAllEqual(
-            [9, 9, 9, 10, 10, 9, 9], no_links["l2g_relative_att_ids"][0, 1]
-        )
-        flat = encoder_lib.SideInputs(
-            4, 4, structure="paragraphs", flat_sequence=True
-        )(batch)
-        self.assertAllEqual(
-            [0, 0, 0, 0, 1, 1, 1, 1, 1], flat["l2l_att_mask"][0, 0]
-        )
-
+class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     def check_inputs(self, batch, structure="paragraphs", **expected):
         """Checks what the model inside is called with."""
         config = _make_config(
@@ -150,7 +60,7 @@ class SideInputsTest(tf.test.TestCase):
 
     def test_positions_of_paragraphs(self):
         # The question, one token, stands first.
-        batch = _make_paragraphs()
+        batch = make_paragraphs()
         first = {name: x.copy() for name, x in batch.items()}
         first["global_token_type_ids"][:, 0] = 5
         for inputs in (batch, first):
@@ -162,7 +72,7 @@ class SideInputsTest(tf.test.TestCase):
                 global_position_ids=[0, 0, 1, 0, 0, 0, 0],
             )
         self.check_inputs(
-            _make_sentences(),
+            make_sentences(),
             "sentences",
             config={"absolute_positions": "paragraph"},
             position_ids=[1, 2, 3, 4, 5, 1, 2],
@@ -170,7 +80,7 @@ class SideInputsTest(tf.test.TestCase):
         )
 
     def test_question_words_in_global(self):
-        batch = _make_paragraphs()
+        batch = make_paragraphs()
         expected = batch["global_token_ids"][0]
         self.check_inputs(batch, config={}, global_token_ids=expected)
         # The token 3 of the question has the third global token.
@@ -185,34 +95,6 @@ class SideInputsTest(tf.test.TestCase):
                 _make_config(question_words_in_global=True)
             )
 
-    def test_without_labels(self):
-        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
-        self.assertCountEqual(
-            ["l2l_att_mask", "g2g_att_mask", "l2g_att_mask", "g2l_att_mask"],
-            encoder_lib.SideInputs(4, 0)(batch),
-        )
-
-    def test_config_round_trip_and_errors(self):
-        layer = encoder_lib.SideInputs(
-            4,
-            3,
-            structure="paragraphs",
-            use_hard_l2g_mask=True,
-            flat_sequence=True,
-            use_links=False,
-            ignore_hard_g2l_types=[6, 5],
-            as_specs=True,
-        )
-        config = layer.get_config()
-        other = encoder_lib.SideInputs.from_config(config)
-        self.assertEqual(config, other.get_config())
-        with self.assertRaisesRegex(ValueError, "'trees'"):
-            encoder_lib.SideInputs(4, 3, structure="trees")
-        with self.assertRaisesRegex(ValueError, "flat_sequence"):
-            encoder_lib.SideInputs(4, 3, flat_sequence=True)
-
-
-class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("sentences", _HARD_MASKS, {}),
         ("paragraphs", _HARD_MASKS, _IGNORED),
@@ -221,9 +103,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_same_as_with_tensors(self, structure, hard_masks, options):
         batch = (
-            _make_sentences()
-            if structure == "sentences"
-            else _make_paragraphs()
+            make_sentences() if structure == "sentences" else make_paragraphs()
         )
         batch = {k: tf.constant(v) for k, v in batch.items()}
         # Large weights, so that every pair matters.
@@ -235,7 +115,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         plain.set_weights(encoder.get_weights())
 
         def call_plain(hard_masks, options):
-            side_inputs = encoder_lib.SideInputs(
+            side_inputs = SideInputs(
                 config.local_radius,
                 config.relative_pos_max_distance,
                 structure=structure,
@@ -299,14 +179,12 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn([1, long, 16], shapes)
         self.assertLess(max(map(math.prod, shapes)), smallest_mask)
         # It would be seen.
-        shapes = _all_shapes(
-            encoder_lib.SideInputs(radius, 4, "paragraphs"), features
-        )
+        shapes = _all_shapes(SideInputs(radius, 4, "paragraphs"), features)
         for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
             self.assertIn([1, *sizes], shapes)
 
     def test_is_training_decides_in_a_functional_model(self):
-        batch = {k: tf.constant(v) for k, v in _make_sentences().items()}
+        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
         model = encoder_lib.StructuredEtcModel(
             _make_config(hidden_dropout_prob=0.3), is_training=True
         )
@@ -361,7 +239,7 @@ def _all_shapes(function, *inputs):
 
 class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        ("sentences", _make_sentences), ("paragraphs", _make_paragraphs)
+        ("sentences", make_sentences), ("paragraphs", make_paragraphs)
     )
     @pytest.mark.both_kerases
     def test_inputs_and_outputs(self, structure, make_batch):
@@ -410,7 +288,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "exported")
         model.export(path)
         loaded = tf.saved_model.load(path)
-        batch = _pad(_make_sentences(3), 2)
+        batch = _pad(make_sentences(3), 2)
         self.assertAllClose(
             model(batch)["long_output"],
             loaded.serve({k: tf.constant(v) for k, v in batch.items()})[
@@ -439,7 +317,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         before = [np.array(w) for w in model.get_weights()]
         labels = np.array([[0, 1, 0], [1, 0, 0]])
         history = model.fit(
-            _make_sentences(), labels, batch_size=2, epochs=2, verbose=0
+            make_sentences(), labels, batch_size=2, epochs=2, verbose=0
         )
         self.assertTrue(np.all(np.isfinite(history.history["loss"])))
         num_changed = sum(
@@ -453,7 +331,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_mixed_precision(self):
         model = build_encoder(_make_config(), dtype="mixed_bfloat16")
-        outputs = model(_make_sentences())
+        outputs = model(make_sentences())
         self.assertEqual(tf.bfloat16, outputs["global_output"].dtype)
 
     def test_errors(self):

@@ -8,7 +8,7 @@ import numpy as np
 
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
-from etcmodel.models.encoder import SideInputs
+from etcmodel.models.side_inputs import SideInputs
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame.encoder import FeatureEncoder
 

@@ -100,7 +100,7 @@ class Schema:
                     if tf.dtypes.as_dtype(value.dtype).is_floating
                     else tf.int64,
                     pad=0,
-                    size=value.size,
+                    size=value.shape[0] if value.shape else None,
                 )
                 for value in inputs.values
             },
