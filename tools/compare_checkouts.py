@@ -45,6 +45,7 @@ DATA = (
     Data("nq", "nq/nq-train-00.jsonl.gz"),
     Data("nq", "nq/nq-train-01.jsonl.gz", ("--split=dev",)),
     Data("nq", "nq/nq-train-01.jsonl.gz", ("--fixed_block_size=97",)),
+    Data("openkp", "openkp/records_2.jsonl"),
     Data("read_twice_pretrain", "wikitext/wiki.valid.raw"),
 )
 VOCABULARY = "vocab/bert_uncased_vocab.txt"

@@ -4,6 +4,8 @@ A dataset declares its records as `Record`s, whose fields msgspec reads and
 checks, and a `Format`, which reads files of them.
 """
 
+import collections
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from etcmodel.datasets import files
 from etcmodel.datasets.json_stream import has_invalid_utf8
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.errors import show
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
@@ -103,6 +106,8 @@ class Format:
         make: makes a `Record` of what was read and of its `Source`, where that
             is of another type.
         id_field: the field with the record's id.
+        merge: makes one record of all with the same id, in the order of the
+            files, which are then read twice; None if there must be but one.
         splits: what records can be read for; the first is the default, for
             training. For `"predict"` they need no answers.
     """
@@ -113,6 +118,7 @@ class Format:
     check: Callable[[Record, str], None]
     make: Callable[..., Record] | None = None
     id_field: str = "id"
+    merge: Callable[[Sequence[Record]], Record] | None = None
     splits: tuple[str, ...] = ("train", "dev", "predict")
 
     def read(
@@ -121,6 +127,7 @@ class Format:
         split: str | None = None,
         bad_records: BadRecords | None = None,
         on_position: Callable[[int], None] | None = None,
+        merge: bool = True,
     ) -> Iterator[Record]:
         """Yields the records of official files one by one.
 
@@ -131,10 +138,14 @@ class Format:
             bad_records: what to do with records that cannot be used; raise, by
                 default.
             on_position: called with the number of bytes read so far, of all
-                files together.
+                files together; not when they are read for ids alone.
+            merge: whether those of one id are merged, if the format says so.
+                Otherwise each is a record.
 
         Yields:
-            The usable records in the order of the files.
+            The usable records in the order of the files; what several are
+            merged into, in the place of the last of them, or at the end if
+            one of them is bad.
 
         Raises:
             RecordError: a record is not as it should be: no object, a field is
@@ -150,12 +161,14 @@ class Format:
             )
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
+        repeated = self._repeated(paths) if self.merge and merge else {}
+        to_merge: dict[str, list[Record]] = {}
         for source, value in _values(paths, self.read_values, on_position):
             try:
                 record = self.parse(value, source)
                 # Where ids may be left out, records are told apart by file.
                 is_named = self.id_field in value
-                if is_named and record.id in seen:
+                if is_named and self.merge is None and record.id in seen:
                     raise record.error(
                         f"duplicate {self.id_field!r}",
                         field=self.id_field,
@@ -166,11 +179,31 @@ class Format:
             except RecordError as error:
                 bad_records.report(error)
                 continue
-            if is_named:
-                seen.add(record.id)
+            count = repeated.get(record.id, 1) if is_named else 1
             # As JSON, a long text takes many times the memory of the record.
             del value
+            if count > 1:
+                same = to_merge.setdefault(record.id, [])
+                same.append(record)
+                if len(same) == count:
+                    yield self.merge(to_merge.pop(record.id))
+                continue
+            if is_named:
+                seen.add(record.id)
             yield record
+        # Some of them were bad.
+        for same in to_merge.values():
+            yield self.merge(same)
+
+    def _repeated(self, paths) -> dict[str, int]:
+        """How often each id stands there that does so more than once."""
+        counts = collections.Counter()
+        # Of a file that is damaged all is told when it is read to be used.
+        with contextlib.suppress(UserError):
+            for _, value in _values(paths, self.read_values, None):
+                if isinstance(value, dict):
+                    counts[str(value.get(self.id_field))] += 1
+        return {key: count for key, count in counts.items() if count > 1}
 
     def parse(self, value: object, source: Source) -> Record:
         """Makes a record of a JSON value.
@@ -350,5 +383,6 @@ def _words(type_, plural: bool = False) -> str:
     items = getattr(type_, "item_type", None)
     if items is not None:
         least = ", at least one" if type_.min_length else ""
-        return f"a list of {_words(items, plural=True)}{least}"
+        lists = "lists" if plural else "a list"
+        return f"{lists} of {_words(items, plural=True)}{least}"
     return _WORDS[type(type_)][plural]

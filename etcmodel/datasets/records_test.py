@@ -9,6 +9,8 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import documents as pretraining
 from etcmodel.datasets import documents_test as pretraining_test
+from etcmodel.datasets import openkp as openkp
+from etcmodel.datasets import openkp_test as openkp_test
 from etcmodel.datasets import wikihop as wikihop
 from etcmodel.datasets import wikihop_test as wikihop_test
 from etcmodel.datasets.hotpotqa import records as hotpotqa
@@ -31,6 +33,7 @@ _FORMATS = {
         *(nq, nq_test.to_simplified(_NQ)),
         *("example_id", "document_text"),
     ),
+    "openkp": (openkp, openkp_test.good_record(), "url", "text"),
     "pretraining": (pretraining, pretraining_test.DOCUMENT, "id", "text"),
 }
 
@@ -163,6 +166,18 @@ _SIMPLIFIED_NQ = [
     ("document_text", "", "it has no text"),
     ("document_text", "  ", "it has no text"),
 ]
+_OPENKP = [
+    *((x, REMOVE, "missing") for x in ("url", "text", "VDOM")),
+    ("url", 4, f"got 4, {_STRING}"),
+    ("url", " ", "it is empty"),
+    ("text", ["a"], _STRING),
+    ("VDOM", [], _STRING),
+    ("VDOM", "[", "got '\\[', expected a string of JSON"),
+    ("VDOM", "{}", "got {}, expected a list of nodes"),
+    ("KeyPhrases", "a b", "expected a list of lists of strings or null"),
+    ("KeyPhrases[1]", "a b", "expected a list of strings"),
+    ("KeyPhrases[1][0]", 5, _STRING),
+]
 _M = "mentions[1]"
 _PRETRAINING = [
     ("id", "", "it is empty"),
@@ -187,6 +202,7 @@ _CASES = [
         ("hotpotqa", _HOTPOTQA),
         ("nq", _ANY_NQ + _ORIGINAL_NQ),
         ("nq_simplified", _ANY_NQ + _SIMPLIFIED_NQ),
+        ("openkp", _OPENKP),
         ("pretraining", _PRETRAINING),
     )
     for case in cases
@@ -200,6 +216,12 @@ _NEEDED = [
     ("wikihop", "supports", [], "none of its 0"),
     ("wikihop", "supports", ["", " "], "none of its 2"),
     ("wikihop", "candidates", [], "it is empty.*at least one"),
+    (
+        "openkp",
+        "KeyPhrases",
+        [[], ["", " "]],
+        f"it is empty.*'SPLIT'{_PREDICT}",
+    ),
     ("hotpotqa", "context", [], "no sentence of its 0"),
     ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "no .* 2 par"),
     *(
@@ -207,6 +229,7 @@ _NEEDED = [
         for name, field, empty in (
             ("hotpotqa", "answer", " "),
             ("hotpotqa", "supporting_facts", []),
+            ("openkp", "KeyPhrases", []),
             ("nq", "annotations", []),
             ("nq_simplified", "annotations", []),
         )

@@ -271,7 +271,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         builder = load(registry.get(task).features)
         outputs = signatures["serving_default"](
             **{
-                name: tf.zeros([0] * spec.shape.rank, spec.dtype)
+                name: tf.zeros([x or 0 for x in spec.shape], spec.dtype)
                 for name, spec in builder.INPUTS.items()
             }
         )
@@ -283,13 +283,13 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         """Nothing to be found, and nothing that fails."""
         signatures, _ = self._load(task)
         builder = load(registry.get(task).features)
-        nothing = {tf.string: b"", tf.bool: False, tf.int32: -1}
+        nothing = {tf.string: b"", tf.bool: False}
         for size in (0, 2):
             outputs = signatures["serving_default"](
                 **{
                     name: tf.fill(
-                        [1] + [size] * (spec.shape.rank - 1),
-                        tf.constant(nothing[spec.dtype], spec.dtype),
+                        [1, *(x or size for x in spec.shape[1:])],
+                        tf.constant(nothing.get(spec.dtype, -1), spec.dtype),
                     )
                     for name, spec in builder.INPUTS.items()
                 }

@@ -14,10 +14,10 @@ from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.model_testing import small_records
 
 
-def _small_task(name):
+def _small_task(name, **options):
     """A tiny experiment on nine tiny records, and its task."""
     spec = registry.get(name)
-    params = trainer.configure(spec, **spec.recipe)
+    params = trainer.configure(spec, **spec.recipe, **options)
     shrink_experiment(params, small_records(name), 8 if name == "nq" else 4)
     return params, trainer.task_classes(spec)[0](params.task)
 
@@ -40,6 +40,9 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             0.01,
             "average_best_threshold_f1",
         ),
+        # 133,374 pages in batches of 64: 3 epochs, 2 for large models.
+        ("openkp", "base", 64, 6251, 5e-5, 0.01, "f1_at_3"),
+        ("openkp_large", "large", 64, 4167, 3e-5, 0.01, "f1_at_3"),
     )
     def test_hyperparameters_of_the_paper(
         self, name, preset, batch_size, steps, rate, weight_decay, metric
@@ -86,10 +89,12 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
 
-    @parameterized.parameters("hotpotqa", "nq")
-    def test_steps_compile(self, name):
+    @parameterized.parameters(
+        ("hotpotqa", {}), ("nq", {}), ("openkp", {"max_loss": True})
+    )
+    def test_steps_compile(self, name, options):
         """The whole of training and of evaluation, as a TPU needs it."""
-        params, task = _small_task(name)
+        params, task = _small_task(name, **options)
         model = task.build_model()
         optimizer = task.create_optimizer(params.trainer.optimizer_config)
         batches = task.build_inputs(params.task.validation_data)

@@ -13,8 +13,10 @@ from etcmodel.tasks.hotpotqa import model_test as hotpotqa
 from etcmodel.tasks.model_testing import set_random_weights
 from etcmodel.tasks.nq import model_test as nq
 from etcmodel.tasks.nq.model import POSITIONS
+from etcmodel.tasks.openkp import model_test as openkp
 from etcmodel.tasks.wikihop import model_test as wikihop
 
+_NGRAMS = {"ngram_logits": [2, 5, 12]}
 _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}
 # The options of the model, its features, the lengths without padding, and the
 # logits with their shapes.
@@ -50,10 +52,13 @@ _MODELS = {
             **{f"{name}_logits": [2, 12] for name in POSITIONS},
         },
     ),
+    "openkp": ({}, openkp.example_features(), (6, 2), _NGRAMS),
 }
 # Which are of global tokens, and which of the whole input.
 _GLOBAL = ("logits", "supporting_fact_logits")
 _WHOLE = ("answer_type_logits",)
+# Whose last axis is that of the input.
+_LAST = ("ngram_logits",)
 
 
 @functools.cache
@@ -96,14 +101,17 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_MODELS)
     def test_padding_does_not_matter(self, name):
         _, features, (num_long, num_global), _ = _MODELS[name]
+        length = features["long_token_ids"].shape[1]
         shorter = {
-            key: x[:, : num_global if "global" in key else num_long]
+            key: x[:, : num_long if x.shape[1] == length else num_global]
             for key, x in features.items()
         }
         expected = _make(name)(features)
         for key, value in _make(name)(shorter).items():
             whole = expected[key]
-            if key not in _WHOLE:
+            if key in _LAST:
+                whole = whole[..., :num_long]
+            elif key not in _WHOLE:
                 whole = whole[:, : num_global if key in _GLOBAL else num_long]
             self.assertAllClose(whole, value, 1e-4, 1e-4, key)
 
@@ -112,6 +120,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         ("hotpotqa_span", "mixed_float16"),
         ("hotpotqa_bio", "mixed_bfloat16"),
         ("nq", "mixed_float16"),
+        ("openkp", "mixed_bfloat16"),
     )
     def test_mixed_precision_and_static_lengths(self, name, policy):
         _, features, *_ = _MODELS[name]

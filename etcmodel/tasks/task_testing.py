@@ -21,6 +21,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks import openkp_testing
 from etcmodel.tasks import pretraining_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import cli
@@ -290,7 +291,8 @@ class EndToEndTestCase(tf.test.TestCase):
             *arguments: further flags of `predict`.
 
         Returns:
-            What the command prints, and what it writes.
+            What the command prints, and what it writes: JSON, or a list of
+            that of its lines.
         """
         output = self.path("predictions.json")
         printed = self.run_command(
@@ -301,7 +303,11 @@ class EndToEndTestCase(tf.test.TestCase):
             f"--output={output}",
             *arguments,
         )
-        return printed, read_json(output)
+        with open(output, encoding="utf-8") as stream:
+            lines = stream.readlines()
+        if self.task == "openkp":
+            return printed, [json.loads(line) for line in lines]
+        return printed, json.loads("".join(lines))
 
     def read_stats(self) -> dict:
         """What `preprocess` counted."""
@@ -469,6 +475,10 @@ SMALL_RECORDS = {
     "wikihop": (write_small_wikihop, _SIZES),
     "hotpotqa": (write_small_hotpotqa, _SIZES),
     "nq": (write_small_nq, (*_SIZES, "--stride=8", "--question_length=6")),
+    "openkp": (
+        openkp_testing.write_small_openkp,
+        ("--long_length=64", "--global_length=16"),
+    ),
     # Two texts an example, and room that is left.
     "pretrain": (
         pretraining_testing.write_small_texts,

@@ -75,7 +75,7 @@ def _find_record(task, flag_values: flags.FlagValues):
         UserError: there is no such record, or it is a bad one.
     """
     path, wanted = flag_values.input, flag_values.record
-    records = task.dataset.FORMAT.read(path, flag_values.split)
+    records = task.dataset.FORMAT.read(path, flag_values.split, merge=False)
     last = None
     for record in records:
         if wanted in (str(record.index), record.id):

@@ -171,5 +171,50 @@ class NQTest(end_to_end_test.NQ, _RealRecords):
         self.assertEqual(0, stats["answers_in_no_window"])
 
 
+class OpenKPTest(_RealRecords):
+    """Two pages, each of which has two keyphrases."""
+
+    task = "openkp"
+    experiment = "etc/openkp_max_loss"
+    features = ("--long_length=896", "--global_length=96")
+    learning_rate = 0.002
+    overrides = {
+        "task.train_data.global_batch_size": 2,
+        "task.validation_data.global_batch_size": 2,
+        "task.model.encoder.initializer_range": 0.05,
+    }
+
+    @classmethod
+    def write_data(cls):
+        path = real_data_path("openkp/records_2.jsonl")
+        with open(path, encoding="utf-8") as stream:
+            return cls.write_lines(stream.read())
+
+    def test_learns_by_heart(self):
+        """Of three predictions for two keyphrases one must be wrong."""
+        metrics = self.evaluate()
+        out, predictions = self.predict(self.input)
+        best = {
+            **{"precision_at_1": 1, "recall_at_1": 1 / 2, "f1_at_1": 2 / 3},
+            **{"precision_at_3": 2 / 3, "recall_at_3": 1, "f1_at_3": 0.8},
+        }
+        for name, value in best.items():
+            self.assertAllClose(value, metrics[name], msg=name)
+            self.assertIn(f"\n{name}: {value:.6g}\n", out)
+        for expected, found in zip(
+            (("doctor appointment", "web application"),)
+            + (("star trek", "discovery season"),),
+            predictions,
+            strict=True,
+        ):
+            phrases = [" ".join(x).lower() for x in found["KeyPhrases"]]
+            self.assertLen({*phrases}, 5)
+            self.assertCountEqual(expected, phrases[:2])
+        stats = self.read_stats()
+        self.assertEqual(
+            (0, 4), (stats["tokens_cut"], stats["keyphrases_found"])
+        )
+
+
 if __name__ == "__main__":
     tf.test.main()

@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import pages
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.nq import labels
-from etcmodel.tasks.nq import pages
 
 _TOKENS = (
     b"<P> Jan Novak lives in Krakow . </P> <P> He is a cook . </P>".split()

@@ -78,17 +78,18 @@ def tokenize_pages(
     tokenizer: tokenizers.WordpieceTokenizer
     | tokenizers.SentencepieceTokenizer,
     words: tf.RaggedTensor,
-    is_html: tf.Tensor,
+    is_html: tf.Tensor | None,
     candidate_starts: tf.Tensor,
     candidate_ends: tf.Tensor,
-    html_ids: tuple[int, int] | None,
+    html_ids: tuple[int, int] | None = None,
 ) -> PageTokens:
     """Cuts every word that lies in a candidate into tokens.
 
     Args:
         tokenizer: the tokenizer.
         words: words and HTML tags, `<string>[batch, (words)]`.
-        is_html: whether each is a tag, `<bool>[batch, at least words]`.
+        is_html: whether each is a tag, `<bool>[batch, at least words]`; None
+            if none is.
         candidate_starts: sorted spans that do not overlap, as from
             `outer_spans`, `<int32>[batch, candidates]`.
         candidate_ends: exclusive, likewise.
@@ -129,7 +130,11 @@ def tokenize_pages(
         tf.pad(candidate_ends, [[0, 0], [1, 0]]),
         tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
     )
-    tag = tf.gather_nd(is_html, where)
+    tag = (
+        tf.zeros_like(row, tf.bool)
+        if is_html is None
+        else tf.gather_nd(is_html, where)
+    )
     keep = (candidate >= 0) & (position < end)
     if html_ids is None:
         keep &= ~tag

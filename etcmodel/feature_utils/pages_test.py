@@ -7,9 +7,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
+from etcmodel.feature_utils import pages
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
-from etcmodel.tasks.nq import pages
 from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.testing import real_data_path
 

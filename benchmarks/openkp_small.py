@@ -1,0 +1,234 @@
+r"""OpenKP's model on generated pages: what looks and all occurrences are worth.
+
+The keyphrases of the pages are their headings (see `openkp_testing`), so that
+how a node looks tells which phrases they are. The same small model learns them
+with and without visual features, and from the first or the best occurrence of
+each:
+
+    python -m benchmarks.openkp_small
+
+prints precision, recall and F1 at 3 on pages that it has not seen, and the
+seconds of the training. With `--lift` a BERT learns the same in fewer steps,
+and next to it a model of its sizes that begins with random weights:
+
+    python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+
+from absl import app
+from absl import flags
+
+from benchmarks import measure
+from benchmarks import training_runs
+from etcmodel.models import EtcConfig
+from etcmodel.tasks import openkp_testing
+
+_LENGTHS = ("--long_length=160", "--global_length=24")
+_BATCH_SIZE = 32
+_SMALL = {
+    "preset": "tiny",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+# Name of each row -> experiment.
+VARIANTS = {
+    "first occurrence": "etc/openkp",
+    "best occurrence": "etc/openkp_max_loss",
+    "without visual features": "etc/openkp_no_visual",
+}
+_COLUMNS = {
+    "name": "s",
+    "precision_at_3": ".3f",
+    "recall_at_3": ".3f",
+    "f1_at_3": ".3f",
+    "steps": "d",
+    "seconds": ".0f",
+}
+
+
+def prepare(folder: str, vocab_file: str | None, pages: int, heldout: int):
+    """Makes pages and preprocesses them.
+
+    Args:
+        folder: where `train` and `dev` are written.
+        vocab_file: the vocabulary; None for one of the pages' words.
+        pages: how many to learn from.
+        heldout: how many to measure on, which are others.
+    """
+    for split, number, first in (("train", pages, 0), ("dev", heldout, 10**6)):
+        path, own = openkp_testing.write_small_openkp(folder, number, first)
+        training_runs.run_command(
+            "preprocess",
+            "--task=openkp",
+            f"--input={path}",
+            f"--split={split}",
+            f"--vocab_file={vocab_file or own}",
+            f"--output_dir={os.path.join(folder, split)}",
+            "--num_shards=4",
+            *_LENGTHS,
+        )
+
+
+def train(
+    folder: str,
+    name: str,
+    experiment: str,
+    steps: int,
+    learning_rate: float,
+    encoder: Mapping[str, object],
+    *options: str,
+) -> dict[str, object]:
+    """Trains a model and measures it.
+
+    Args:
+        folder: with what `prepare` wrote.
+        name: of the row.
+        experiment: what to train.
+        steps: how long.
+        learning_rate: the highest.
+        encoder: values of the encoder's configuration.
+        *options: further flags of `train`.
+
+    Returns:
+        The row.
+    """
+    run = os.path.join(folder, name.replace(" ", "_"))
+    size = {"global_batch_size": _BATCH_SIZE}
+    data = {"input_path": os.path.join(folder, "train"), **size}
+    start = time.perf_counter()
+    training_runs.train(
+        run,
+        experiment,
+        {
+            "train_data": data,
+            "validation_data": size,
+            **({"model": {"encoder": encoder}} if encoder else {}),
+        },
+        training_runs.make_trainer(steps, learning_rate, interval=50),
+        ["--mode=train", *options],
+    )
+    seconds = time.perf_counter() - start
+    output = f"{run}_metrics.json"
+    training_runs.run_command(
+        "evaluate",
+        f"--model_dir={run}",
+        f"--validation_data={os.path.join(folder, 'dev')}",
+        f"--output={output}",
+    )
+    with open(output, encoding="utf-8") as stream:
+        metrics = json.load(stream)
+    return {"name": name, **metrics, "steps": steps, "seconds": seconds}
+
+
+def measure_lifted(values: flags.FlagValues, folder: str) -> list[dict]:
+    """Trains a BERT that is lifted, and random weights of its sizes.
+
+    Args:
+        values: the flags.
+        folder: where everything is written.
+
+    Returns:
+        The rows.
+    """
+    lifted = os.path.join(folder, "lifted")
+    training_runs.run_command(
+        "lift",
+        f"--from={values.lift}",
+        f"--output_dir={lifted}",
+        "--local_radius=42",
+        "--absolute_positions=paragraph",
+        "--global_tokens=mean",
+        "--own_text_bias=4",
+    )
+    os.mkdir(folder := os.path.join(folder, "wordpieces"))
+    vocab_file = os.path.join(lifted, "vocab.txt")
+    prepare(folder, vocab_file, values.pages, values.heldout)
+    config = EtcConfig.from_json_file(os.path.join(lifted, "etc_config.json"))
+    sizes = {
+        name: getattr(config, name)
+        for name in (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "local_radius",
+        )
+    }
+    steps, rate = values.lift_steps, values.lift_learning_rate
+    experiment = VARIANTS["best occurrence"]
+    return [
+        train(folder, "random weights", experiment, steps, rate, sizes),
+        train(
+            *(folder, "BERT", experiment, steps, rate, {}),
+            f"--init_checkpoint={lifted}",
+        ),
+    ]
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    for name, text in (
+        ("lift", "Directory of a BERT to begin with."),
+        ("directory", "New directory for all runs, if they are to be kept."),
+        ("output", "File for the rows, as JSON lines."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    for name, value, text in (
+        ("pages", 3000, "Pages to learn from."),
+        ("heldout", 300, "Pages to measure on."),
+        ("steps", 600, "Training steps."),
+        ("lift_steps", 100, "The same of a BERT."),
+    ):
+        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    for name, value, text in (
+        ("learning_rate", 1e-3, "The highest."),
+        ("lift_learning_rate", 2e-4, "The same of a BERT."),
+    ):
+        flags.DEFINE_float(name, value, text, flag_values=flag_values)
+
+
+def run(values: flags.FlagValues) -> list[dict[str, object]]:
+    """Trains all models and prints the table.
+
+    Args:
+        values: the flags.
+
+    Returns:
+        The rows.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = values.directory
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+        else:
+            os.mkdir(folder)
+        if values.lift:
+            rows = measure_lifted(values, folder)
+        else:
+            prepare(folder, None, values.pages, values.heldout)
+            rows = [
+                train(
+                    *(folder, name, experiment, values.steps),
+                    *(values.learning_rate, _SMALL),
+                )
+                for name, experiment in VARIANTS.items()
+            ]
+    print(measure.format_table(rows, _COLUMNS))
+    if values.output:
+        measure.write_lines(values.output, rows)
+    return rows
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(lambda argv: run(flags.FLAGS) and None)

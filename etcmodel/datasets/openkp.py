@@ -1,0 +1,330 @@
+"""OpenKP: official files, prediction files and precision, recall and F1.
+
+A record is a web page: its text in words, the nodes of its visual tree (VDOM),
+each with a span of words and how it looks, and keyphrases that people chose.
+
+Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
+Modeling", 2019; https://github.com/microsoft/OpenKP.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import IO
+from typing import NamedTuple
+
+import msgspec
+
+from etcmodel.datasets.json_stream import read_json_lines
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
+from etcmodel.datasets.records import Text
+from etcmodel.errors import RecordError
+from etcmodel.errors import show
+
+_OWN_FEATURES = (
+    "x",
+    "width",
+    "y",
+    "height",
+    "is_block",
+    "is_inline",
+    "is_heading",
+    "is_leaf",
+    "font_size",
+    "is_bold",
+)
+# Of a node and of its parent, in pixels, from 0 to 1 or in points.
+FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
+_FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
+
+# The numbers of predictions that are measured.
+DEPTHS = (1, 3, 5)
+
+Phrases = tuple[str, ...]
+
+
+class Node(NamedTuple):
+    """A node of the visual tree that has text.
+
+    Attributes:
+        start: its first word.
+        end: the word after its last one.
+        features: how it looks; see `FEATURES`.
+    """
+
+    start: int
+    end: int
+    features: tuple[float, ...]
+
+
+class OpenKPRecord(Record, frozen=True):
+    """One web page.
+
+    Attributes:
+        id: its URL.
+        words: its text, by single spaces; some may be empty.
+        nodes: its nodes, in the order of the text.
+        annotations: the keyphrases that each annotator chose, those without
+            words left out; None if the file does not tell.
+        num_pages: how many usable pages of the files have the URL.
+    """
+
+    id: Text
+    words: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    annotations: tuple[Phrases, ...] | None = None
+    num_pages: int = 1
+
+
+class _Node(msgspec.Struct):
+    text: str
+    feature: tuple[float, ...]
+    start_idx: int
+    end_idx: int
+
+
+class _Page(msgspec.Struct):
+    """A record as it stands in the file."""
+
+    url: Text
+    text: str
+    VDOM: str
+    KeyPhrases: list[list[str]] | None = None
+
+
+def normalize_phrase(phrase: str) -> str:
+    """What is compared when phrases are compared.
+
+    Args:
+        phrase: words with white space between.
+
+    Returns:
+        The words in lower case with single spaces:
+        `" Star  Trek"` -> `"star trek"`.
+    """
+    return " ".join(phrase.lower().split())
+
+
+def _make(page: _Page, source: Source) -> OpenKPRecord:
+    words = page.text.split(" ")
+
+    def error(reason: str, problem: str) -> RecordError:
+        return RecordError(
+            *source, reason, record_id=page.url, field="VDOM", problem=problem
+        )
+
+    try:
+        values = json.loads(page.VDOM)
+    except (ValueError, RecursionError) as cause:
+        raise error(
+            "VDOM is not JSON",
+            f"got {show(page.VDOM)}, expected a string of JSON: {cause}",
+        ) from None
+    if not isinstance(values, list):
+        raise error(
+            "VDOM is not a list",
+            f"got {show(values)}, expected a list of nodes",
+        )
+    nodes, end = [], 0
+    for i, value in enumerate(values):
+        try:
+            node = msgspec.convert(value, _Node)
+        except msgspec.ValidationError as cause:
+            raise error(
+                "a node is not as expected",
+                f"node {i} is {show(value)}: {cause}; expected "
+                '{"text": "...", "feature": [20 numbers], "start_idx": 0, '
+                '"end_idx": 3}',
+            ) from None
+        problem = _problem(node, end, words)
+        if problem:
+            raise error(problem[0], f"node {i}: {problem[1]}")
+        end = node.end_idx
+        nodes.append(Node(node.start_idx, end, node.feature))
+    annotations = page.KeyPhrases
+    if annotations is not None:
+        phrases = [" ".join(" ".join(x).split()) for x in annotations]
+        annotations = (tuple(filter(None, phrases)),)
+    # Every word is kept in memory once, however often it comes.
+    known: dict[str, str] = {}
+    return OpenKPRecord(
+        id=page.url,
+        words=tuple(map(known.setdefault, words, words)),
+        nodes=tuple(nodes),
+        annotations=annotations,
+        source=source,
+    )
+
+
+def _problem(node: _Node, least: int, words) -> tuple[str, str] | None:
+    """What is wrong with a node that stands behind others."""
+    start, end = node.start_idx, node.end_idx
+    if not least <= start <= end <= len(words):
+        return (
+            "a node that is no span of the text",
+            f"got start_idx {start} and end_idx {end}, expected {least} (where "
+            "the node before it ends) <= start_idx <= end_idx <= number of "
+            f"words, here {len(words)}",
+        )
+    text = " ".join(words[start:end])
+    if node.text != text:
+        return (
+            "a node of other text",
+            f"its text is {show(node.text)}, but its words in the page's text "
+            f"are {show(text)}",
+        )
+    if len(node.feature) != len(FEATURES):
+        return (
+            "a node without its features",
+            f"it has {len(node.feature)} features, expected {len(FEATURES)}",
+        )
+    for i, value in enumerate(node.feature):
+        if not math.isfinite(value) or i in _FLAGS and value not in (0, 1):
+            expected = "0 or 1" if i in _FLAGS else "a finite number"
+            return (
+                "a feature that is no such number",
+                f"feature[{i}], {FEATURES[i]}, is {value}, expected {expected}",
+            )
+    return None
+
+
+def _check(record: OpenKPRecord, split: str) -> None:
+    if split == "predict":
+        return
+    if not any(
+        any(map(str.strip, record.words[node.start : node.end]))
+        for node in record.nodes
+    ):
+        raise record.error(
+            "no text",
+            field="VDOM",
+            problem=f"none of its {len(record.nodes)} nodes has any text",
+        )
+    if not any(record.annotations or ()):
+        raise record.missing_answer(
+            "keyphrases",
+            "KeyPhrases",
+            record.annotations and [list(x) for x in record.annotations],
+            split,
+        )
+
+
+def _num_present(record: OpenKPRecord) -> int:
+    """How many of a page's keyphrases are in its text."""
+    text = f" {normalize_phrase(' '.join(record.words))} "
+    return sum(
+        f" {normalize_phrase(phrase)} " in text
+        for phrases in record.annotations or ()
+        for phrase in phrases
+    )
+
+
+def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
+    """The page of a URL that has the most of its keyphrases in its text.
+
+    Of pages without keyphrases it is the first, whatever they are read for, so
+    that what is measured of stored records is what `predict` answers.
+
+    Args:
+        records: pages of the same URL; of equals the first is taken.
+
+    Returns:
+        The page, with the annotations of all.
+    """
+    annotations = [x for record in records for x in record.annotations or ()]
+    return msgspec.structs.replace(
+        max(records, key=_num_present),
+        annotations=tuple(annotations) or None,
+        num_pages=len(records),
+    )
+
+
+FORMAT = Format(
+    _Page,
+    'a record of OpenKP {"url": "...", "text": "...", "VDOM": "[{\\"text\\": '
+    '\\"...\\", \\"feature\\": [20 numbers], \\"start_idx\\": 0, '
+    '\\"end_idx\\": 3}, ...]", "KeyPhrases": [["...", "..."], ...]}',
+    read_json_lines,
+    _check,
+    _make,
+    id_field="url",
+    merge=merge,
+)
+
+
+def gold(record: OpenKPRecord) -> tuple[Phrases, ...] | None:
+    """The keyphrases of each annotator; None if there are none.
+
+    Args:
+        record: the record.
+
+    Returns:
+        The annotations with keyphrases.
+    """
+    return tuple(filter(None, record.annotations or ())) or None
+
+
+def write_predictions(
+    predictions: Mapping[str, Sequence[str]], stream: IO[str]
+) -> None:
+    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line.
+
+    Args:
+        predictions: URL -> keyphrases, the best first.
+        stream: what to write to.
+    """
+    for url, phrases in predictions.items():
+        line = {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
+        stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def score(
+    predictions: Mapping[str, Sequence[str]],
+    gold: Mapping[str, Sequence[Phrases]],
+) -> dict[str, float]:
+    """The official metrics: means over pages.
+
+    The precision at a depth k is the share of the first k predictions that are
+    keyphrases (the missing ones of fewer are wrong), the recall the share of
+    the keyphrases that are among them. Case does not matter. Where a URL has
+    several annotations, which the official files leave to the reader, that
+    counts for each depth which the predictions are best for. Example, with
+    the predictions "Star Trek" and "x" for "star trek" and "discovery season":
+    precision 1 at 1 and 1/3 at 3, recall 1/2 at both, F1 2/3 and 2/5.
+
+    Args:
+        predictions: URL -> keyphrases, the best first.
+        gold: URL -> the keyphrases of each annotator.
+
+    Returns:
+        `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0
+        to 1; 0 if there are no pages.
+    """
+    totals = {
+        f"{name}_at_{depth}": 0.0
+        for depth in DEPTHS
+        for name in ("precision", "recall", "f1")
+    }
+    for url, annotations in gold.items():
+        predicted = [normalize_phrase(x) for x in predictions.get(url, ())]
+        for depth in DEPTHS:
+            f1, precision, recall = max(
+                _measure(predicted[:depth], depth, phrases)
+                for phrases in annotations
+            )
+            totals[f"precision_at_{depth}"] += precision
+            totals[f"recall_at_{depth}"] += recall
+            totals[f"f1_at_{depth}"] += f1
+    return {name: x / max(len(gold), 1) for name, x in totals.items()}
+
+
+def _measure(predicted, depth, phrases) -> tuple[float, float, float]:
+    """F1, precision and recall for one annotation."""
+    expected = {normalize_phrase(phrase) for phrase in phrases}
+    hits = len(expected.intersection(predicted))
+    precision, recall = hits / depth, hits / len(expected)
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
+    return f1, precision, recall

@@ -1,0 +1,195 @@
+"""OpenKP's records and metrics; records_test.py has the errors."""
+
+import io
+import json
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import openkp
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.testing import real_data_path
+
+_WORDS = "Jan Novak  Brno is in Moravia"
+# A heading of 26 points in a block.
+_HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
+
+
+def node(start, end, text=None, features=None):
+    """A node of `_WORDS`, by single spaces: of its seven words one is empty."""
+    if text is None:
+        text = " ".join(_WORDS.split(" ")[start:end])
+    return {
+        "Id": 0,
+        "text": text,
+        "feature": _HEADING * 2 if features is None else features,
+        "start_idx": start,
+        "end_idx": end,
+    }
+
+
+def good_record(nodes=None, **changes):
+    """A small record as in the official files."""
+    nodes = [node(0, 2), node(2, 7)] if nodes is None else nodes
+    return {
+        "url": "http://a.com",
+        "text": _WORDS,
+        "VDOM": json.dumps(nodes),
+        "KeyPhrases": [["Jan", "Novak"], ["moravia "], []],
+        **changes,
+    }
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    def _read(self, records, *args):
+        path = os.path.join(self.get_temp_dir(), "data.jsonl")
+        with open(path, "w") as stream:
+            stream.writelines(json.dumps(x) + "\n" for x in records)
+        return list(openkp.FORMAT.read(path, *args))
+
+    def test_reads_a_record(self):
+        (record,) = self._read([good_record()])
+        self.assertEqual("http://a.com", record.id)
+        self.assertEqual(
+            ("Jan", "Novak", "", "Brno", "is", "in", "Moravia"), record.words
+        )
+        self.assertEqual([(0, 2), (2, 7)], [x[:2] for x in record.nodes])
+        self.assertEqual((*_HEADING, *_HEADING), record.nodes[1].features)
+        # One that is empty is none.
+        self.assertEqual((("Jan Novak", "moravia"),), record.annotations)
+        self.assertEqual(record.annotations, openkp.gold(record))
+
+    @parameterized.parameters(
+        ([5], "node 0 is 5: Expected `object`, got `int`"),
+        ([{"text": "a"}], "missing required field `feature`"),
+        ([node(0, 2, features=[1.0, "a"])], r"Expected `float`, got `str`"),
+        ([node(0, 2), node(1, 7)], "node 1: got start_idx 1 and end_idx 7, e"),
+        ([node(2, 7), node(0, 2)], "node 1: .* expected 7 .where the node be"),
+        ([node(2, 1)], "start_idx 2 and end_idx 1"),
+        ([node(-1, 1)], "start_idx -1"),
+        ([node(0, 8)], "end_idx 8, .* number of words, here 7"),
+        ([node(0, 2, "Jan")], "text is 'Jan', but its words .* 'Jan Novak'"),
+        (
+            [node(0, 2, features=_HEADING)],
+            "node 0: it has 10 features, exp.*20",
+        ),
+        (
+            [node(0, 2, features=[float("nan"), *_HEADING[1:], *_HEADING])],
+            r"feature\[0\], x, is nan, expected a finite number",
+        ),
+        (
+            [node(0, 2, features=[*_HEADING, *_HEADING[:-1], 0.5])],
+            r"feature\[19\], parent_is_bold, is 0.5, expected 0 or 1",
+        ),
+    )
+    def test_bad_nodes(self, nodes, message):
+        with self.assertRaisesRegex(
+            RecordError, rf"\(id 'http://a.com'\), field 'VDOM': .*{message}"
+        ):
+            self._read([good_record(nodes)])
+
+    def test_a_page_without_text(self):
+        for record in (
+            good_record([]),
+            good_record([node(2, 3)]),
+            good_record([node(0, 1, "")], text=""),
+        ):
+            with self.assertRaisesRegex(RecordError, "none of its . nodes has"):
+                self._read([record])
+            self.assertLen(self._read([record], "predict"), 1)
+
+    def test_pages_of_a_url_are_merged(self):
+        """The page with most of its phrases; and all annotations."""
+        (other, record) = self._read(
+            [
+                good_record(KeyPhrases=[["elsewhere"], ["Jan"]]),
+                good_record(url="http://b.com"),
+                good_record(KeyPhrases=[["Jan"], ["IN", "Moravia"]]),
+                good_record(KeyPhrases=[["Brno"], ["an novak"], ["Jan"]]),
+            ]
+        )
+        self.assertEqual(("http://b.com", 1), (other.id, other.num_pages))
+        self.assertEqual(("http://a.com", 3), (record.id, record.num_pages))
+        self.assertEqual(2, record.index)
+        self.assertEqual(
+            (
+                ("elsewhere", "Jan"),
+                ("Jan", "IN Moravia"),
+                ("Brno", "an novak", "Jan"),
+            ),
+            record.annotations,
+        )
+
+    def test_one_of_several_pages_is_bad(self):
+        bad_records = BadRecords(skip=True)
+        (record,) = self._read(
+            [good_record(), good_record([5])], "train", bad_records
+        )
+        self.assertEqual(
+            (1, 1, 1),
+            (record.num_pages, bad_records.total, len(record.nodes) - 1),
+        )
+
+    def test_real_records(self):
+        path = real_data_path("openkp/records_2.jsonl")
+        with open(path, encoding="utf-8") as stream:
+            values = [json.loads(line) for line in stream]
+        for record, value in zip(openkp.FORMAT.read(path), values, strict=True):
+            nodes = json.loads(value["VDOM"])
+            self.assertEqual(
+                [x["text"] for x in nodes],
+                [" ".join(record.words[x.start : x.end]) for x in record.nodes],
+            )
+            self.assertEqual(
+                [" ".join(x) for x in value["KeyPhrases"] if x],
+                [*record.annotations[0]],
+            )
+
+
+class MetricsTest(tf.test.TestCase):
+    def test_by_hand(self):
+        # As the worked example of the original code's description.
+        score = openkp.score(
+            {"a": ["Star Trek", "Something"]},
+            {"a": [("star trek", "discovery season")]},
+        )
+        for name, expected in (
+            ("precision", (1, 1 / 3, 1 / 5)),
+            ("recall", (1 / 2, 1 / 2, 1 / 2)),
+            ("f1", (2 / 3, 0.4, 2 / 7)),
+        ):
+            got = [score[f"{name}_at_{depth}"] for depth in (1, 3, 5)]
+            self.assertAllClose(expected, got)
+
+    def test_the_best_annotation_of_each_page_counts(self):
+        score = openkp.score(
+            {"a": ["x", "y", "y "], "b": ["no"], "c": ["no"]},
+            {
+                # At 1 the second is better, at 3 the first.
+                "a": [("x", "Y", "z"), ("X",)],
+                "b": [("no",)],
+                "d": [("x",)],
+            },
+        )
+        self.assertAllClose(2 / 3, score["f1_at_1"])
+        self.assertAllClose((2 / 3 + 1 / 3 + 0) / 3, score["precision_at_3"])
+        self.assertAllClose((2 / 3 + 1 + 0) / 3, score["recall_at_3"])
+        self.assertAllClose((2 / 3 + 1 / 2 + 0) / 3, score["f1_at_3"])
+
+    def test_nothing_to_score(self):
+        self.assertEqual({0.0}, {*openkp.score({}, {}).values()})
+
+    def test_predictions(self):
+        stream = io.StringIO()
+        openkp.write_predictions({"u": ["Jan Novák", "x"], "v": []}, stream)
+        first, second = map(json.loads, stream.getvalue().splitlines())
+        self.assertEqual(
+            {"url": "u", "KeyPhrases": [["Jan Novák"], ["x"]]}, first
+        )
+        self.assertEqual({"url": "v", "KeyPhrases": []}, second)
+
+
+if __name__ == "__main__":
+    tf.test.main()

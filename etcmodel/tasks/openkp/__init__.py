@@ -1,0 +1,1 @@
+"""OpenKP: find the keyphrases of a web page."""

@@ -1,0 +1,250 @@
+"""OpenKP: pages to EtcFeatures; the layout.
+
+Long input: the words of all nodes of a page. Global input: a token for each
+node. How a node looks is added to the embeddings of its global token and of its
+words.
+
+Source: ETC paper, Appendix C (OpenKP).
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets import openkp
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import pages
+from etcmodel.feature_utils import texts
+from etcmodel.feature_utils import token_types
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.openkp import ngrams
+
+_NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
+_NUM_FEATURES = len(openkp.FEATURES)
+# From the first node that does not fit on nodes are left out; if it is the very
+# first, it is cropped.
+_NODES = layout.Section(
+    "nodes",
+    token_types.SENTENCE,
+    segment_global=_NODE,
+    breaks=False,
+    cut="tail",
+)
+# Which word of the page each token is a part of, from 1.
+_WORDS = layout.Value("words", "nodes", embed=())
+LAYOUT = layout.LayoutSpec(
+    [_NODES],
+    values=[
+        _WORDS,
+        layout.Value(
+            *("visual", "nodes", "segment", "global"),
+            dtype=tf.float32,
+            shape=(_NUM_FEATURES,),
+            embed=("global", "long"),
+        ),
+    ],
+)
+
+
+class OpenKPFeatureBuilder(features.FeatureBuilder):
+    """Turns words, nodes and how they look into features."""
+
+    INPUTS = {
+        "words": tf.TensorSpec([None, None], tf.string),
+        "node_starts": tf.TensorSpec([None, None], tf.int32),
+        "node_ends": tf.TensorSpec([None, None], tf.int32),
+        "node_features": tf.TensorSpec([None, None, _NUM_FEATURES], tf.float32),
+    }
+    REQUEST = {
+        "words": np.array([b"Jan Novak Cook in Krakow".split()], dtype=object),
+        "node_starts": np.array([[0, 2]], np.int32),
+        "node_ends": np.array([[2, 5]], np.int32),
+        "node_features": np.tile(
+            np.array([48, 600, 90, 36, 1, 0, 1, 0, 26, 0], np.float32),
+            [1, 2, 2],
+        ),
+    }
+    LAYOUT = LAYOUT
+    SCHEMA = schema.Schema(
+        LAYOUT.encoder_inputs,
+        # See `ngrams.first_occurrences`; a word's is at its number, less one.
+        first_occurrences=schema.Field(
+            "long", schema.CONTEXT, pad=0, size=ngrams.MAX_WORDS
+        ),
+        # The words that have tokens.
+        visible_words=schema.Field("list", schema.TEXT, tf.string),
+        # First word and number of words of each keyphrase.
+        label_starts=schema.Field("list", schema.LABEL),
+        label_sizes=schema.Field("list", schema.LABEL),
+    )
+
+    def layout_spec(self):
+        """Nodes, or blocks of these sizes in a text without any."""
+        if not self.config.fixed_block_size:
+            return LAYOUT
+        text = dataclasses.replace(_NODES, cut="keep")
+        spec = layout.LayoutSpec([text], values=[_WORDS])
+        return spec.with_blocks(self.config.fixed_block_size, _NODE)
+
+    @features.builds_features
+    def build(
+        self,
+        words: tf.Tensor,
+        node_starts: tf.Tensor,
+        node_ends: tf.Tensor,
+        node_features: tf.Tensor,
+    ) -> features.Encoded:
+        """Builds the features of a batch.
+
+        Args:
+            words: <string>[batch, words], padded with "" at the end.
+            node_starts: first word of each node, in the order of the words,
+                padded with -1 at the end, <int>[batch, nodes].
+            node_ends: the word after its last one, likewise.
+            node_features: how it looks, see `datasets.openkp.FEATURES`,
+                <float>[batch, nodes, 20].
+
+        Returns:
+            The EtcFeatures, <int32>[batch, long_length] and
+            <int32>[batch, global_length]. For labels: `word_nodes`, the node
+            of every visible word, which are all of one in fixed blocks.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
+                in order, or there is padding between them.
+        """
+        words = texts.without_padding(words)
+        is_node = node_starts >= 0
+        with tf.control_dependencies(_checks(node_starts, node_ends, is_node)):
+            # What is no node starts behind all words.
+            starts = tf.where(is_node, node_starts, tf.int32.max)
+        tokens = pages.tokenize_pages(
+            self.tokenizer, words, None, starts, node_ends
+        )
+        visible = ngrams.number_words(tokens.words)
+        if self.config.fixed_block_size:
+            # All words are of one node, which looks like nothing.
+            visible = visible._replace(
+                nodes=visible.nodes.with_values(
+                    tf.zeros_like(visible.nodes.values)
+                )
+            )
+        # [batch, (visible words)]
+        spoken = visible.words.with_values(
+            tf.gather(
+                words.values,
+                tf.gather(words.row_starts(), visible.words.value_rowids())
+                + tf.cast(visible.words.values, tf.int64),
+            )
+        )
+
+        def of_nodes(values):
+            """Without padding, <dtype>[batch, (1), (nodes), ...]."""
+            return layout.one_group(tf.ragged.boolean_mask(values, is_node))
+
+        values = {"words": of_nodes(visible.numbers)}
+        if not self.config.fixed_block_size:
+            values["visual"] = of_nodes(node_features)
+        made = self.engine({"nodes": of_nodes(tokens.token_ids)}, values=values)
+        length = tf.shape(made.features["long_token_ids"])[1]
+        first = ngrams.first_occurrences(spoken, visible.nodes)
+        if "visual" not in values:
+            nothing = tf.zeros_like(
+                made.features["global_token_ids"], tf.float32
+            )
+            nothing = tf.tile(nothing[..., tf.newaxis], [1, 1, _NUM_FEATURES])
+            made = made._replace(values={**made.values, "visual": nothing})
+        return features.Encoded(
+            layout=made,
+            context={
+                # [batch, long, 5]
+                "first_occurrences": first.to_tensor(
+                    shape=tf.stack([-1, length, ngrams.MAX_WORDS])
+                )
+            },
+            text={"visible_words": spoken},
+            host={"word_nodes": visible.nodes},
+        )
+
+    @staticmethod
+    def raw(record):
+        """Words and nodes."""
+        return {
+            "words": record.words,
+            "node_starts": [node.start for node in record.nodes],
+            "node_ends": [node.end for node in record.nodes],
+            "node_features": [node.features for node in record.nodes],
+        }
+
+    def label(self, record, view, split):
+        """The first occurrence of each keyphrase; see `FeatureBuilder.label`.
+
+        Of several annotations, that which has the most of them in the text.
+        """
+        counts = {
+            **features.count_cut(view, {"nodes": (None, "nodes")}),
+            "pages_of_the_same_url": record.num_pages - 1,
+        }
+        if split == "predict" or not record.annotations:
+            return features.Labelled([{}], {}, counts)
+        words = [
+            openkp.normalize_phrase(x.decode("utf-8", "replace"))
+            for x in view.text["visible_words"]
+        ]
+        nodes = view.host["word_nodes"].tolist()
+        kept = int(view.features["words"].max(initial=0))
+        phrases, found = max(
+            (
+                (x, ngrams.find_phrases(x, words[:kept], nodes))
+                for x in record.annotations
+            ),
+            key=lambda pair: len(pair[1]),
+        )
+        counts |= {
+            "keyphrases": len(phrases),
+            "keyphrases_too_long": sum(
+                len(x.split()) > ngrams.MAX_WORDS for x in phrases
+            ),
+            "keyphrases_found": len(found),
+            "pages_without_a_keyphrase_in_the_text": int(not found),
+        }
+        labels = {
+            "label_starts": [start for start, _ in found],
+            "label_sizes": [size for _, size in found],
+        }
+        is_kept = split != "train" or found
+        return features.Labelled([labels if is_kept else None], {}, counts)
+
+    def describe(self, record):
+        """See `FeatureBuilder.describe`."""
+        phrases = "; ".join(", ".join(x) for x in record.annotations or ())
+        return [("keyphrases", phrases or "not told")]
+
+    def name_global(self, record, section, group, segment):
+        """`26 pt: Online Doctor`: its font size and its first words."""
+        node = record.nodes[segment]
+        text = " ".join(
+            record.words[node.start : min(node.end, node.start + 3)]
+        )
+        size = node.features[openkp.FEATURES.index("font_size")]
+        return f"{size:g} pt: {text}"
+
+
+def _checks(starts, ends, is_node) -> list[tf.Operation]:
+    """That nodes are in order and do not overlap; eagerly there is no op."""
+    # [batch, nodes], where the node before each ends, none behind padding
+    ends = tf.where(is_node, ends, tf.int32.max)
+    before = tf.pad(ends[:, :-1], [[0, 0], [1, 0]])[:, : tf.shape(starts)[1]]
+    is_right = ((before <= starts) & (starts <= ends)) | ~is_node
+    wrong = tf.where(~is_right)[:1]
+    check = tf.debugging.Assert(
+        tf.equal(tf.size(wrong), 0),
+        [
+            "node_starts and node_ends, expected to be in the order of the "
+            "words, without overlaps, and padded at the end. Page and node:",
+            wrong,
+        ],
+    )
+    return [] if check is None else [check]

@@ -1,0 +1,218 @@
+"""Tests of OpenKP's `features`."""
+
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import openkp
+from etcmodel.datasets.records import Source
+from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks.openkp import features
+from etcmodel.tasks.openkp.task import TASK
+
+_VOCAB = [
+    *tokenizers.WORDPIECE_RESERVED_TOKENS,
+    *"star trek discovery season 1 jason isaac and doug ##s".split(),
+]
+# That of the original code's tests, in two nodes.
+_TEXT = "Star Trek Discovery Season 1 Jason Isaacs Jason Isaacs and Doug"
+
+
+def _ids(text):
+    return [_VOCAB.index(token) for token in text.split()]
+
+
+def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
+    return openkp.OpenKPRecord(
+        id="http://a.com",
+        words=tuple(text.split(" ")),
+        nodes=tuple(
+            openkp.Node(*span, tuple(20.0 * i + np.arange(20.0)))
+            for i, span in enumerate(spans)
+        ),
+        annotations=annotations,
+        source=Source("pages.jsonl"),
+    )
+
+
+class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
+    def _encoder(self, *sizes):
+        path = os.path.join(self.get_temp_dir(), "vocab.txt")
+        with open(path, "w") as file:
+            file.write("\n".join(_VOCAB))
+        return TASK.record_encoder(TASK.config_class(*sizes), path)
+
+    def _build(self, record, *sizes):
+        """Name -> features of the record's row."""
+        made = self._encoder(*sizes).build([record])
+        values = {**made.layout.features, **made.layout.values, **made.context}
+        return {name: x[0].numpy().tolist() for name, x in values.items()}
+
+    def _label(self, annotations, *sizes, split="train", **record):
+        """Labels of what is stored, and the counts."""
+        record = _record(annotations=annotations, **record)
+        (encoded,) = self._encoder(*sizes).encode([record], split)
+        if not encoded.examples:
+            return None, encoded.counts
+        stored = tf.train.Example.FromString(encoded.examples[0])
+        return [
+            [*stored.features.feature[name].int64_list.value]
+            for name in ("label_starts", "label_sizes")
+        ], encoded.counts
+
+    def test_small_example(self):
+        """As the worked example of the original code's description."""
+        got = self._build(_record(), 16, 4)
+        pieces = "star trek discovery season 1 jason isaac ##s jason isaac ##s"
+        pad = [0] * 3
+        expected = {
+            "long_token_ids": _ids(f"{pieces} and doug") + pad,
+            "long_token_type_ids": [1] * 13 + pad,
+            "long_sentence_ids": [0] * 6 + [1] * 7 + [-1] * 3,
+            "long_paragraph_breakpoints": [0] * 12 + [1] + pad,
+            "words": [*[1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 9, 10, 11], *pad],
+            "global_token_ids": _ids("[unused0] [unused0]") + [0, 0],
+            "global_paragraph_breakpoints": [0, 1, 0, 0],
+        }
+        for name, value in expected.items():
+            self.assertEqual(value, got[name], name)
+        self.assertAllEqual(
+            np.concatenate([np.arange(40.0), np.zeros(40)]).reshape([4, 20]),
+            got["visual"],
+        )
+        # "jason" is the word 5, "isaacs" 6, "jason isaacs" not in one node.
+        first = np.zeros([16, 5], np.int32)
+        first[[7, 8], 0] = 2
+        self.assertAllEqual(first, got["first_occurrences"])
+
+    def test_fixed_blocks(self):
+        """Of the text alone: phrases may lie across nodes, which are cut."""
+        got = self._build(_record(), 16, 4, 4)
+        self.assertEqual(
+            [*np.repeat([0, 1, 2, 3], 4)[:13], -1, -1, -1],
+            got["long_sentence_ids"],
+        )
+        self.assertEqual(_ids("[unused0] " * 4), got["global_token_ids"])
+        self.assertAllEqual(np.zeros([4, 20]), got["visual"])
+        # As in the original code's tests.
+        labels, _ = self._label((("jason isaacs", "star trek"),), 16, 4, 4)
+        self.assertEqual([[5, 0], [2, 2]], labels)
+        self.assertAllEqual([2, 2], np.array(got["first_occurrences"])[7, :2])
+        got = self._build(_record(), 8, 2, 4)
+        self.assertEqual(
+            _ids("star trek discovery season 1 jason isaac ##s"),
+            got["long_token_ids"],
+        )
+
+    @parameterized.parameters(
+        # What does not fit is left out whole, and all behind it.
+        ((12, 4), ((0, 6), (6, 11)), 6, 1),
+        ((12, 1), ((0, 6), (6, 11)), 6, 1),
+        ((12, 4), ((0, 1), (1, 11), (11, 11)), 1, 1),
+        # One that is longer than all there is room for is cropped.
+        ((12, 4), ((0, 11),), 12, 1),
+    )
+    def test_cuts(self, sizes, spans, tokens, nodes):
+        got = self._build(_record(spans), *sizes)
+        self.assertEqual(tokens, np.count_nonzero(got["long_token_ids"]))
+        self.assertEqual(nodes, np.count_nonzero(got["global_token_ids"]))
+
+    def test_words_in_no_node_and_without_tokens(self):
+        got = self._build(
+            _record(((1, 4), (4, 4), (5, 6)), "star trek \u200b 1  doug"), 6, 4
+        )
+        self.assertEqual([*_ids("trek 1 doug"), 0, 0, 0], got["long_token_ids"])
+        self.assertEqual([1, 2, 3, 0, 0, 0], got["words"])
+        # A node without words has a global token all the same.
+        self.assertEqual([0, 0, 2, -1, -1, -1], got["long_sentence_ids"])
+        self.assertEqual(3, np.count_nonzero(got["global_token_ids"]))
+
+    def test_many_nodes(self):
+        text = " ".join(["star"] * 10000)
+        record = _record([(i, i + 1) for i in range(10000)], text)
+        got = self._build(record, 64, 32)
+        self.assertEqual(32, np.count_nonzero(got["long_token_ids"]))
+        self.assertEqual(
+            [*range(32)], [x[0] for x in got["first_occurrences"]][:32]
+        )
+
+    def test_nodes_of_a_request_must_be_in_order(self):
+        builder = self._encoder(16, 4).builder
+        for starts, ends, wrong in (
+            ((0, 1), (2, 3), 1),
+            ((3, 0), (4, 2), 1),
+            ((2, -1), (1, -1), 0),
+            ((0, -1, 3), (2, -1, 5), 2),
+        ):
+            nothing = [-1] * len(starts)
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError,
+                rf"(?s)order of the words.*1, {wrong}",
+            ):
+                builder.build(
+                    [["star"] * 5] * 2,
+                    tf.constant([nothing, starts]),
+                    tf.constant([nothing, ends]),
+                    tf.zeros([2, len(starts), 20]),
+                )
+
+    def test_labels(self):
+        """The first occurrence in a node; most of several annotations."""
+        labels, counts = self._label(
+            (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
+            *(16, 4),
+        )
+        # As in the original's example, but for "jason", which it has not.
+        self.assertEqual([[0, 7, 5], [2, 2, 1]], labels)
+        for name, number in (
+            ("keyphrases", 4),
+            ("keyphrases_found", 3),
+            ("keyphrases_too_long", 1),
+            ("pages_without_a_keyphrase_in_the_text", 0),
+            ("nodes", 2),
+            ("tokens", 13),
+        ):
+            self.assertEqual(number, counts[name], name)
+
+    def test_keyphrases_that_were_cut(self):
+        for split, expected in (("train", None), ("dev", [[], []])):
+            labels, counts = self._label((("doug",),), 12, 4, split=split)
+            self.assertEqual(expected, labels)
+            self.assertEqual(
+                (1, 1, 1),
+                (
+                    counts["pages_without_a_keyphrase_in_the_text"],
+                    counts["nodes_cut"],
+                    counts["records_cut"],
+                ),
+            )
+        self.assertEqual(
+            [[], []], self._label((("doug",),), 16, 4, split="predict")[0]
+        )
+
+    def test_names(self):
+        builder = self._encoder(16, 4).builder
+        self.assertEqual(
+            "28 pt: Isaacs Jason Isaacs",
+            builder.name_global(_record(), "nodes", 0, 1),
+        )
+        self.assertEqual(
+            [("keyphrases", "a, b; c")],
+            builder.describe(_record(annotations=(("a", "b"), ("c",)))),
+        )
+
+    def test_raw_is_what_the_file_has(self):
+        raw = features.OpenKPFeatureBuilder.raw(_record())
+        self.assertEqual(_TEXT, " ".join(raw["words"]))
+        self.assertEqual(
+            ([0, 6], [6, 11]), (raw["node_starts"], raw["node_ends"])
+        )
+        self.assertEqual([0.0, 20.0], [x[0] for x in raw["node_features"]])
+        self.assertTrue(json.dumps(raw))
+
+
+if __name__ == "__main__":
+    tf.test.main()

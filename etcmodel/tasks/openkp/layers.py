@@ -1,0 +1,295 @@
+"""OpenKP's layers: how a node looks, and a logit for every phrase."""
+
+import tensorflow as tf
+
+from etcmodel.activations import get_activation
+from etcmodel.datasets.openkp import FEATURES
+from etcmodel.layers import building
+from etcmodel.layers import graph_layer
+from etcmodel.layers.normalization import LayerNormalization
+from etcmodel.models.heads import MASKED_LOGIT
+
+# Least and greatest values in pixels, of a node and of its parent.
+_RANGES = {
+    "x": (-50.0, 1500.0),
+    "width": (0.0, 1500.0),
+    "y": (-50.0, 6000.0),
+    "height": (0.0, 18000.0),
+}
+_SCALED = (*_RANGES, *(f"parent_{name}" for name in _RANGES))
+_OTHER_FLAGS = (
+    "is_inline",
+    "is_leaf",
+    "parent_is_heading",
+    "parent_is_leaf",
+    "parent_is_bold",
+)
+# The first is the most significant.
+_CROSSED = ("is_block", "is_heading", "is_bold")
+# The greatest font size of each bucket but the last.
+_FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
+
+
+def visual_classes(features: tf.Tensor) -> tf.Tensor:
+    """Which kind of node it is, and the buckets of both font sizes.
+
+    A block that is no heading but bold is of the kind 5, binary 101. Font
+    sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets
+    `[0, 1, 2, 18, 18, 19, 23]`.
+
+    Args:
+        features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
+
+    Returns:
+        `<float32>[..., 8 + 24 + 24]`, one-hot.
+    """
+    flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
+    # [...]
+    kind = tf.reduce_sum(flags * [4, 2, 1], axis=-1)
+    sizes = tf.round(_take(features, ("font_size", "parent_font_size")))
+    # [..., 2]
+    buckets = tf.reduce_sum(
+        tf.cast(sizes[..., tf.newaxis] > tf.constant(_FONT_SIZES), tf.int32), -1
+    )
+    number = len(_FONT_SIZES) + 1
+    return tf.concat(
+        [
+            tf.one_hot(kind, 2 ** len(_CROSSED)),
+            tf.one_hot(buckets[..., 0], number),
+            tf.one_hot(buckets[..., 1], number),
+        ],
+        axis=-1,
+    )
+
+
+def visual_numbers(features: tf.Tensor) -> tf.Tensor:
+    """Places and sizes, cut to their ranges, and flags, all from -1 to 1.
+
+    A width of 728 is -0.02933, of 0 to 1,500, and one of 9,000 is 1.
+
+    Args:
+        features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
+
+    Returns:
+        `<float32>[..., 8 + 5]`.
+    """
+    # [8]
+    least, greatest = tf.unstack(tf.constant([*_RANGES.values()] * 2), axis=1)
+    values = tf.clip_by_value(_take(features, _SCALED), least, greatest)
+    scaled = 2.0 * (values - least) / (greatest - least) - 1.0
+    return tf.concat([scaled, _take(features, _OTHER_FLAGS)], axis=-1)
+
+
+def _take(features, names):
+    """Some of the features, `<float32>[..., names]`."""
+    return tf.gather(features, [FEATURES.index(x) for x in names], axis=-1)
+
+
+class _Layer(graph_layer.GraphLayer):
+    """What both layers have in common: their arguments.
+
+    Args:
+        hidden_size: width of the encoder.
+        number: of what the layer has several of.
+        hidden_act: the activation.
+        initializer_range: standard deviation of initial weights.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        number: int,
+        hidden_act: str = "gelu",
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.hidden_size = hidden_size
+        self.number = number
+        self.hidden_act = hidden_act
+        self.initializer_range = initializer_range
+
+    def _make(self, layer, name, *args, divisor=1.0, **kwargs):
+        """A layer with weights that begin as those of all."""
+        deviation = self.initializer_range / divisor**0.5
+        return layer(
+            *args,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=deviation
+            ),
+            name=name,
+            **{"dtype": self.dtype_policy, **kwargs},
+        )
+
+    def get_config(self):
+        """The constructor's arguments."""
+        names = ("hidden_size", "number", "hidden_act", "initializer_range")
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class VisualEmbedding(_Layer):
+    """What the looks of a node add to the embeddings of its tokens.
+
+    Kinds and font sizes have embeddings; places, sizes and other flags pass
+    `number` dense layers, in float32. Source: ETC paper, Appendix C (OpenKP);
+    ranges and buckets are the original code's.
+    """
+
+    def __init__(self, hidden_size: int, number: int = 2, **kwargs):
+        super().__init__(hidden_size, number, autocast=False, **kwargs)
+        if number < 1:
+            raise ValueError(
+                f"{self.name}: there are {number} dense layers, expected at "
+                "least one."
+            )
+        dense = tf.keras.layers.Dense
+        self.classes = self._make(dense, "classes", hidden_size, use_bias=False)
+        self.dense_layers = [
+            self._make(
+                *(dense, f"dense_{i}", hidden_size),
+                activation=get_activation(self.hidden_act),
+                # Half precision does not know one line from the next.
+                dtype="float32",
+            )
+            for i in range(number)
+        ]
+        building.track_layers(self, "dense_layers")
+
+    def build(self, input_shape):
+        """Makes the weights."""
+        outer = tuple(input_shape[:-1])
+        building.build_once(self.classes, (*outer, 56))
+        for i, layer in enumerate(self.dense_layers):
+            building.build_once(layer, (*outer, self.hidden_size if i else 13))
+        super().build(input_shape)
+
+    def call(self, features):
+        """Embeds.
+
+        Args:
+            features: `<float32>[batch, nodes, 20]`.
+
+        Returns:
+            `<float>[batch, nodes, hidden_size]`.
+        """
+        hidden = visual_numbers(features)
+        for layer in self.dense_layers:
+            # [batch, nodes, hidden_size]
+            hidden = layer(hidden)
+        embedded = self.classes(visual_classes(features))
+        return embedded + tf.cast(hidden, embedded.dtype)
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class NgramHead(_Layer):
+    """A logit for every phrase of at most `number` words.
+
+    A word is the sum of its tokens, a phrase a convolution over its words, and
+    its logit a dense layer of that. Convolutions are matrix products with the
+    words of each phrase side by side, which is faster and the same. Source: ETC
+    paper, Appendix C (OpenKP).
+    """
+
+    def __init__(self, hidden_size: int, number: int = 5, **kwargs):
+        super().__init__(hidden_size, number, **kwargs)
+        self.word_norm = LayerNormalization(
+            name="word_norm", dtype=self.dtype_policy
+        )
+        sizes = range(1, number + 1)
+        self.convolutions = [
+            self._make(
+                *(tf.keras.layers.Dense, f"convolution_{n}", hidden_size),
+                activation=get_activation(self.hidden_act),
+                divisor=n,
+            )
+            for n in sizes
+        ]
+        self.norms = [
+            LayerNormalization(name=f"norm_{n}", dtype=self.dtype_policy)
+            for n in sizes
+        ]
+        self.logits = [
+            self._make(
+                *(tf.keras.layers.Dense, f"logit_{n}", 1),
+                use_bias=False,
+                dtype="float32",
+            )
+            for n in sizes
+        ]
+        building.track_layers(self, "convolutions", "norms", "logits")
+
+    def build(self, input_shape):
+        """Makes the weights."""
+        for layer in (self.word_norm, *self.norms, *self.logits):
+            building.build_once(layer, (None, None, self.hidden_size))
+        for i, layer in enumerate(self.convolutions):
+            size = (i + 1) * self.hidden_size
+            building.build_once(layer, (None, None, size))
+        super().build(input_shape)
+
+    def call(self, long_output, words):
+        """Calculates the logits.
+
+        Args:
+            long_output: `<float>[batch, long, hidden_size]`.
+            words: `<int32>[batch, long]`, the number of the word that each
+                token is a part of, from 1 to at most the number of tokens, 0
+                for none.
+
+        Returns:
+            `<float32>[batch, number, long]`: in the row n - 1 at the position
+            i the logit of the n words from word i + 1 on, -10,000 where there
+            are no such words.
+        """
+        # [batch, long, hidden_size]
+        embedded = self.word_norm(sum_words(long_output, words))
+        # [batch, 1]
+        num_words = tf.reduce_max(words, axis=1, keepdims=True)
+        logits, length = [], tf.shape(words)[1]
+        # [batch, long + number - 1, hidden_size]
+        padded = tf.pad(embedded, [[0, 0], [0, self.number - 1], [0, 0]])
+        behind = []
+        for i in range(self.number):
+            behind.append(padded[:, i : i + length])
+            # [batch, long, hidden_size]
+            phrases = self.convolutions[i](tf.concat(behind, axis=-1))
+            # [batch, long]
+            scores = self.logits[i](
+                tf.cast(self.norms[i](phrases), tf.float32)
+            )[..., 0]
+            is_there = tf.range(length) + i < num_words
+            logits.append(tf.where(is_there, scores, MASKED_LOGIT))
+        return tf.stack(logits, axis=1)
+
+
+def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    """Sums the vectors of the tokens of each word.
+
+    Example: of tokens of the words `[1, 1, 2, 0]` the first two make the first
+    vector, the third makes the second, and the other two are zeros.
+
+    Args:
+        tokens: `<float>[batch, long, size]`.
+        words: `<int32>[batch, long]`, from 1, 0 for none.
+
+    Returns:
+        `<float>[batch, long, size]`.
+    """
+    batch, length, size = tf.unstack(tf.shape(tokens))
+    index = tf.range(batch)[:, tf.newaxis] * length + words - 1
+    # [batch * long, size]
+    sums = tf.math.unsorted_segment_sum(
+        tf.reshape(tokens, [-1, size]),
+        tf.reshape(tf.where(words > 0, index, -1), [-1]),
+        batch * length,
+    )
+    return tf.ensure_shape(
+        tf.reshape(sums, [batch, length, size]), tokens.shape
+    )

@@ -1,0 +1,172 @@
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets.openkp import FEATURES
+from etcmodel.tasks.openkp import layers
+
+
+def node(**values):
+    """The features of a node, 0 but for those given."""
+    return [float(values.get(name, 0)) for name in FEATURES]
+
+
+class VisualTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # As in the original code's tests.
+        *((0, 0), (1, 1), (8, 1), (9, 2), (12, 5), (20, 13), (24, 17)),
+        *((25, 18), (29, 18), (30, 19), (35, 20), (44, 21), (49, 22)),
+        *((50, 23), (99, 23), (8.5, 1), (9.5, 3)),
+    )
+    def test_font_buckets(self, size, bucket):
+        """Halves are rounded to even numbers, as by Python."""
+        got = layers.visual_classes(
+            tf.constant([node(font_size=size), node(parent_font_size=size)])
+        )
+        self.assertAllEqual([0, 8 + bucket, 32], np.flatnonzero(got[0]))
+        self.assertAllEqual([0, 8, 32 + bucket], np.flatnonzero(got[1]))
+
+    def test_kinds(self):
+        for flags, kind in (((0, 1, 0), 2), ((1, 0, 1), 5), ((1, 0, 0), 4)):
+            names = ("is_block", "is_heading", "is_bold")
+            values = node(**dict(zip(names, flags, strict=True)))
+            got = layers.visual_classes(tf.constant(values))
+            self.assertEqual([56], got.shape)
+            self.assertAllEqual([kind, 8, 32], np.flatnonzero(got), str(flags))
+
+    def test_numbers(self):
+        got = layers.visual_numbers(
+            tf.constant(
+                [
+                    # The second real record's.
+                    node(x=44, y=78, width=728, height=45, is_inline=1),
+                    node(parent_x=-99, parent_height=99999, parent_is_leaf=1),
+                ]
+            )
+        )
+        least = [-0.935484, -1, -0.983471, -1]
+        self.assertAllClose(
+            [
+                [-0.87871, -0.02933, -0.95769, -0.995, *least, 1, 0, 0, 0, 0],
+                [*least, -1, -1, least[2], 1, 0, 0, 0, 1, 0],
+            ],
+            got,
+            atol=1e-5,
+        )
+
+    def test_embedding(self):
+        layer = layers.VisualEmbedding(
+            6, 2, hidden_act="relu", initializer_range=0.5
+        )
+        features = np.random.default_rng(0).uniform(0, 30, [2, 3, 20])
+        got = layer(tf.constant(features, tf.float32))
+        classes, *dense = layer.get_weights()
+        hidden = layers.visual_numbers(tf.constant(features, tf.float32))
+        for kernel, bias in zip(dense[::2], dense[1::2], strict=True):
+            hidden = np.maximum(hidden @ kernel + bias, 0)
+        looked_up = layers.visual_classes(tf.constant(features, tf.float32))
+        self.assertAllClose(looked_up @ classes + hidden, got, 1e-5)
+
+    def test_lines_are_told_apart_in_half_precision(self):
+        """Scaled, heights of 40 and 45 are equal to eight binary digits."""
+        layer = layers.VisualEmbedding(
+            6, initializer_range=0.5, dtype="mixed_bfloat16"
+        )
+        with mock.patch.object(layer.dense_layers[0], "call") as call:
+            call.side_effect = lambda x: (
+                tf.zeros([*x.shape[:-1], 6]) + x[..., :1]
+            )
+            self.assertEqual(tf.bfloat16, layer(tf.constant([node()])).dtype)
+            layer(tf.constant([node(height=40), node(height=45)]))
+        (given,) = call.call_args.args
+        self.assertEqual(tf.float32, given.dtype)
+        self.assertNotAllClose(given[0], given[1], 0.0, 1e-4)
+
+    def test_no_dense_layers(self):
+        with self.assertRaisesRegex(ValueError, "0 dense layers"):
+            layers.VisualEmbedding(6, 0)
+
+
+class NgramHeadTest(tf.test.TestCase, parameterized.TestCase):
+    def test_sum_words(self):
+        tokens = tf.reshape(tf.range(20.0), [2, 5, 2])
+        got = layers.sum_words(
+            tokens, tf.constant([[1, 1, 2, 0, 0], [0, 1, 2, 2, 2]])
+        )
+        self.assertAllEqual(
+            [
+                [[2, 4], [4, 5], [0, 0], [0, 0], [0, 0]],
+                [[12, 13], [48, 51], [0, 0], [0, 0], [0, 0]],
+            ],
+            got,
+        )
+
+    def test_by_numpy(self):
+        head = layers.NgramHead(4, 3, hidden_act="relu", initializer_range=0.5)
+        rng = np.random.default_rng(1)
+        output = rng.standard_normal([2, 6, 4]).astype(np.float32)
+        words = np.array([[1, 2, 2, 3, 4, 0], [1, 1, 2, 0, 0, 0]], np.int32)
+        got = head(tf.constant(output), tf.constant(words))
+        self.assertEqual([2, 3, 6], got.shape)
+
+        def normalize(x):
+            x = x - x.mean(-1, keepdims=True)
+            return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-12)
+
+        for row in range(2):
+            number = words[row].max()
+            vectors = normalize(
+                np.stack(
+                    [
+                        output[row][words[row] == i + 1].sum(0)
+                        for i in range(number)
+                    ]
+                )
+            )
+            for size in (1, 2, 3):
+                kernel, bias = head.convolutions[size - 1].get_weights()
+                (logit,) = head.logits[size - 1].get_weights()
+                for i in range(6):
+                    expected = -10000.0
+                    if i + size <= number:
+                        phrase = np.tensordot(
+                            vectors[i : i + size],
+                            kernel.reshape([size, 4, 4]),
+                            [[0, 1], [0, 1]],
+                        )
+                        phrase = normalize(np.maximum(phrase + bias, 0))
+                        expected = (phrase @ logit)[0]
+                    self.assertAllClose(
+                        expected, got[row, size - 1, i], 1e-4, 1e-4
+                    )
+
+    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
+    def test_half_precision(self, policy):
+        rng = np.random.default_rng(0)
+        output = rng.standard_normal([2, 9, 8]).astype(np.float32)
+        words = np.array([[1, 2, 2, 3, 4, 5, 6, 7, 8], [1] * 9], np.int32)
+        head = layers.NgramHead(8, 3, initializer_range=0.3)
+        expected = head(tf.constant(output), tf.constant(words))
+        half = layers.NgramHead(8, 3, initializer_range=0.3, dtype=policy)
+        half.build((None, None, 8))
+        half.set_weights(head.get_weights())
+        got = half(tf.constant(output), tf.constant(words))
+        self.assertEqual(tf.float32, got.dtype)
+        self.assertAllClose(expected, got, 0.0, 0.1)
+        # And it did not compute in single precision.
+        self.assertNotAllClose(expected, got, 0.0, 1e-6)
+
+    def test_deviations_of_weights(self):
+        head = layers.NgramHead(64)
+        head.build((None, None, 64))
+        for i, convolution in enumerate(head.convolutions):
+            # That of a normal distribution cut at two deviations.
+            expected = 0.88 * 0.02 / np.sqrt(i + 1)
+            kernel = convolution.get_weights()[0]
+            self.assertAllClose(expected, kernel.std(), rtol=0.1)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,290 @@
+"""OpenKP's model: the encoder, and a softmax over all phrases of a page."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from etcmodel.models.heads import MASKED_LOGIT
+from etcmodel.tasks.frame import model as frame
+from etcmodel.tasks.openkp import layers
+from etcmodel.tasks.openkp import ngrams
+from etcmodel.tasks.openkp.features import LAYOUT
+
+# How many keyphrases are predicted, and of how many phrases they are chosen:
+# a phrase across nodes may have the words of another.
+NUM_PREDICTIONS = 5
+_NUM_CANDIDATES = 100
+
+
+def join_occurrences(
+    logits: tf.Tensor, first_occurrences: tf.Tensor
+) -> tf.Tensor:
+    """The greatest logit of all occurrences of a phrase, at the first of them.
+
+    Example: the words "a b a" with the logits 1, 2, 3 and the first
+    occurrences 0, 0, 2 places before them give 3, 2, -10000.
+
+    Args:
+        logits: `<float32>[batch, sizes, long]`.
+        first_occurrences: `<int32>[batch, long, at least sizes]`.
+
+    Returns:
+        `<float32>[batch, sizes, long]`.
+    """
+    batch, sizes, length = tf.unstack(tf.shape(logits))
+    # [batch, sizes, long]
+    back = tf.transpose(first_occurrences, [0, 2, 1])[:, :sizes]
+    index = tf.reshape(tf.range(batch * sizes * length), [batch, sizes, length])
+    joined = tf.math.unsorted_segment_max(
+        tf.reshape(logits, [-1]),
+        tf.reshape(index - back, [-1]),
+        batch * sizes * length,
+    )
+    return tf.where(
+        tf.equal(back, 0),
+        tf.reshape(joined, [batch, sizes, length]),
+        MASKED_LOGIT,
+    )
+
+
+def phrase_losses(
+    logits: tf.Tensor,
+    label_starts: tf.Tensor,
+    label_sizes: tf.Tensor,
+    smoothing: float = 0.0,
+) -> tf.Tensor:
+    """Cross entropy of the phrases of pages.
+
+    The keyphrases share the probability equally. Of smoothing s,
+    `s / (1 + s)` is shared by all phrases of the page. Example: the keyphrase
+    of the two words from 1 on, of four phrases whose logits are equal, has the
+    loss log 4.
+
+    Args:
+        logits: `<float32>[batch, sizes, long]`.
+        label_starts: `<int32>[batch, labels]`, the first word of each
+            keyphrase, -1 for none.
+        label_sizes: `<int32>[batch, labels]`, its number of words.
+        smoothing: 0 or more.
+
+    Returns:
+        `<float32>[batch]`, 0 for pages without a keyphrase.
+    """
+    batch, sizes, length = tf.unstack(tf.shape(logits))
+    # [batch, sizes * long]
+    logits = tf.reshape(logits, [batch, sizes * length])
+    is_phrase = tf.cast(logits > MASKED_LOGIT / 2, tf.float32)
+    probabilities = tf.nn.log_softmax(logits)
+    # [batch, labels]
+    is_label = tf.cast(label_starts >= 0, tf.float32)
+    index = tf.maximum((label_sizes - 1) * length + label_starts, 0)
+    of_labels = tf.gather(probabilities, index, batch_dims=1)
+    num_labels = tf.reduce_sum(is_label, axis=1)
+    loss = tf.math.divide_no_nan(
+        tf.reduce_sum(of_labels * is_label, axis=1), num_labels
+    )
+    loss += smoothing * tf.math.divide_no_nan(
+        tf.reduce_sum(probabilities * is_phrase, axis=1),
+        tf.reduce_sum(is_phrase, axis=1),
+    )
+    return tf.where(num_labels > 0, -loss / (1.0 + smoothing), 0.0)
+
+
+def join_words(
+    words: tf.RaggedTensor, starts: tf.Tensor, sizes: tf.Tensor
+) -> tf.Tensor:
+    """Phrases as text.
+
+    Example: of the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
+    give "b c" and "".
+
+    Args:
+        words: `<string>[batch, (words)]`.
+        starts: `<int32>[batch, n]`.
+        sizes: `<int32>[batch, n]`.
+
+    Returns:
+        `<string>[batch, n]`.
+    """
+    offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
+    # [batch, n, most]
+    is_part = offset < sizes[..., tf.newaxis]
+    index = tf.where(is_part, starts[..., tf.newaxis] + offset, 0)
+    # [batch, words + 1]: there is one at least.
+    padded = tf.pad(words.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
+    parts = tf.gather(padded, index, batch_dims=1)
+    # [batch, n]
+    return tf.strings.strip(
+        tf.strings.reduce_join(tf.where(is_part, parts, ""), -1, separator=" ")
+    )
+
+
+def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
+    """Which texts are not empty and have no equal before them.
+
+    Example: of "b", "a", "b", "" and "c" the first three are 0, 1 and 4, and
+    the fourth is 5, behind the last.
+
+    Args:
+        texts: `<string>[batch, n]`.
+        number: how many to tell, at most n.
+
+    Returns:
+        `<int32>[batch, number]`, n where there are no more.
+    """
+    size = tf.shape(texts)[1]
+    # [batch, n, n]
+    is_equal = tf.equal(texts[:, :, tf.newaxis], texts[:, tf.newaxis])
+    index = tf.range(size)
+    is_before = index < index[:, tf.newaxis]
+    is_first = ~tf.reduce_any(is_equal & is_before, axis=2)
+    # [batch, n]
+    is_first &= tf.not_equal(texts, "")
+    order = tf.sort(tf.where(is_first, index, size), axis=1)
+    return order[:, :number]
+
+
+def _initial(config):
+    """What the task's layers have from the encoder."""
+    names = ("hidden_act", "initializer_range")
+    return {name: getattr(config, name) for name in names}
+
+
+class OpenKP(frame.TaskModel):
+    """Finds the keyphrases of a page.
+
+    A page is a flat sequence: local attention does not stop at the end of a
+    node. Source: ETC paper, section 4.1 and Appendix C.
+    """
+
+    def encoder_options(self):
+        """Flat; and which inputs the visual features are added to."""
+        options = self.model_options
+        added_to = [
+            source
+            for source, is_on in (
+                ("global", options.visual_in_global),
+                ("long", options.visual_in_long),
+            )
+            if is_on
+        ]
+        values = [
+            dataclasses.replace(x, embed=added_to if x.shape else ())
+            for x in LAYOUT.values
+        ]
+        structure = dataclasses.replace(LAYOUT, values=values)
+        return {"structure": structure, "flat_sequence": True}
+
+    def build(self, config, **options):
+        """See `TaskModel.build` and `layers.VisualEmbedding`."""
+        chosen = self.model_options
+        if chosen.visual_in_global or chosen.visual_in_long:
+            options["value_layers"] = {
+                "visual": layers.VisualEmbedding(
+                    config.hidden_size,
+                    chosen.visual_layers,
+                    **_initial(config),
+                    name="visual_embedding",
+                    dtype=options.get("dtype"),
+                )
+            }
+        return super().build(config, **options)
+
+    def head(self, config):
+        """`ngram_logits`; see `layers.NgramHead`."""
+        head = layers.NgramHead(
+            config.hidden_size,
+            ngrams.MAX_WORDS,
+            **_initial(config),
+            name="output_layer",
+        )
+        return lambda encoded, inputs: {
+            "ngram_logits": head(encoded["long_output"], inputs["words"])
+        }
+
+    def labels(self, features, fields):
+        """Keyphrases, at most three."""
+        del features
+        return {
+            **fields,
+            **{
+                name: fields[name].to_tensor(
+                    -1, shape=[None, ngrams.MAX_PHRASES]
+                )
+                for name in ("label_starts", "label_sizes")
+            },
+        }
+
+    def loss_names(self):
+        """One."""
+        return ("cross_entropy",)
+
+    def losses(self, outputs, labels):
+        """See `phrase_losses`."""
+        return {
+            "cross_entropy": phrase_losses(
+                self._logits(outputs, labels),
+                labels["label_starts"],
+                labels["label_sizes"],
+                self.options.label_smoothing,
+            )
+        }
+
+    def _logits(self, outputs, context):
+        """The logits that a softmax is over."""
+        logits = outputs["ngram_logits"]
+        if not self.options.max_loss:
+            return logits
+        return join_occurrences(logits, context["first_occurrences"])
+
+    def choose(self, outputs, features, context):
+        """The most probable phrases, those within nodes each once."""
+        del features
+        logits = self._logits(outputs, context)
+        batch, sizes, length = tf.unstack(tf.shape(logits))
+        # [batch, 1]
+        total = tf.reduce_logsumexp(
+            tf.reshape(logits, [batch, sizes * length]), axis=1, keepdims=True
+        )
+        joined = join_occurrences(logits, context["first_occurrences"])
+        # [batch, sizes * long + 100]: there are a hundred at least.
+        joined = tf.pad(
+            tf.reshape(joined, [batch, sizes * length]),
+            [[0, 0], [0, _NUM_CANDIDATES]],
+            constant_values=MASKED_LOGIT,
+        )
+        # [batch, 100]
+        scores, index = tf.math.top_k(joined, _NUM_CANDIDATES)
+        is_phrase = scores > MASKED_LOGIT / 2
+        length = tf.maximum(length, 1)
+        return {
+            "starts": tf.where(is_phrase, index % length, 0),
+            "sizes": tf.where(is_phrase, index // length + 1, 0),
+            "scores": tf.where(is_phrase, tf.exp(scores - total), 0.0),
+        }
+
+    def answer(self, chosen, owner, text):
+        """Keyphrases, "" for what is missing, and their probabilities.
+
+        No two are equal but for their case. The probability is that of the
+        best of a phrase's occurrences.
+        """
+        del owner
+        # [batch, 100]
+        phrases = join_words(
+            text["visible_words"], chosen["starts"], chosen["sizes"]
+        )
+        order = first_of_equals(
+            tf.strings.lower(phrases, encoding="utf-8"), NUM_PREDICTIONS
+        )
+        scores = tf.pad(chosen["scores"], [[0, 0], [0, 1]])
+        phrases = tf.pad(phrases, [[0, 0], [0, 1]], constant_values="")
+        return {
+            "keyphrases": tf.gather(phrases, order, batch_dims=1),
+            "keyphrase_scores": tf.gather(scores, order, batch_dims=1),
+        }
+
+    def predict(self, answers, reference):
+        """The keyphrases, the best first."""
+        del reference
+        return [x.decode("utf-8") for x in answers["keyphrases"] if x]

@@ -1,0 +1,242 @@
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
+from etcmodel.tasks.openkp import model as model_lib
+from etcmodel.tasks.openkp import ngrams
+from etcmodel.tasks.openkp.task import TASK
+
+
+def example_features(batch=2):
+    """Two nodes, of three words and of one, and how they look."""
+    features = {
+        "long_token_ids": [5, 6, 7, 8, 9, 5, 0, 0, 0, 0, 0, 0],
+        "long_token_type_ids": [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
+        "long_sentence_ids": [0, 0, 0, 0, 1, 1, -1, -1, -1, -1, -1, -1],
+        "long_paragraph_ids": [-1] * 12,
+        "long_paragraph_breakpoints": [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+        "l2g_linked_ids": [-1] * 12,
+        "global_token_ids": [1, 1, 0, 0, 0, 0, 0, 0],
+        "global_token_type_ids": [0] * 8,
+        "global_paragraph_breakpoints": [0, 1, 0, 0, 0, 0, 0, 0],
+        "words": [1, 1, 2, 3, 4, 4, 0, 0, 0, 0, 0, 0],
+    }
+    visual = np.zeros([8, 20], np.float32)
+    visual[0] = [48, 619, 114, 36, 1, 0, 1, 0, 26, 0] * 2
+    visual[1] = [190, 77, 97, 14, 0, 1, 0, 1, 11, 1, *visual[0, :10]]
+    return {
+        **{
+            name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
+            for name, value in features.items()
+        },
+        "visual": tf.tile(visual[np.newaxis], [batch, 1, 1]),
+    }
+
+
+def _log_softmax(values):
+    values = np.asarray(values, np.float64)
+    return values - np.log(np.exp(values).sum())
+
+
+class JoinOccurrencesTest(tf.test.TestCase):
+    def test_worked_example(self):
+        """Words "a b a", and a page of "b b"; phrases of up to two words."""
+        logits = tf.constant(
+            [
+                [[1.0, 2.0, 3.0], [4.0, 5.0, -10000.0]],
+                [[6.0, 7.0, -10000.0], [8.0, -10000.0, -10000.0]],
+            ]
+        )
+        first = np.zeros([2, 3, 5], np.int32)
+        first[0, 2, 0] = 2
+        first[1, 1, 0] = 1
+        self.assertAllEqual(
+            [
+                [[3.0, 2.0, -10000.0], [4.0, 5.0, -10000.0]],
+                [[7.0, -10000.0, -10000.0], [8.0, -10000.0, -10000.0]],
+            ],
+            model_lib.join_occurrences(logits, tf.constant(first)),
+        )
+
+
+class LossTest(tf.test.TestCase):
+    # Of a page of three words, and of one of two, up to two words.
+    _LOGITS = (
+        ((1.0, 2.0, 0.5), (3.0, -1.0, -10000.0)),
+        ((0.0, 4.0, -10000.0), (1.0, -10000.0, -10000.0)),
+    )
+    _FLAT = ((1.0, 2.0, 0.5, 3.0, -1.0), (0.0, 4.0, 1.0))
+
+    def _losses(self, starts, sizes, **options):
+        task_model = TASK.make_model(options=TASK.options(**options))
+        first = np.zeros([2, 3, 5], np.int32)
+        # The first page's third word is its first.
+        first[0, 2, 0] = 2
+        labels = {
+            "label_starts": tf.constant(starts),
+            "label_sizes": tf.constant(sizes),
+            "first_occurrences": tf.constant(first),
+        }
+        outputs = {"ngram_logits": tf.constant(self._LOGITS)}
+        return task_model.losses(outputs, labels)["cross_entropy"]
+
+    def test_keyphrases_share_the_probability(self):
+        one, other = map(_log_softmax, self._FLAT)
+        self.assertAllClose(
+            # The first word and the first two; the last word.
+            [-(one[0] + one[3]) / 2, -other[1]],
+            self._losses(
+                [[0, 0, -1], [1, -1, -1]],
+                [[1, 2, -1], [1, -1, -1]],
+                label_smoothing=0.0,
+            ),
+        )
+
+    def test_smoothing(self):
+        """As in the original, but over the phrases of the page alone."""
+        one, other = map(_log_softmax, self._FLAT)
+        expected = []
+        for log_probabilities, label in ((one, 3), (other, 1)):
+            number = len(log_probabilities)
+            target = np.full(number, 0.5 / number)
+            target[label] += 1
+            expected.append(-(target / 1.5 * log_probabilities).sum())
+        self.assertAllClose(
+            expected,
+            self._losses([[0], [1]], [[2], [1]], label_smoothing=0.5),
+        )
+
+    def test_max_loss(self):
+        """The occurrence with the greatest logit counts for its phrase."""
+        joined = _log_softmax([1.0, 2.0, 3.0, -1.0])
+        other = _log_softmax(self._FLAT[1])
+        self.assertAllClose(
+            [-joined[0], -other[0]],
+            self._losses(
+                [[0], [0]], [[1], [1]], max_loss=True, label_smoothing=0.0
+            ),
+        )
+
+    def test_pages_without_a_keyphrase(self):
+        self.assertAllEqual(
+            [0.0, 0.0],
+            self._losses([[-1, -1], [-1, -1]], [[-1, -1], [-1, -1]]),
+        )
+
+
+class AnswersTest(tf.test.TestCase, parameterized.TestCase):
+    def test_the_best_phrases_each_once(self):
+        """Words "B a b c d e", of which "b" comes twice; up to two words."""
+        logits = np.full([2, 2, 6], -10000.0, np.float32)
+        logits[0, 0] = [1, 2, 8, 7, -5, -4]
+        logits[0, 1, :5] = [6, -3, 5.5, -2, -6]
+        logits[1, 0, :2] = [1, 2]
+        first = np.zeros([2, 6, 5], np.int32)
+        first[0, 2, 0] = 2
+        task_model = TASK.make_model()
+        chosen = task_model.choose(
+            {"ngram_logits": tf.constant(logits)},
+            {},
+            {"first_occurrences": tf.constant(first)},
+        )
+        answers = task_model.answer(
+            chosen,
+            tf.range(2),
+            {
+                "visible_words": tf.ragged.constant(
+                    [["B", "a", "b", "c", "d", "é"], ["x", "y"]]
+                )
+            },
+        )
+        self.assertAllEqual(
+            [[b"B", b"c", b"B a", b"b c", b"a"], [b"y", b"x", b"", b"", b""]],
+            answers["keyphrases"],
+        )
+        flat = logits[0][logits[0] > -9000]
+        expected = np.exp([8, 7, 6, 5.5, 2]) / np.exp(flat).sum()
+        self.assertAllClose(expected, answers["keyphrase_scores"][0])
+        self.assertAllClose(
+            [*np.exp(_log_softmax([2, 1])), 0, 0, 0],
+            answers["keyphrase_scores"][1],
+        )
+        self.assertEqual(
+            ["y", "x"],
+            task_model.predict(
+                {"keyphrases": answers["keyphrases"][1].numpy()}, None
+            ),
+        )
+
+    def test_phrases_across_nodes_are_no_others(self):
+        """ "a b" of one node, and on the edge of two."""
+        words = tf.ragged.constant([["a", "b", "A", "b"]])
+        nodes = tf.ragged.constant([[0, 0, 1, 2]])
+        first = ngrams.first_occurrences(words, nodes).to_tensor()
+        logits = np.full([1, 2, 4], 1.0, np.float32)
+        # Probabilities of the others are less than float32 has.
+        logits[0, 1] = [120, -10, 121, -10000]
+        task_model = TASK.make_model()
+        chosen = task_model.choose(
+            {"ngram_logits": tf.constant(logits)},
+            {},
+            {"first_occurrences": first},
+        )
+        answers = task_model.answer(chosen, [0], {"visible_words": words})
+        self.assertAllEqual(
+            [[b"A b", b"a", b"b", b"b A", b""]], answers["keyphrases"]
+        )
+        self.assertAllClose(
+            [[np.e / (1 + np.e), 0, 0, 0, 0]], answers["keyphrase_scores"]
+        )
+
+    def test_an_empty_page(self):
+        task_model = TASK.make_model()
+        for length in (0, 3):
+            chosen = task_model.choose(
+                {"ngram_logits": tf.fill([1, 5, length], -10000.0)},
+                {},
+                {"first_occurrences": tf.zeros([1, length, 5], tf.int32)},
+            )
+            answers = task_model.answer(
+                chosen,
+                [0],
+                {"visible_words": tf.ragged.constant([[]], tf.string)},
+            )
+            self.assertAllEqual([[b""] * 5], answers["keyphrases"])
+            self.assertAllEqual([[0.0] * 5], answers["keyphrase_scores"])
+
+    @parameterized.product(in_global=[False, True], in_long=[False, True])
+    def test_what_looks_are_added_to(self, in_global, in_long):
+        config = EtcConfig.from_preset(
+            "tiny", vocab_size=20, num_hidden_layers=1
+        )
+        model = TASK.make_model(
+            TASK.model_options(
+                visual_in_global=in_global, visual_in_long=in_long
+            )
+        ).build(config, long_length=4, global_length=2)
+        inputs = {
+            name: tf.zeros([1, *x.shape[1:]], x.dtype)
+            for name, x in model.input.items()
+        }
+        # The model reads what is stored in any case.
+        self.assertEqual([1, 2, 20], inputs["visual"].shape)
+        encoder = model.get_layer("etc_encoder")
+        with mock.patch.object(
+            EtcModel, "call", side_effect=EtcModel.call, autospec=True
+        ) as call:
+            encoder.get_layer("etc_document_bert")(inputs)
+        self.assertEqual(
+            (in_global, in_long),
+            tuple(
+                f"{x}_embedding_adder" in call.call_args.kwargs
+                for x in ("global", "long")
+            ),
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

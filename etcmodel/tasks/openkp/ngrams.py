@@ -1,0 +1,154 @@
+"""Phrases of a page's words: numbered, found, and where they come first."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.datasets import openkp
+from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils.layout_contents import record_splits
+
+# The most words of a phrase, and the most keyphrases that are learned of a
+# page (ETC paper, Appendix C).
+MAX_WORDS = 5
+MAX_PHRASES = 3
+
+
+class VisibleWords(NamedTuple):
+    """The words of pages that have tokens.
+
+    Attributes:
+        numbers: the number of the word of each token, from 1,
+            `<int32>[batch, (nodes), (tokens)]`.
+        words: the word of the page that each one is,
+            `<int32>[batch, (visible words)]`.
+        nodes: its node, likewise.
+    """
+
+    numbers: tf.RaggedTensor
+    words: tf.RaggedTensor
+    nodes: tf.RaggedTensor
+
+
+def number_words(words: tf.RaggedTensor) -> VisibleWords:
+    """Numbers the words that have tokens; graph code.
+
+    Example: two nodes, of whose words 0, 2 and 3 have tokens: `[[[0, 0, 2],
+    [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words `[[0, 2, 3]]` and
+    the nodes `[[0, 0, 1]]`.
+
+    Args:
+        words: the word of each token, never less than before,
+            `<int32>[batch, (nodes), (tokens)]`.
+
+    Returns:
+        The words.
+    """
+    splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
+    # [tokens], of the page
+    owner = layout_units.owners(record_splits(splits))
+    flat = words.flat_values
+    is_same = (flat[1:] == flat[:-1]) & (owner[1:] == owner[:-1])
+    is_first = tf.concat([tf.ones_like(flat[:1], tf.bool), ~is_same], axis=0)
+    # [tokens + 1], first ones before each
+    before = tf.pad(tf.cumsum(tf.cast(is_first, tf.int32)), [[1, 0]])
+    starts = tf.gather(before, record_splits(splits))
+    first = tf.where(is_first)[:, 0]
+    node = tf.gather(layout_units.owners(splits[1]), first)
+    node -= tf.gather(splits[0], tf.gather(owner, first))
+
+    def by_page(values):
+        return tf.RaggedTensor.from_row_splits(
+            values, tf.cast(starts, tf.int64), validate=False
+        )
+
+    return VisibleWords(
+        words.with_flat_values(before[1:] - tf.gather(starts, owner)),
+        by_page(tf.gather(flat, first)),
+        by_page(tf.cast(node, tf.int32)),
+    )
+
+
+def first_occurrences(
+    words: tf.RaggedTensor, nodes: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """How far back each phrase of a page comes for the first time; graph code.
+
+    Phrases are equal whatever their case. One that is not within a node is a
+    phrase of its own. Example: the words `a b`, `A b` of two nodes have
+    `[[0, 0, ...], [0, 0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of
+    one word, of two words, and so on.
+
+    Args:
+        words: `<string>[batch, (words)]`.
+        nodes: the node of each, likewise `<int32>`.
+
+    Returns:
+        `<int32>[batch, (words), 5]`.
+    """
+    page = words.value_rowids()
+    # [words]
+    lower = tf.strings.lower(words.values, encoding="utf-8")
+    word = _number(tf.unique(lower, tf.int64).idx, page)
+    node = tf.cast(nodes.values, tf.int64) + page * tf.int32.max
+    index = tf.range(tf.size(word))
+    phrase, offsets = word, []
+    for size in range(1, MAX_WORDS + 1):
+        if size > 1:
+            phrase = _number(phrase, _shift(word, size - 1))
+        is_inside = _shift(node, size - 1) == node
+        # [different phrases]
+        first = tf.math.unsorted_segment_min(
+            index, tf.where(is_inside, phrase, -1), tf.size(word)
+        )
+        first = tf.where(is_inside, tf.gather(first, phrase), index)
+        offsets.append(index - first)
+    return words.with_values(tf.stack(offsets, axis=1))
+
+
+def _shift(values, number):
+    """What stands so many places behind, -1 at the end."""
+    return tf.pad(values[number:], [[0, number]], constant_values=-1)[
+        : tf.size(values)
+    ]
+
+
+def _number(first, second):
+    """Numbers different pairs of `<int64>[n]`, each less than 2**31."""
+    return tf.unique(first * 2**32 + second, tf.int64).idx
+
+
+def find_phrases(
+    phrases: Sequence[str], words: Sequence[str], nodes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Finds the first occurrence of each phrase within a node.
+
+    Example: "star trek" is (2, 2) in the words "star", "star", "trek" of the
+    nodes 0, 1, 1.
+
+    Args:
+        phrases: with single spaces.
+        words: as `datasets.openkp.normalize_phrase` gives them.
+        nodes: the node of each.
+
+    Returns:
+        First word and number of words of those that are found, in the order
+        of the phrases, each once, and `MAX_PHRASES` at most.
+    """
+    sought = dict.fromkeys(map(openkp.normalize_phrase, phrases))
+    places = {word: [] for phrase in sought for word in phrase.split()[:1]}
+    for i, word in enumerate(words):
+        if word in places:
+            places[word].append(i)
+    found = []
+    for phrase in sought:
+        parts = phrase.split()
+        end = len(parts)
+        if end > MAX_WORDS:
+            continue
+        for i in places[parts[0]]:
+            if words[i : i + end] == parts and nodes[i] == nodes[i + end - 1]:
+                found.append((i, end))
+                break
+    return found[:MAX_PHRASES]

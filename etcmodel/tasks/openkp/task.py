@@ -1,0 +1,125 @@
+"""OpenKP: what there is to choose. Experiments: Table 4 of the ETC paper."""
+
+import dataclasses
+
+from etcmodel.datasets import openkp
+from etcmodel.tasks.frame.spec import Experiment
+from etcmodel.tasks.frame.spec import TaskSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenKPFeatureConfig:
+    """Sizes; the defaults are the paper's.
+
+    Attributes:
+        long_length: length of the long input.
+        global_length: length of the global input: the most nodes of a page.
+        fixed_block_size: the paper's ablation "fixed blocks": the global input
+            has one token for so many tokens of the long input; 0 for one for
+            each node.
+    """
+
+    long_length: int = 4096
+    global_length: int = 512
+    fixed_block_size: int = 0
+
+    def __post_init__(self):
+        if self.fixed_block_size < 0:
+            raise ValueError(
+                f"fixed_block_size is {self.fixed_block_size}, expected 0 or "
+                "more."
+            )
+        room = self.fixed_block_size * self.global_length
+        if 0 < room < self.long_length:
+            raise ValueError(
+                f"{self.global_length} blocks of {self.fixed_block_size} have "
+                f"room for {room} tokens, but long_length is "
+                f"{self.long_length}. Raise global_length or fixed_block_size."
+            )
+
+
+@dataclasses.dataclass
+class OpenKPModelOptions:
+    """The model.
+
+    Attributes:
+        visual_in_global: whether the visual features of nodes are added to
+            their global tokens.
+        visual_in_long: whether they are added to the words of the nodes.
+        visual_layers: dense layers that the features that are no classes pass.
+    """
+
+    visual_in_global: bool = True
+    visual_in_long: bool = True
+    visual_layers: int = 2
+
+
+@dataclasses.dataclass
+class OpenKPOptions:
+    """The loss.
+
+    Attributes:
+        max_loss: whether of the occurrences of a phrase the most probable one
+            counts, instead of the first.
+        label_smoothing: probability that is shared by all phrases of a page.
+    """
+
+    max_loss: bool = False
+    label_smoothing: float = 1e-4
+
+
+_MAX = {"max_loss": True}
+# Appendix C: the best model's rate and epochs.
+_LARGE = {
+    "preset": "large",
+    "epochs": 2,
+    "learning_rate": 3e-5,
+    "grad_checkpointing_period": 1,
+}
+_NO_VISUAL = {"visual_in_global": False, "visual_in_long": False}
+
+TASK = TaskSpec(
+    name="openkp",
+    summary="OpenKP: keyphrases of web pages",
+    dataset=openkp,
+    sizes=OpenKPFeatureConfig,
+    features="etcmodel.tasks.openkp.features:OpenKPFeatureBuilder",
+    model="etcmodel.tasks.openkp.model:OpenKP",
+    model_options=OpenKPModelOptions,
+    options=OpenKPOptions,
+    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 2 or 3 epochs.
+    recipe={
+        "num_examples": 133374,
+        "epochs": 3,
+        "batch_size": 64,
+        "learning_rate": 5e-5,
+        "weight_decay": 0.01,
+        "best_metric": "f1_at_3",
+        "use_hard_g2l_mask": True,
+    },
+    experiments={
+        "etc/openkp": Experiment("base"),
+        "etc/openkp_max_loss": Experiment(
+            "base that learns the most probable occurrence", _MAX
+        ),
+        "etc/openkp_shared": Experiment(
+            "base with shared projections", {"preset": "base_shared"}
+        ),
+        "etc/openkp_no_visual": Experiment(
+            "base without visual features", _NO_VISUAL
+        ),
+        "etc/openkp_no_hard_g2l": Experiment(
+            "the same without the hard g2l mask",
+            {**_NO_VISUAL, "use_hard_g2l_mask": False},
+        ),
+        "etc/openkp_fixed_blocks": Experiment(
+            "the same for records with --fixed_block_size",
+            {**_NO_VISUAL, "use_hard_g2l_mask": False},
+        ),
+        "etc/openkp_large": Experiment("large", _LARGE),
+        "etc/openkp_large_max_loss": Experiment(
+            "large that learns the most probable occurrence",
+            {**_LARGE, **_MAX},
+        ),
+    },
+)

@@ -1,0 +1,150 @@
+"""Generated pages in OpenKP's format, whose keyphrases are their headings.
+
+Beside its headings a page has links and labels of as many words, which look
+different: their text alone does not tell them apart. Phrases of either kind
+come again in paragraphs, now and then before the node that they are. Of some
+pages a keyphrase stands nowhere, or behind a paragraph that is too long.
+"""
+
+import json
+import os
+import random
+
+from etcmodel.datasets.openkp import FEATURES
+from etcmodel.feature_utils import tokenizers
+
+# Words that every vocabulary of BERT has.
+WORDS = (
+    "river stone garden winter summer mountain bridge castle forest island "
+    "valley harbor engine rocket planet silver golden copper iron wooden "
+    "paper window kitchen bottle hammer camera guitar piano violin drum "
+    "market doctor lawyer teacher farmer soldier pilot sailor singer dancer "
+    "horse tiger eagle dolphin rabbit monkey elephant snake spider butterfly "
+    "bread cheese butter sugar coffee apple orange banana cherry potato "
+    "storm thunder rain snow cloud desert ocean beach cave tower palace "
+    "museum library theater hospital school college station airport hotel "
+    "train truck bicycle boat plane wheel battery cable screen keyboard "
+    "letter story novel poem song movie game puzzle chess football tennis "
+    "green yellow purple brown white black bright dark quiet loud heavy "
+    "light early late modern ancient simple secret royal national public "
+    "private central northern southern eastern western famous popular"
+).split()
+
+# Whether a node is a block, inline and a heading; its font sizes.
+_LOOKS = {
+    "heading": (1, 0, 1, (20, 24, 28, 32)),
+    "link": (0, 1, 0, (11, 12, 14)),
+    "label": (1, 0, 0, (12, 14, 16)),
+    "paragraph": (1, 0, 0, (14, 16)),
+}
+_LONG = 400
+
+
+def make_page(seed: int) -> dict:
+    """A page as in the official files.
+
+    Args:
+        seed: another page for each.
+
+    Returns:
+        The record.
+    """
+    rng = random.Random(seed)
+    words = rng.sample(WORDS, len(WORDS))
+
+    def phrase():
+        return " ".join(words.pop() for _ in range(rng.choice((1, 2, 2, 3))))
+
+    headings = [phrase() for _ in range(rng.choice((2, *[3] * 9)))]
+    others = [phrase() for _ in range(rng.randint(4, 6))]
+    short = [("heading", x) for x in headings]
+    short += [(rng.choice(("link", "label")), x) for x in others]
+    rng.shuffle(short)
+    if rng.random() < 0.05:
+        headings[-1] = phrase()
+        short = [x for x in short if x[1] in {*headings, *others}]
+    kinds, shown = [], []
+    for kind, text in short:
+        kinds.append((kind, text))
+        shown.append(text)
+        if kind == "link" or rng.random() < 0.3:
+            continue
+        filler = rng.choices(words, k=rng.randint(4, 10))
+        # Mostly of what was there already.
+        pool = shown if rng.random() < 0.9 else headings + others
+        filler.insert(rng.randrange(len(filler)), rng.choice(pool))
+        kinds.append(("paragraph", " ".join(filler)))
+    if rng.random() < 0.05:
+        filler = " ".join(rng.choices(words, k=_LONG))
+        kinds.insert(-1, ("paragraph", filler))
+    text = " ".join(x for _, x in kinds)
+    return {
+        "url": f"http://{words[0]}.com/{seed}",
+        "text": text,
+        "VDOM": json.dumps(_nodes(rng, kinds)),
+        "KeyPhrases": [x.split() for x in headings],
+    }
+
+
+def _nodes(rng, kinds) -> list[dict]:
+    """The nodes, each within a parent of its own or that of the one before."""
+    nodes, start, y, parent = [], 0, rng.randint(40, 120), None
+    for kind, text in kinds:
+        end = start + len(text.split())
+        block, inline, heading, sizes = _LOOKS[kind]
+        own = {
+            "x": rng.choice((24, 48, 220))
+            + (80 * start % 400 if inline else 0),
+            "width": 60 + 20 * rng.randint(0, 9) if inline else 619,
+            "y": y,
+            "height": 20 + 4 * (end - start),
+            "is_block": block,
+            "is_inline": inline,
+            "is_heading": heading,
+            "is_leaf": rng.choice((0, 1)),
+            "font_size": rng.choice(sizes),
+            "is_bold": int(rng.random() < 0.4),
+        }
+        if parent is None or not inline:
+            parent = {
+                **own,
+                **{"x": 24, "width": 700, "height": own["height"] + 8},
+                **{"is_block": 1, "is_inline": 0, "is_leaf": 0},
+            }
+        values = {**own, **{f"parent_{k}": x for k, x in parent.items()}}
+        nodes.append(
+            {
+                "Id": 0,
+                "text": text,
+                "feature": [float(values[name]) for name in FEATURES],
+                "start_idx": start,
+                "end_idx": end,
+            }
+        )
+        start = end
+        y += 0 if inline else own["height"] + rng.choice((4, 16))
+    return nodes
+
+
+def write_small_openkp(
+    directory: str, num_records: int, first: int = 0
+) -> tuple[str, str]:
+    """Writes a file of pages, and a vocabulary for it.
+
+    Args:
+        directory: where to write them.
+        num_records: how many pages.
+        first: the first one's seed.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    path = os.path.join(directory, f"pages_{first}.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        for seed in range(first, first + num_records):
+            stream.write(json.dumps(make_page(seed)) + "\n")
+    vocab = os.path.join(directory, "vocab.txt")
+    with open(vocab, "w", encoding="utf-8") as stream:
+        for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS):
+            stream.write(f"{token}\n")
+    return path, vocab

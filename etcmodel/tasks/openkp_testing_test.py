@@ -1,0 +1,47 @@
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets import openkp
+from etcmodel.tasks import openkp_testing
+
+
+class PagesTest(tf.test.TestCase):
+    def test_keyphrases_are_the_headings(self):
+        """Mostly; and other short nodes are as many words."""
+        path, _ = openkp_testing.write_small_openkp(self.get_temp_dir(), 200)
+        with open(path) as stream:
+            pages = [json.loads(line) for line in stream]
+        headings, absent, repeated, words = 0, 0, 0, {0: [], 1: []}
+        column = openkp.FEATURES.index("is_heading")
+        for page in pages:
+            phrases = [" ".join(x) for x in page["KeyPhrases"]]
+            self.assertBetween(len(phrases), 2, 3)
+            found = []
+            for node in json.loads(page["VDOM"]):
+                self.assertLen(node["feature"], 20)
+                is_heading = int(node["feature"][column])
+                length = len(node["text"].split())
+                if length <= 3:
+                    words[is_heading].append(length)
+                if is_heading:
+                    found.append(node["text"])
+                    repeated += page["text"].count(node["text"]) > 1
+            self.assertContainsSubset(found, phrases)
+            headings += len(found)
+            absent += len(phrases) - len(found)
+        self.assertBetween(absent, 3, 20)
+        self.assertBetween(repeated, headings // 10, headings // 2)
+        self.assertAllClose(np.mean(words[0]), np.mean(words[1]), atol=0.2)
+
+    def test_they_can_be_read(self):
+        path, _ = openkp_testing.write_small_openkp(self.get_temp_dir(), 20, 7)
+        records = list(openkp.FORMAT.read(path))
+        self.assertLen(records, 20)
+        # Another seed, another page.
+        self.assertLen({x.words for x in records}, 20)
+
+
+if __name__ == "__main__":
+    tf.test.main()
