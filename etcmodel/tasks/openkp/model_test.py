@@ -128,6 +128,21 @@ class LossTest(tf.test.TestCase):
         )
 
 
+class TextsTest(tf.test.TestCase):
+    def test_join_words(self):
+        words = tf.ragged.constant([["a", "b", "c"], ["d"]])
+        got = model_lib.join_words(
+            words, tf.constant([[1, 0], [0, 0]]), tf.constant([[2, 0], [1, 0]])
+        )
+        self.assertAllEqual([[b"b c", b""], [b"d", b""]], got)
+
+    def test_first_of_equals(self):
+        texts = tf.constant([["b", "a", "b", "", "c"], [""] * 5])
+        self.assertAllEqual(
+            [[0, 1, 4, 5], [5, 5, 5, 5]], model_lib.first_of_equals(texts, 4)
+        )
+
+
 class AnswersTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_best_phrases_each_once(self):
         """Words "B a b c d e", of which "b" comes twice; up to two words."""
