@@ -307,15 +307,13 @@ class Value:
         added_to = self.added_to
         if added_to is None:
             return
-        if len(self.shape) > 1 or self.dtype == tf.string:
+        # A number alone can be read by heads.
+        rank = len(self.shape)
+        if rank > 1 or self.dtype == tf.string or (added_to and not rank):
             raise ValueError(
-                f"Value {self.name!r}: a model reads numbers and vectors of "
-                f"them, not <{self.dtype.name}>{list(self.shape)}."
-            )
-        if added_to and not self.shape:
-            raise ValueError(
-                f"Value {self.name!r}: only vectors of numbers can be "
-                f"embedded, not <{self.dtype.name}>[]."
+                f"Value {self.name!r}: vectors of numbers can be embedded, and "
+                "numbers be read by heads, not "
+                f"<{self.dtype.name}>{list(self.shape)}."
             )
         if self.pad is not None:
             raise ValueError(
@@ -569,11 +567,8 @@ class LayoutSpec:
             links.insert(0, DEFAULT_LINK)
         values = [
             ValueFeature(
-                x.feature or x.name,
-                x.source,
-                tuple(x.shape),
-                x.dtype.name,
-                x.added_to,
+                *(x.feature or x.name, x.source),
+                *(tuple(x.shape), x.dtype.name, x.added_to),
             )
             for x in self.values
             if x.added_to is not None
