@@ -8,8 +8,11 @@ each:
     python -m benchmarks.openkp_small
 
 prints precision, recall and F1 at 3 on pages that it has not seen, and the
-seconds of the training. With `--lift` a BERT learns the same in fewer steps,
-and next to it a model of its sizes that begins with random weights:
+seconds of the training. With `--lift` the pages have headings, too, that are no
+keyphrases by what they say ("contact us"), and those that are measured on have
+neither a word of a keyphrase nor such a heading in common with those that are
+learned from. A BERT learns them, and next to it a model of its sizes that
+begins with random weights:
 
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
 """
@@ -26,7 +29,6 @@ from absl import flags
 
 from benchmarks import measure
 from benchmarks import training_runs
-from etcmodel.models import EtcConfig
 from etcmodel.tasks import openkp_testing
 
 _LENGTHS = ("--long_length=160", "--global_length=24")
@@ -42,6 +44,39 @@ VARIANTS = {
     "best occurrence": "etc/openkp_max_loss",
     "without visual features": "etc/openkp_no_visual",
 }
+# Headings that a page of any subject may have.
+OTHER_HEADINGS = (
+    "contact us",
+    "related posts",
+    "follow us",
+    "sign up",
+    "read more",
+    "leave a comment",
+    "terms of use",
+    "about the author",
+    "share this",
+    "recent news",
+    "log in",
+    "your account",
+    "frequently asked questions",
+    "latest articles",
+    "write a review",
+    "send us an email",
+    "privacy policy",
+    "see also",
+    "join now",
+    "get started",
+    "customer service",
+    "how it works",
+    "you may also like",
+    "download our app",
+    "all rights reserved",
+    "subscribe today",
+    "reply to this",
+    "what people say",
+    "report an error",
+    "back to top",
+)
 _COLUMNS = {
     "name": "s",
     "precision_at_3": ".3f",
@@ -57,12 +92,19 @@ def prepare(folder: str, vocab_file: str | None, pages: int, heldout: int):
 
     Args:
         folder: where `train` and `dev` are written.
-        vocab_file: the vocabulary; None for one of the pages' words.
+        vocab_file: the vocabulary, for pages with other headings; None for one
+            of the words of pages without.
         pages: how many to learn from.
         heldout: how many to measure on, which are others.
     """
-    for split, number, first in (("train", pages, 0), ("dev", heldout, 10**6)):
-        path, own = openkp_testing.write_small_openkp(folder, number, first)
+    for i, (split, number) in enumerate((("train", pages), ("dev", heldout))):
+        options = {
+            "words": openkp_testing.WORDS[i::2],
+            "other_headings": OTHER_HEADINGS[i::2],
+        }
+        path, own = openkp_testing.write_small_openkp(
+            *(folder, number, i * 10**6), **(options if vocab_file else {})
+        )
         training_runs.run_command(
             "preprocess",
             "--task=openkp",
@@ -137,29 +179,10 @@ def measure_lifted(values: flags.FlagValues, folder: str) -> list[dict]:
         The rows.
     """
     lifted = os.path.join(folder, "lifted")
-    training_runs.run_command(
-        "lift",
-        f"--from={values.lift}",
-        f"--output_dir={lifted}",
-        "--local_radius=42",
-        "--absolute_positions=paragraph",
-        "--global_tokens=mean",
-        "--own_text_bias=4",
-    )
+    sizes = training_runs.lift(values.lift, lifted)
     os.mkdir(folder := os.path.join(folder, "wordpieces"))
     vocab_file = os.path.join(lifted, "vocab.txt")
     prepare(folder, vocab_file, values.pages, values.heldout)
-    config = EtcConfig.from_json_file(os.path.join(lifted, "etc_config.json"))
-    sizes = {
-        name: getattr(config, name)
-        for name in (
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "local_radius",
-        )
-    }
     steps, rate = values.lift_steps, values.lift_learning_rate
     experiment = VARIANTS["best occurrence"]
     return [

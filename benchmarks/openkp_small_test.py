@@ -73,6 +73,20 @@ class OpenKPSmallTest(tf.test.TestCase):
         with open(config.removeprefix("--config_file=")) as stream:
             encoder = json.load(stream)["task"]["model"]["encoder"]
         self.assertEqual(24, encoder["hidden_size"])
+        phrases, headings = [], []
+        for seed in ("0", "1000000"):
+            path = f"{directory}/wordpieces/pages_{seed}.jsonl"
+            with open(path) as stream:
+                pages = [json.loads(line) for line in stream]
+            texts = " ".join(page["text"] for page in pages)
+            phrases.append({x for p in pages for x in sum(p["KeyPhrases"], [])})
+            headings.append(
+                {x for x in openkp_small.OTHER_HEADINGS if x in texts}
+            )
+        for learned, measured in (phrases, headings):
+            self.assertNotEmpty(learned)
+            self.assertNotEmpty(measured)
+            self.assertNoCommonElements(learned, measured)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ they have not seen, next to what guesses without looking at the text:
     python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
         --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
 
-Every tenth article is for measuring. "first" is after a tenth of the steps.
+Every fifth article is for measuring. "first" is after a tenth of the steps.
 """
 
 import glob
 import json
 import math
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ from benchmarks import training_runs
 from etcmodel.datasets import documents
 from etcmodel.tasks.commands import cli
 
-_EVERY = 10
+_EVERY = 5
 _BATCH_SIZE = 8
 _LONG_LENGTH, _GLOBAL_LENGTH = 512, 64
 _MEASURES = ("mlm_loss", "mlm_accuracy", "cpc_accuracy", "cpc_chance")
@@ -78,7 +79,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, None, text, flag_values=flag_values)
     for name, value, text in (
         ("steps", 600, "Training steps, of 8 examples of 512 tokens."),
-        ("lift_steps", 150, "The same, of the lifted model."),
+        ("lift_steps", 250, "The same, of the lifted model."),
         ("hidden_size", 256, "Of the encoder, unless it is lifted."),
         ("layers", 4, "Of the encoder, unless it is lifted."),
     ):
@@ -88,7 +89,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
     flags.DEFINE_float(
         "lift_learning_rate",
-        3e-4,
+        5e-4,
         "The same, of the lifted model.",
         flag_values=flag_values,
     )
@@ -265,36 +266,24 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
         "intermediate_size": 4 * size,
         "local_radius": 42,
     }
+    own = (values.steps, values.learning_rate)
     runs = [
-        ("random weights", "etc/pretrain", encoder),
-        ("random weights, no CPC", "etc/pretrain_no_cpc", encoder),
+        ("random weights", "etc/pretrain", *own, encoder),
+        ("random weights, no CPC", "etc/pretrain_no_cpc", *own, encoder),
     ]
     if values.lift:
         lifted = os.path.join(folder, "lifted")
-        training_runs.run_command(
-            "lift",
-            f"--from={values.lift}",
-            f"--output_dir={lifted}",
-            "--absolute_positions=paragraph",
-            "--global_tokens=mean",
-            "--own_text_bias=4",
-            "--local_radius=42",
-        )
+        sizes = training_runs.lift(values.lift, lifted)
+        start = f"--init_checkpoint={lifted}"
+        own = (values.lift_steps, values.lift_learning_rate)
         runs += [
-            ("lifted", "etc/pretrain", lifted),
-            ("lifted, no CPC", "etc/pretrain_no_cpc", lifted),
+            ("random weights of a BERT's sizes", "etc/pretrain", *own, sizes),
+            ("lifted", "etc/pretrain", *own, {}, start),
+            ("lifted, no CPC", "etc/pretrain_no_cpc", *own, {}, start),
         ]
-    for name, experiment, start in runs:
-        is_lifted = isinstance(start, str)
-        rows[name] = pretrain(
-            folder,
-            name.replace(" ", "_").replace(",", ""),
-            experiment,
-            values.lift_steps if is_lifted else values.steps,
-            values.lift_learning_rate if is_lifted else values.learning_rate,
-            {} if is_lifted else start,
-            *([f"--init_checkpoint={start}"] if is_lifted else []),
-        )
+    for name, *run in runs:
+        label = re.sub(r"\W+", "_", name)
+        rows[name] = pretrain(folder, label, *run)
         print_table(rows)
     return rows
 

@@ -4,10 +4,13 @@ import math
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import tensorflow as tf
+from absl import flags
 
 from benchmarks import pretraining_small
+from benchmarks import training_runs
 
 
 class PretrainingSmallTest(unittest.TestCase):
@@ -36,6 +39,37 @@ class PretrainingSmallTest(unittest.TestCase):
                 {},
                 pretraining_small.read_history(os.path.join(folder, "none")),
             )
+
+    def test_rows(self):
+        """Next to the lifted model, its sizes with random weights."""
+        values = flags.FlagValues()
+        pretraining_small.define_flags(values)
+        values(["x", "--steps=5", "--lift_steps=3", "--lift=bert"])
+        runs = {}
+
+        def pretrain(_, name, experiment, steps, rate, encoder, *options):
+            runs[name] = (experiment, steps, encoder, options)
+            return {"mlm_loss": 1.0, "seconds": 1.0}
+
+        with (
+            mock.patch.object(pretraining_small, "prepare", return_value=7.0),
+            mock.patch.object(pretraining_small, "pretrain", pretrain),
+            mock.patch.object(
+                training_runs, "lift", return_value={"hidden_size": 24}
+            ),
+        ):
+            rows = pretraining_small.measure(values, "folder")
+        self.assertEqual(6, len(rows))
+        start = ("--init_checkpoint=folder/lifted",)
+        self.assertEqual(("etc/pretrain", 3, {}, start), runs["lifted"])
+        self.assertEqual(
+            ("etc/pretrain", 3, {"hidden_size": 24}, ()),
+            runs["random_weights_of_a_BERT_s_sizes"],
+        )
+        self.assertEqual(5, runs["random_weights"][1])
+        self.assertEqual(
+            ("etc/pretrain_no_cpc", 3, {}, start), runs["lifted_no_CPC"]
+        )
 
 
 if __name__ == "__main__":

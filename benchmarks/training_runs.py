@@ -1,10 +1,21 @@
 """Runs of the package's own commands, for benchmarks of what is learned."""
 
 import json
+import os
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+from etcmodel.models import EtcConfig
 from etcmodel.tasks.commands import cli
+
+# Of an encoder's configuration: what makes it as large as a BERT.
+_SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "local_radius",
+)
 
 
 def run_command(*arguments: str) -> None:
@@ -18,6 +29,33 @@ def run_command(*arguments: str) -> None:
     """
     if cli.main(list(arguments)):
         raise RuntimeError(f"The command {arguments[0]} failed (see above).")
+
+
+def lift(source: str, directory: str) -> dict[str, int]:
+    """Lifts a BERT, with positions and means as global tokens.
+
+    Args:
+        source: the BERT's directory.
+        directory: where the lifted model is written.
+
+    Returns:
+        Values of an encoder's configuration that give it the same sizes.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    run_command(
+        "lift",
+        f"--from={source}",
+        f"--output_dir={directory}",
+        "--local_radius=42",
+        "--absolute_positions=paragraph",
+        "--global_tokens=mean",
+        "--own_text_bias=4",
+    )
+    path = os.path.join(directory, "etc_config.json")
+    config = EtcConfig.from_json_file(path)
+    return {name: getattr(config, name) for name in _SIZES}
 
 
 def make_trainer(

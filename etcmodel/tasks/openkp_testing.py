@@ -9,6 +9,7 @@ pages a keyphrase stands nowhere, or behind a paragraph that is too long.
 import json
 import os
 import random
+from collections.abc import Sequence
 
 from etcmodel.datasets.openkp import FEATURES
 from etcmodel.feature_utils import tokenizers
@@ -40,17 +41,23 @@ _LOOKS = {
 _LONG = 400
 
 
-def make_page(seed: int) -> dict:
+def make_page(
+    seed: int,
+    words: Sequence[str] = WORDS,
+    other_headings: Sequence[str] = (),
+) -> dict:
     """A page as in the official files.
 
     Args:
         seed: another page for each.
+        words: what its phrases are made of.
+        other_headings: two of them stand there, and are no keyphrases.
 
     Returns:
         The record.
     """
     rng = random.Random(seed)
-    words = rng.sample(WORDS, len(WORDS))
+    words = rng.sample(words, len(words))
 
     def phrase():
         return " ".join(words.pop() for _ in range(rng.choice((1, 2, 2, 3))))
@@ -59,10 +66,12 @@ def make_page(seed: int) -> dict:
     others = [phrase() for _ in range(rng.randint(4, 6))]
     short = [("heading", x) for x in headings]
     short += [(rng.choice(("link", "label")), x) for x in others]
+    if other_headings:
+        short += [("heading", x) for x in rng.sample(other_headings, 2)]
     rng.shuffle(short)
     if rng.random() < 0.05:
-        headings[-1] = phrase()
-        short = [x for x in short if x[1] in {*headings, *others}]
+        missing, headings[-1] = headings[-1], phrase()
+        short = [x for x in short if x[1] != missing]
     kinds, shown = [], []
     for kind, text in short:
         kinds.append((kind, text))
@@ -127,7 +136,7 @@ def _nodes(rng, kinds) -> list[dict]:
 
 
 def write_small_openkp(
-    directory: str, num_records: int, first: int = 0
+    directory: str, num_records: int, first: int = 0, **options
 ) -> tuple[str, str]:
     """Writes a file of pages, and a vocabulary for it.
 
@@ -135,6 +144,7 @@ def write_small_openkp(
         directory: where to write them.
         num_records: how many pages.
         first: the first one's seed.
+        **options: further arguments of `make_page`.
 
     Returns:
         Paths of the data file and of the vocabulary.
@@ -142,7 +152,7 @@ def write_small_openkp(
     path = os.path.join(directory, f"pages_{first}.jsonl")
     with open(path, "w", encoding="utf-8") as stream:
         for seed in range(first, first + num_records):
-            stream.write(json.dumps(make_page(seed)) + "\n")
+            stream.write(json.dumps(make_page(seed, **options)) + "\n")
     vocab = os.path.join(directory, "vocab.txt")
     with open(vocab, "w", encoding="utf-8") as stream:
         for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS):

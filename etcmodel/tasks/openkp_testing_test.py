@@ -35,6 +35,20 @@ class PagesTest(tf.test.TestCase):
         self.assertBetween(repeated, headings // 10, headings // 2)
         self.assertAllClose(np.mean(words[0]), np.mean(words[1]), atol=0.2)
 
+    def test_other_headings(self):
+        """They look like keyphrases, and are none."""
+        others = ("1 2", "3", "4")
+        for seed in range(20):
+            page = openkp_testing.make_page(seed, other_headings=others)
+            headings = {
+                node["text"]
+                for node in json.loads(page["VDOM"])
+                if node["feature"][openkp.FEATURES.index("is_heading")]
+            }
+            self.assertLen(headings.intersection(others), 2)
+            phrases = " ".join(sum(page["KeyPhrases"], []))
+            self.assertNotRegex(phrases, r"\d")
+
     def test_they_can_be_read(self):
         path, _ = openkp_testing.write_small_openkp(self.get_temp_dir(), 20, 7)
         records = list(openkp.FORMAT.read(path))
