@@ -172,7 +172,9 @@ def _damaged_gzip(
 
 
 def read_json_array(
-    path: str, on_position: Callable[[int], None] | None = None
+    path: str,
+    on_position: Callable[[int], None] | None = None,
+    key: str | None = None,
 ) -> Iterator[tuple[int, object]]:
     """Yields the elements of a JSON array without holding them all.
 
@@ -181,6 +183,7 @@ def read_json_array(
             gzipped (told by its first bytes, not by its name).
         on_position: called after every element with the number of bytes of
             the file that were read so far; for progress bars.
+        key: what the array stands under, if the top level is an object.
 
     Yields:
         Pairs of the element's index, from 0, and the element as Python value.
@@ -196,22 +199,20 @@ def read_json_array(
     with raw, plain:
         try:
             stream = _CleanUtf8(plain)
-            start = _check_start(
-                path,
-                stream,
-                b"[",
-                "a JSON array of records",
-                "holds a JSON object ('{' comes first), but a JSON array of "
-                "records ('[' first) is expected. If it has one record a line, "
-                "or keeps the records under a key, write them as one array.",
-            )
+            start = _check_start(path, stream, *_array_start(key))
             source = _Prefixed(start, stream)
+            place = "item" if key is None else f"{key}.item"
             for index, value in enumerate(
-                ijson.items(source, "item", use_float=True)
+                ijson.items(source, place, use_float=True)
             ):
                 yield index, value
                 if on_position is not None:
                     on_position(raw.tell())
+            if key is not None and index < 0:
+                raise UserError(
+                    f"{path} has no records under {key!r}. Is it a file of "
+                    "another dataset?"
+                )
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _damaged_gzip(path, index + 1, error) from None
         except ijson.JSONError as error:
@@ -230,6 +231,24 @@ def read_json_array(
                 "If it was downloaded or copied it may have been cut off: get "
                 "it again."
             ) from None
+
+
+def _array_start(key: str | None) -> tuple[bytes, str, str]:
+    """How a file with an array begins; see `_check_start`."""
+    if key is None:
+        return (
+            b"[",
+            "a JSON array of records",
+            "holds a JSON object ('{' comes first), but a JSON array of "
+            "records ('[' first) is expected. If it has one record a line, "
+            "or keeps the records under a key, write them as one array.",
+        )
+    expected = f'a JSON object {{"{key}": [...]}} with the records'
+    return (
+        b"{",
+        expected,
+        f"holds a JSON array ('[' comes first), but {expected} is expected.",
+    )
 
 
 def _take(parts: list[bytes]) -> bytes:

@@ -11,6 +11,8 @@ from etcmodel.datasets import documents as pretraining
 from etcmodel.datasets import documents_test as pretraining_test
 from etcmodel.datasets import openkp as openkp
 from etcmodel.datasets import openkp_test as openkp_test
+from etcmodel.datasets import triviaqa as triviaqa
+from etcmodel.datasets import triviaqa_test as triviaqa_test
 from etcmodel.datasets import wikihop as wikihop
 from etcmodel.datasets import wikihop_test as wikihop_test
 from etcmodel.datasets.hotpotqa import records as hotpotqa
@@ -35,6 +37,10 @@ _FORMATS = {
     ),
     "openkp": (openkp, openkp_test.good_record(), "url", "text"),
     "pretraining": (pretraining, pretraining_test.DOCUMENT, "id", "text"),
+    "triviaqa": (
+        *(triviaqa, triviaqa_test.good_record()),
+        *("QuestionId", "Question"),
+    ),
 }
 
 _INTEGER = "expected a whole number"
@@ -195,6 +201,20 @@ _PRETRAINING = [
     (_M, {"start": 2, "end": 29}, "from 2 to 29", f"{_M}.end"),
     (_M, {"start": -1, "end": 2}, "from -1 to 2", f"{_M}.start"),
 ]
+_TRIVIAQA = [
+    *((x, REMOVE, "missing") for x in ("QuestionId", "Question")),
+    ("QuestionId", 4, f"got 4, {_STRING}"),
+    ("QuestionId", " ", "it is empty"),
+    ("QuestionId", "1", "a record before it has the same"),
+    ("Question", " ", "it is empty"),
+    ("EntityPages", {}, _OBJECTS),
+    ("EntityPages[0].Filename", REMOVE, "missing"),
+    ("SearchResults[0]", "4/4_2.txt", _OBJECT),
+    ("Answer", "Brno", "expected a JSON object or null"),
+    ("Answer.Value", 5, _STRING),
+    ("Answer.Aliases[1]", 5, _STRING),
+    ("Answer.NormalizedAliases", REMOVE, "missing"),
+]
 _CASES = [
     (name, *case)
     for name, cases in (
@@ -204,6 +224,7 @@ _CASES = [
         ("nq_simplified", _ANY_NQ + _SIMPLIFIED_NQ),
         ("openkp", _OPENKP),
         ("pretraining", _PRETRAINING),
+        ("triviaqa", _TRIVIAQA),
     )
     for case in cases
 ]
@@ -246,7 +267,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _setup(self, name):
         """Chooses a format; gives its module."""
         module, self.good, self.id_field, self.text_field = _FORMATS[name]
-        self.is_array = name in ("wikihop", "hotpotqa")
+        self.is_array = name in ("wikihop", "hotpotqa", "triviaqa")
+        self.key = "Data" if name == "triviaqa" else None
         return module
 
     def _record(self, number):
@@ -256,11 +278,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def _write(self, values, change=bytes):
         text = (
-            json.dumps(values)
+            json.dumps({self.key: values} if self.key else values)
             if self.is_array
             else "".join(json.dumps(value) + "\n" for value in values)
         )
-        path = os.path.join(self.get_temp_dir(), "data")
+        root = self.get_temp_dir()
+        triviaqa_test.write_evidence(root)
+        os.makedirs(os.path.join(root, "qa"), exist_ok=True)
+        path = os.path.join(root, "qa", "data")
         with open(path, "wb") as stream:
             stream.write(change(text.encode()))
         return path

@@ -4,70 +4,15 @@ Source: ETC paper, Appendix C (HotpotQA).
 """
 
 import dataclasses
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.frame.features import to_bytes
 
 # Answer types, as numbered in records and in `answer_type_logits`.
 SPAN, YES, NO = 0, 1, 2
 _TYPES = {"yes": YES, "no": NO}
-
-
-class Occurrence(NamedTuple):
-    """Where an answer stands in one of several texts.
-
-    Attributes:
-        text: index of the text.
-        start: where it starts, in bytes.
-        end: its exclusive end.
-    """
-
-    text: int
-    start: int
-    end: int
-
-
-def find_answer(texts: Sequence[str], answer: str) -> list[Occurrence]:
-    """Finds an answer in texts.
-
-    Between word boundaries as it is written, or else in any case; only where
-    there is none, inside of words, too, in the same order: "art" is found in
-    "party" only where no text has the word "art" or "Art".
-
-    Example: `find_answer(["Art, art", "party"], "art")` gives
-    `[Occurrence(text=0, start=5, end=8)]`.
-
-    Args:
-        texts: where to search.
-        answer: what to search for.
-
-    Returns:
-        Occurrences that do not overlap, in order.
-    """
-    answer = answer.strip()
-    if not answer:
-        return []
-    anywhere = re.escape(answer)
-    # A word neither begins nor ends between two letters or digits.
-    before = r"(?<![^\W_])" if answer[0].isalnum() else ""
-    behind = r"(?![^\W_])" if answer[-1].isalnum() else ""
-    for pattern in (f"{before}{anywhere}{behind}", anywhere):
-        for flags in (0, re.IGNORECASE):
-            found = [
-                Occurrence(
-                    index, *(len(to_bytes(text[:at])) for at in match.span())
-                )
-                for index, text in enumerate(texts)
-                for match in re.finditer(pattern, text, flags)
-            ]
-            if found:
-                return found
-    return []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +97,7 @@ def make_labels(
     answer_type = _TYPES.get(record.answer.strip().lower(), SPAN)
     occurrences = []
     if answer_type == SPAN:
-        occurrences = find_answer(texts, record.answer)
+        occurrences = find_answers(texts, [record.answer])
     begins, last, inexact = [], [], 0
     is_context = long_sources[:, 0] == context_section
     for occurrence in occurrences:

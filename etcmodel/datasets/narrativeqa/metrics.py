@@ -1,0 +1,135 @@
+"""NarrativeQA's metrics: ROUGE-L, BLEU-1, BLEU-4 and METEOR.
+
+The numbers are those of nlg-eval (`Bleu_1`, `Bleu_4`, `ROUGE_L`), in percent,
+which the paper measures with. Answers are compared in lower case, without a
+period at the end (ReadTwice paper, Appendix C.4).
+
+METEOR is not nlg-eval's: that one, 1.5, is a program in Java with data of its
+own. It is nltk's, the first version (Banerjee and Lavie, 2005; weights of 2007)
+with exact and stemmed matches, and without synonyms, which would need WordNet.
+It tells which of two predictions is better, and is not to be compared with the
+METEOR of papers.
+"""
+
+import functools
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+_BETA = 1.2
+
+
+def normalize_answer(text: str) -> str:
+    """What is compared when answers are compared.
+
+    Args:
+        text: an answer.
+
+    Returns:
+        The text in lower case, with single spaces, without spaces and periods
+        at its end: `"A Mule ."` -> `"a mule"`.
+    """
+    return " ".join(text.lower().split()).rstrip(" .")
+
+
+class _NoSynonyms:
+    """Stands for WordNet where there is none."""
+
+    @staticmethod
+    def synsets(word: str) -> list:
+        del word
+        return []
+
+
+@functools.cache
+def _rouge_scorer():
+    # Loads slowly.
+    from rouge_score import rouge_scorer
+
+    class Tokenizer:
+        """White space alone tells words apart, as in nlg-eval."""
+
+        @staticmethod
+        def tokenize(text: str) -> list[str]:
+            return text.split()
+
+    return rouge_scorer.RougeScorer(["rougeL"], tokenizer=Tokenizer())
+
+
+def rouge_l(prediction: str, truths: Sequence[str]) -> float:
+    """ROUGE-L of one answer, from 0 to 1.
+
+    The best precision and the best recall, each of any truth, count together,
+    recall 1.2 times as much.
+
+    Args:
+        prediction: the prediction.
+        truths: what it is compared with.
+
+    Returns:
+        The score.
+    """
+    scores = [
+        _rouge_scorer().score(truth, prediction)["rougeL"] for truth in truths
+    ]
+    precision = max(x.precision for x in scores)
+    recall = max(x.recall for x in scores)
+    if not precision or not recall:
+        return 0.0
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+
+
+def _bleu(
+    predictions: Sequence[str], truths: Sequence[Sequence[str]], order: int
+) -> float:
+    """BLEU of a corpus, in percent."""
+    from sacrebleu.metrics import BLEU
+
+    # As many truths of each: a repeated one changes nothing.
+    most = max(map(len, truths))
+    columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(most)]
+    # nlg-eval adds 1e-15 to what is counted.
+    metric = BLEU(
+        max_ngram_order=order,
+        tokenize="none",
+        smooth_method="floor",
+        smooth_value=1e-15,
+    )
+    return metric.corpus_score(list(predictions), columns).score
+
+
+def _meteor(prediction: str, truths: Sequence[str]) -> float:
+    """METEOR of one answer, from 0 to 1; see the module."""
+    from nltk.translate import meteor_score
+
+    return meteor_score.meteor_score(
+        [x.split() for x in truths], prediction.split(), wordnet=_NoSynonyms()
+    )
+
+
+def score(
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """All metrics, in percent.
+
+    A prediction that is missing counts as one without words.
+
+    Args:
+        predictions: record id -> answer.
+        gold: record id -> answers of people.
+
+    Returns:
+        `rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100; 0 if there
+        are no questions.
+    """
+    if not gold:
+        return dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), 0.0)
+    answers = [normalize_answer(predictions.get(name, "")) for name in gold]
+    truths = [[normalize_answer(x) for x in y] for y in gold.values()]
+    pairs = list(zip(answers, truths, strict=True))
+    number = len(pairs)
+    return {
+        "rouge_l": 100 * sum(rouge_l(*x) for x in pairs) / number,
+        "bleu_1": _bleu(answers, truths, 1),
+        "bleu_4": _bleu(answers, truths, 4),
+        "meteor": 100 * sum(_meteor(*x) for x in pairs) / number,
+    }

@@ -1,0 +1,152 @@
+"""The spans of a story that are most like an answer.
+
+Most answers of NarrativeQA are nowhere in the story. What a reader of spans
+learns from are the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4).
+"""
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+# That of ROUGE-L: how much recall counts next to precision.
+_BETA = 1.2
+
+
+class Span(NamedTuple):
+    """A span of words.
+
+    Attributes:
+        start: its first character.
+        end: the character behind its last.
+        score: ROUGE-L with the answer, from 0 to 1.
+    """
+
+    start: int
+    end: int
+    score: float
+
+
+class Words:
+    """The words of a text, for many answers.
+
+    Attributes:
+        spans: first character of each word, and the one behind its last.
+        known: word in lower case -> its number.
+        numbers: `<int>[words]`, the same for the same word in any case.
+    """
+
+    def __init__(self, text: str):
+        """Takes a text apart.
+
+        Args:
+            text: the text.
+        """
+        found = list(re.finditer(r"\S+", text))
+        self.spans = [x.span() for x in found]
+        self.known: dict[str, int] = {}
+        self.numbers = np.array(
+            [
+                self.known.setdefault(x[0].lower(), len(self.known))
+                for x in found
+            ],
+            np.int32,
+        )
+
+
+def _scores(words: np.ndarray, answer: np.ndarray):
+    """ROUGE-L of all spans that begin with a word of the answer.
+
+    Args:
+        words: `<int>[words]`.
+        answer: `<int>[n]`, -1 for words that the text has not.
+
+    Returns:
+        Starts `<int>[starts]`, and scores `<float>[starts, 2 * n + 5]` of the
+        spans of 1, 2, 3, ... words; -1 where the text is at its end.
+    """
+    (starts,) = np.nonzero(np.isin(words, answer))
+    longest = 2 * len(answer) + 5
+    # [starts, n + 1]: common subsequence with the answer's first words
+    common = np.zeros([len(starts), len(answer) + 1], np.int16)
+    scores = np.full([len(starts), longest], -1.0, np.float32)
+    for length in range(1, longest + 1):
+        is_inside = starts + length <= len(words)
+        word = words[np.minimum(starts + length - 1, len(words) - 1)]
+        # [starts, n]
+        extended = common[:, :-1] + (word[:, np.newaxis] == answer)
+        common[:, 1:] = np.maximum(common[:, 1:], extended)
+        np.maximum.accumulate(common, axis=1, out=common)
+        shared = common[:, -1].astype(np.float32)
+        precision, recall = shared / length, shared / len(answer)
+        with np.errstate(invalid="ignore"):
+            f = (1 + _BETA**2) * precision * recall
+            f = f / (recall + _BETA**2 * precision)
+        scores[:, length - 1] = np.where(is_inside, np.nan_to_num(f), -1.0)
+    return starts, scores
+
+
+def find_approximate_answers(
+    text: Words,
+    answer: str,
+    min_score: float = 0.35,
+    top_percentile: float = 0.9,
+    top_k: int = 100,
+    stop_words: Collection[str] = (),
+) -> list[Span]:
+    """The spans that are most like an answer, the best first.
+
+    A span begins with a word of the answer, and has at most five more than
+    twice as many words. Words are what is between white space, and case does
+    not matter. Of spans that overlap the best is taken, and of those with the
+    same words the last. Example: of "aaa bbb aaa ccc", with the answer "aaa
+    bbb" and the least score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
+    `top_percentile` of 1.0 the first alone.
+
+    Args:
+        text: the text.
+        answer: the answer.
+        min_score: the least score, from 0 to 1.
+        top_percentile: the least score as a share of the best one's.
+        top_k: the most spans.
+        stop_words: in lower case; spans of nothing else are left out.
+
+    Returns:
+        The spans; none if the text has no word of the answer.
+
+    Raises:
+        ValueError: a share is not from 0 to 1, or `top_k` is below 1.
+    """
+    if not (0 <= min_score <= 1 and 0 <= top_percentile <= 1 and top_k >= 1):
+        raise ValueError(
+            f"min_score is {min_score}, top_percentile {top_percentile} and "
+            f"top_k {top_k}, expected shares from 0 to 1 and at least 1."
+        )
+    numbers = [text.known.get(x, -1) for x in answer.lower().split()]
+    if not any(x >= 0 for x in numbers):
+        return []
+    starts, scores = _scores(text.numbers, np.array(numbers, np.int32))
+    least = max(min_score, scores.max() * top_percentile, 1e-6)
+    rows, columns = np.nonzero(scores >= least)
+    # Best first; of equals the last one, and of those the longest.
+    order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
+    stopped = {text.known.get(x) for x in stop_words}
+    taken = np.zeros(len(text.numbers), bool)
+    seen: set[tuple[int, ...]] = set()
+    found: list[Span] = []
+    for i in order:
+        first = int(starts[rows[i]])
+        last = first + int(columns[i])
+        words = tuple(text.numbers[first : last + 1].tolist())
+        if taken[first : last + 1].any() or words in seen:
+            continue
+        if stopped.issuperset(words):
+            continue
+        taken[first : last + 1] = True
+        seen.add(words)
+        score = float(scores[rows[i], columns[i]])
+        found.append(Span(text.spans[first][0], text.spans[last][1], score))
+        if len(found) == top_k:
+            break
+    return found

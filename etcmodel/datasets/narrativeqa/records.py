@@ -1,0 +1,182 @@
+"""Reads NarrativeQA's official csv files, and the stories that they name.
+
+The files are laid out as in the official repository, which loads the stories:
+
+    qaps.csv
+    stories/72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58.content
+
+Source: https://github.com/google-deepmind/narrativeqa; Kočiský et al., "The
+NarrativeQA Reading Comprehension Challenge", 2018.
+"""
+
+import collections
+import csv
+import functools
+import json
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import IO
+
+import msgspec
+
+from etcmodel.datasets import files
+from etcmodel.datasets import json_stream
+from etcmodel.datasets.narrativeqa import stories
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
+from etcmodel.datasets.records import Text
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+
+_COLUMNS = ("document_id", "set", "question", "answer1", "answer2")
+SETS = ("all", "train", "valid", "test")
+
+
+class NarrativeQARecord(Record, frozen=True):
+    """One question about a story.
+
+    Attributes:
+        id: `"<document id>: <question>"`; with a number, if the story has the
+            question twice.
+        question: the question.
+        text: the story; see `stories.clean`.
+        answers: two answers of people; None if the file does not tell.
+    """
+
+    id: str
+    question: str
+    text: str
+    answers: tuple[str, ...] | None = None
+
+
+class _Row(msgspec.Struct):
+    """A row of the file."""
+
+    id: str
+    document_id: Text
+    question: Text
+    answer1: str
+    answer2: str
+
+
+def _read_rows(
+    path: str,
+    on_position: Callable[[int], None] | None = None,
+    which: str = "all",
+) -> Iterator[tuple[int, object]]:
+    """The rows of a set; with their numbers among all rows of the file."""
+    csv.field_size_limit(2**31 - 1)
+    lines = json_stream.read_text_lines(path, on_position)
+    reader = csv.DictReader(lines, restval="")
+    missing = [x for x in _COLUMNS if x not in (reader.fieldnames or ())]
+    if missing:
+        raise UserError(
+            f"{path}: there is no column {', '.join(missing)}. Expected "
+            f"NarrativeQA's qaps.csv, whose first line is {','.join(_COLUMNS)}"
+            ",..."
+        )
+    times = collections.Counter()
+    for index, row in enumerate(_checked(path, reader)):
+        if which not in ("all", row["set"]):
+            continue
+        name = f"{row['document_id']}: {row['question']}"
+        times[name] += 1
+        if times[name] > 1:
+            name += f" ({times[name]})"
+        yield index, {"id": name, **{x: row[x] for x in _COLUMNS}}
+
+
+def _checked(path: str, reader: csv.DictReader) -> Iterator[dict]:
+    """Its rows, with errors that name the file and the line."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {reader.line_num}: this is not csv ({error}). Get "
+            "the file again."
+        ) from None
+
+
+# The questions of a story stand together.
+@functools.lru_cache(maxsize=4)
+def _load_story(path: str) -> str:
+    return stories.load(path)
+
+
+def _make(row: _Row, source: Source) -> NarrativeQARecord:
+    folder = os.path.dirname(files.full_name(source.path))
+    path = os.path.join(folder, "stories", f"{row.document_id}.content")
+
+    def error(reason: str, problem: str) -> RecordError:
+        return RecordError(
+            *source,
+            reason,
+            record_id=row.id,
+            field="document_id",
+            problem=problem,
+            advice=(
+                "Download the stories to the folder `stories` beside the csv "
+                "file"
+            ),
+        )
+
+    try:
+        text = _load_story(path)
+    except UserError as cause:
+        raise error("no story", f"its story cannot be read: {cause}") from None
+    if not text:
+        raise error("empty story", f"{path} has no text")
+    answers = tuple(x for x in (row.answer1, row.answer2) if x.strip())
+    return NarrativeQARecord(
+        id=row.id,
+        question=row.question,
+        text=text,
+        answers=answers or None,
+        source=source,
+    )
+
+
+def _check(record: NarrativeQARecord, split: str) -> None:
+    if split != "predict" and not record.answers:
+        raise record.missing_answer("answer", "answer1", "", split)
+
+
+# Which questions are read -> how.
+FORMATS = {
+    name: Format(
+        _Row,
+        "a row of NarrativeQA's qaps.csv",
+        functools.partial(_read_rows, which=name),
+        _check,
+        _make,
+    )
+    for name in SETS
+}
+FORMAT = FORMATS["all"]
+
+
+def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
+    """The answers of people; None if the file does not tell.
+
+    Args:
+        record: the record.
+
+    Returns:
+        The answers.
+    """
+    return record.answers
+
+
+def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
+    """Writes `{"id": "<document id>: <question>", "answer": "..."}` a line.
+
+    Args:
+        predictions: record id -> answer.
+        stream: what to write to.
+    """
+    for name, answer in predictions.items():
+        line = {"id": name, "answer": answer}
+        stream.write(json.dumps(line, ensure_ascii=False) + "\n")

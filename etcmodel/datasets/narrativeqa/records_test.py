@@ -1,0 +1,117 @@
+"""NarrativeQA's records."""
+
+import csv
+import io
+import json
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import narrativeqa
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+from etcmodel.testing import real_data_path
+
+_HEAD = "document_id,set,question,answer1,answer2,question_tokenized\n"
+_ROWS = (
+    'a,train,"Who, if\nanyone, said ""no""?",Jan .,,x\n'
+    "a,valid,Who?,Jan,Eva,x\n"
+    "b,train,Who?,Ján,Eva,x\n"
+    "a,train,Who?,Eva,Jan,x\n"
+)
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, rows, head=_HEAD, **stories):
+        """The path of a csv file with stories beside it."""
+        folder = self.get_temp_dir()
+        os.makedirs(os.path.join(folder, "stories"), exist_ok=True)
+        for name, text in {"a": "Jan said no.", "b": "Ján.", **stories}.items():
+            path = os.path.join(folder, "stories", f"{name}.content")
+            with open(path, "wb") as stream:
+                stream.write(text.encode())
+        path = os.path.join(folder, "qaps.csv")
+        content = rows if isinstance(rows, bytes) else rows.encode()
+        with open(path, "wb") as stream:
+            stream.write(head.encode() + content)
+        return path
+
+    def test_reads_records(self):
+        """Quotes, line feeds and commas inside; the same question twice."""
+        path = self._write(_ROWS)
+        records = [*narrativeqa.FORMAT.read(path)]
+        question = 'Who, if\nanyone, said "no"?'
+        self.assertEqual(
+            [f"a: {question}", "a: Who?", "b: Who?", "a: Who? (2)"],
+            [x.id for x in records],
+        )
+        self.assertEqual([0, 1, 2, 3], [x.index for x in records])
+        self.assertEqual(question, records[0].question)
+        self.assertEqual("Jan said no.", records[0].text)
+        self.assertEqual(("Jan .",), narrativeqa.gold(records[0]))
+        self.assertEqual(("Jan", "Eva"), records[1].answers)
+        self.assertEqual("Ján.", records[2].text)
+
+    def test_sets(self):
+        path = self._write(_ROWS)
+        read = narrativeqa.FORMATS["valid"].read(path)
+        self.assertEqual(["a: Who?"], [x.id for x in read])
+        read = narrativeqa.FORMATS["train"].read(path)
+        self.assertEqual([0, 2, 3], [x.index for x in read])
+
+    def test_without_answers(self):
+        path = self._write("a,test,Who?, ,,x\n")
+        (record,) = narrativeqa.FORMAT.read(path, "predict")
+        self.assertIsNone(narrativeqa.gold(record))
+        with self.assertRaisesRegex(RecordError, "'answer1': it is empty.*dev"):
+            list(narrativeqa.FORMAT.read(path, "dev"))
+
+    @parameterized.parameters(
+        ("c,train,Who?,x,y,x\n", "story cannot be read: .*c.content: there"),
+        ("b,train,Who?,x,y,x\n", "b.content has no text"),
+        ("a,train, ,x,y,x\n", "'question': it is empty"),
+        ("a,train,Wer?,J\xe4n,y,x\n".encode("latin-1"), "not UTF-8"),
+    )
+    def test_bad_rows_are_skipped_alone(self, row, message):
+        row = row if isinstance(row, bytes) else row.encode()
+        path = self._write(row + _ROWS.encode(), b=" \n")
+        with self.assertRaisesRegex(RecordError, f"record 0.*{message}"):
+            list(narrativeqa.FORMAT.read(path))
+        bad_records = BadRecords(skip=True)
+        read = narrativeqa.FORMAT.read(path, "predict", bad_records)
+        self.assertEqual([1, 2, 4], [x.index for x in read if x.id[0] == "a"])
+
+    def test_another_file(self):
+        for head, message in (
+            ("", "no column document_id, set"),
+            ("document_id,set,kind\n", "no column question, answer1, answer2"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                list(narrativeqa.FORMAT.read(self._write("", head)))
+
+    def test_predictions(self):
+        stream = io.StringIO()
+        narrativeqa.write_predictions({"a: Who?": "Ján"}, stream)
+        self.assertEqual(
+            {"id": "a: Who?", "answer": "Ján"}, json.loads(stream.getvalue())
+        )
+
+    def test_real_records(self):
+        path = real_data_path("narrativeqa/qaps.csv")
+        records = [*narrativeqa.FORMAT.read(path)]
+        with open(path, newline="", encoding="utf-8") as stream:
+            rows = [*csv.DictReader(stream)]
+        self.assertLen(records, 86)
+        self.assertEqual(
+            [(x["question"], x["answer1"], x["answer2"]) for x in rows],
+            [(x.question, *x.answers) for x in records],
+        )
+        self.assertLen({x.text for x in records}, 3)
+        # One text in memory for all questions of a story.
+        self.assertLen({id(x.text) for x in records}, 3)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,158 @@
+"""Stories as they were downloaded: plain text, Gutenberg's, or HTML."""
+
+import codecs
+import gzip
+import html.parser
+import re
+import zlib
+
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+
+# How far from the beginning a file says how it is written.
+_HEAD_BYTES = 1 << 14
+_CHARSET = re.compile(
+    rb"(?:character set encoding:|charset=)\s*[\"']?([\w.:-]+)", re.IGNORECASE
+)
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# The text of a book is between the last of one kind of lines and the first of
+# the other.
+_STARTS = re.compile(
+    r"^(?:\*\*\* ?START OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
+    r"|\*END\*? ?THE SMALL PRINT! FOR PUBLIC DOMAIN"
+    r"|This etext (?:was )?(?:prepared|provided) by ).*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"^(?:\*\*\* ?END OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
+    r"|End of (?:(?:nothing|this|the) )?Project Gutenberg(?:'s| Etext)).*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_IS_HTML = re.compile(r"<(?:html|pre|body|!doctype html)\b", re.IGNORECASE)
+# What begins a line of its own.
+_BLOCKS = frozenset(
+    "address article blockquote br dd div dl dt fieldset figcaption figure "
+    "footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p section table td "
+    "th tr ul title".split()
+)
+
+
+class _Text(html.parser.HTMLParser):
+    """The text of a page; that of its `<pre>` alone, if there is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts: list[str] = []
+        self.first_pre = self.last_pre = None
+        self._hidden = 0
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("script", "style"):
+            self._hidden += 1
+        elif tag == "pre" and self.first_pre is None:
+            self.first_pre = len(self.parts)
+        elif tag in _BLOCKS:
+            # Two for an empty line between paragraphs.
+            self.parts.append("\n" if tag == "br" else "\n\n")
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._hidden = max(self._hidden - 1, 0)
+        elif tag == "pre":
+            self.last_pre = len(self.parts)
+        elif tag in _BLOCKS:
+            self.parts.append("\n\n")
+
+    def handle_data(self, data):
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _strip_html(text: str) -> str:
+    parser = _Text()
+    parser.feed(text)
+    parser.close()
+    return "".join(parser.parts[parser.first_pre : parser.last_pre])
+
+
+def _strip_boilerplate(text: str) -> str:
+    """A book without what Project Gutenberg writes before and behind it."""
+    *_, start = (0, *(x.end() for x in _STARTS.finditer(text)))
+    end = _ENDS.search(text, start)
+    return text[start : end.start() if end else None]
+
+
+def decode(content: bytes) -> str:
+    """The text of a file.
+
+    It is written as its byte order mark says, or as it says itself
+    ("Character set encoding: ISO-8859-1", `charset=utf-8`), or else in UTF-8.
+
+    Args:
+        content: its bytes.
+
+    Returns:
+        The text, with U+FFFD for bytes that mean nothing.
+    """
+    encoding = None
+    for mark, name in _BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            encoding = name
+    named = _CHARSET.search(content[:_HEAD_BYTES])
+    if encoding is None and named:
+        try:
+            encoding = codecs.lookup(named[1].decode("ascii", "ignore")).name
+        except LookupError:
+            encoding = None
+    text = content.decode(encoding or "utf-8", "replace")
+    return text.replace("\0", " ")
+
+
+def clean(text: str) -> str:
+    r"""The story in a file.
+
+    Of an HTML page it is the text, between its first `<pre>` and its last
+    `</pre>` if there are such; of a book, what is between the marks of Project
+    Gutenberg that it has. Example:
+
+        "<body>Once  upon\na time<p>x" -> "Once upon a time\n\nx"
+
+    Args:
+        text: the text of a file.
+
+    Returns:
+        Its paragraphs, without space but single ones between words, with an
+        empty line between them; possibly nothing.
+    """
+    if _IS_HTML.search(text, 0, _HEAD_BYTES):
+        text = _strip_html(text)
+    text = _strip_boilerplate(text.replace("\r\n", "\n").replace("\r", "\n"))
+    paragraphs = (" ".join(x.split()) for x in re.split(r"\n\s*\n", text))
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def load(path: str) -> str:
+    """Reads a story.
+
+    Args:
+        path: the file, plain or gzipped.
+
+    Returns:
+        See `clean`.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    raw, plain = files.open_plain(path)
+    with raw, plain:
+        try:
+            return clean(decode(plain.read()))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(
+                f"{path}: the gzip data are cut off or damaged ({error}). Get "
+                "the file again."
+            ) from None

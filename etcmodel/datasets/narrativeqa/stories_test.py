@@ -1,0 +1,112 @@
+"""Tests of `stories`."""
+
+import gzip
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets.narrativeqa import stories
+from etcmodel.errors import UserError
+from etcmodel.testing import real_data_path
+
+_BOOK = """Licence of \u00c4sop
+
+*** START OF THE PROJECT GUTENBERG EBOOK X ***
+
+Once  upon
+a time.
+
+x
+%s
+Licence
+"""
+
+
+class StoriesTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        "*** END OF THIS PROJECT GUTENBERG EBOOK X ***",
+        "***END OF THE PROJECT GUTENBERG EBOOK X ***",
+        "End of the Project Gutenberg Etext of X",
+        "End of Project Gutenberg's X, by Y\n\n*** END OF THE PROJECT",
+    )
+    def test_book(self, end):
+        for line_end in ("\n", "\r\n", "\r"):
+            text = (_BOOK % end).replace("\n", line_end)
+            self.assertEqual("Once upon a time.\n\nx", stories.clean(text))
+
+    def test_marks_of_books(self):
+        for text, expected in (
+            # The last that begins one, the first that ends one behind it.
+            (
+                "This etext was prepared by A.\n*END*THE SMALL PRINT! FOR "
+                "PUBLIC DOMAIN ETEXTS*Ver\na\nEnd of Project Gutenberg's B\nc\n"
+                "*** END OF THIS PROJECT GUTENBERG EBOOK B ***",
+                "a",
+            ),
+            ("no marks\n \n\nat all\n", "no marks\n\nat all"),
+            ("a\n*** END OF THIS PROJECT GUTENBERG EBOOK B ***\nb", "a"),
+            ("x *** START OF THIS PROJECT GUTENBERG EBOOK", None),
+            ("This text was prepared by A.\n\nx", None),
+            (" \n\n", ""),
+        ):
+            self.assertEqual(
+                text if expected is None else expected, stories.clean(text)
+            )
+
+    def test_html(self):
+        """Tags and what is hidden go, and what is around `<pre>`."""
+        for text, expected in (
+            (
+                "<html><head><title>T</title><style>a {b}</style></head>"
+                "<body><h1>A &amp; B</h1><p>c<b>d</b><br>e<script>1 < 2"
+                "</script></body>",
+                "T\n\nA & B\n\ncd e",
+            ),
+            (
+                "<HTML>menu<pre>\n  INT. <b>HOUSE</b>\n\n  x</pre>y<pre>z"
+                "</pre>end",
+                "INT. HOUSE\n\nxyz",
+            ),
+            ("<pre>not closed", "not closed"),
+            ("a < b and <c>", "a < b and <c>"),
+        ):
+            self.assertEqual(expected, stories.clean(text))
+
+    @parameterized.parameters(
+        (b"\xef\xbb\xbf\xc3\x84", "\u00c4"),
+        ("\u00c4".encode("utf-16"), "\u00c4"),
+        (b"\xfe\xff\x00\xc4", "\u00c4"),
+        (b"Character set encoding: ISO-8859-1\n\xc4", "\u00c4"),
+        (b'<meta content="text/html; charset=windows-1252">\x80', "\u20ac"),
+        (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
+        (b"\xc3\x84\xff", "\u00c4\ufffd"),
+        (b"a\0b", "a b"),
+    )
+    def test_decode(self, content, expected):
+        self.assertEqual(expected, stories.decode(content)[-len(expected) :])
+
+    def test_load(self):
+        path = os.path.join(self.get_temp_dir(), "a.content")
+        for change in (bytes, gzip.compress):
+            with open(path, "wb") as stream:
+                stream.write(change(b"a\n\n b"))
+            self.assertEqual("a\n\nb", stories.load(path))
+        with open(path, "wb") as stream:
+            stream.write(gzip.compress(b"a")[:-9])
+        with self.assertRaisesRegex(UserError, "a.content: the gzip data"):
+            stories.load(path)
+
+    def test_real_story(self):
+        """Of The Time Machine all is there but what is not the story."""
+        name = "72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58"
+        text = stories.load(
+            real_data_path(f"narrativeqa/stories/{name}.content")
+        )
+        self.assertStartsWith(text, "The Time Machine, by H. G. Wells [1898]")
+        self.assertEndsWith(text, "lived on in the heart of man.")
+        self.assertNotIn("Gutenberg", text)
+
+
+if __name__ == "__main__":
+    tf.test.main()

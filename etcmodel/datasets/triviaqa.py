@@ -1,0 +1,249 @@
+"""TriviaQA: official files with their evidence, prediction files and metrics.
+
+A record is a question with the pages that were found for it. The files are laid
+out as in the official archive:
+
+    qa/wikipedia-train.json
+    evidence/wikipedia/Angola.txt
+    evidence/web/46/46_46.txt
+
+so that the pages of a question are found beside its file.
+
+Source: https://nlp.cs.washington.edu/triviaqa; Joshi et al., "TriviaQA: A Large
+Scale Distantly Supervised Challenge Dataset for Reading Comprehension", 2017.
+"""
+
+import collections
+import functools
+import json
+import os
+import re
+import string
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from etcmodel.datasets import files
+from etcmodel.datasets import json_stream
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
+from etcmodel.datasets.records import Text
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_TO_SPACES = str.maketrans(dict.fromkeys(f"_{string.punctuation}‘’´`", " "))
+# Field of a question with pages -> folder of the archive.
+_FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
+
+
+class TriviaQARecord(Record, frozen=True):
+    """One question and its evidence.
+
+    Attributes:
+        id: unique within its file.
+        question: the question.
+        text: the lines of all pages that are not blank, encyclopedia first.
+        answers: all forms of the answer, as people write them first; None if
+            the file does not tell.
+        truths: what the official metrics compare with; see `gold`.
+    """
+
+    id: str
+    question: str
+    text: str
+    answers: tuple[str, ...] | None = None
+    truths: tuple[str, ...] | None = None
+
+
+class _Page(msgspec.Struct):
+    Filename: Text
+
+
+class _Answer(msgspec.Struct):
+    Value: str
+    NormalizedAliases: tuple[str, ...]
+    Aliases: tuple[str, ...] = ()
+    HumanAnswers: tuple[str, ...] = ()
+
+
+class _Question(msgspec.Struct):
+    """A record as it stands in the file."""
+
+    QuestionId: Text
+    Question: Text
+    EntityPages: list[_Page] = []
+    SearchResults: list[_Page] = []
+    Answer: _Answer | None = None
+
+
+def normalize_answer(text: str) -> str:
+    """What is compared when answers are compared.
+
+    In this order: lower case; spaces instead of underscores, of ASCII
+    punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
+
+        normalize_answer("The  Quick-brown, an Apple!") -> "quick brown apple"
+
+    Args:
+        text: an answer.
+
+    Returns:
+        The normalised answer; possibly empty.
+    """
+    text = text.lower().translate(_TO_SPACES)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+@functools.lru_cache(maxsize=16)
+def _read_page(path: str) -> str:
+    """The lines of a page that are not blank."""
+    lines = (x.strip() for x in json_stream.read_text_lines(path))
+    return "\n".join(filter(None, lines))
+
+
+def _make(value: _Question, source: Source) -> TriviaQARecord:
+    def error(reason: str, field: str, problem: str, **kwargs) -> RecordError:
+        return RecordError(
+            *source,
+            reason,
+            record_id=value.QuestionId,
+            field=field,
+            problem=problem,
+            **kwargs,
+        )
+
+    root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
+    texts = []
+    for field, folder in (
+        ("EntityPages", "wikipedia"),
+        ("SearchResults", "web"),
+    ):
+        for i, page in enumerate(getattr(value, field)):
+            path = os.path.join(root, "evidence", folder, page.Filename)
+            try:
+                text = _read_page(path)
+            except UserError as cause:
+                raise error(
+                    "no evidence file",
+                    f"{field}[{i}].Filename",
+                    f"its evidence cannot be read: {cause}",
+                    advice=(
+                        "Unpack the official archive, so that `evidence` is "
+                        "beside `qa`"
+                    ),
+                ) from None
+            if json_stream.INVALID_UTF8_MARK in text:
+                raise error(
+                    "invalid UTF-8",
+                    f"{field}[{i}].Filename",
+                    f"{path} has bytes that are not UTF-8",
+                    advice="Convert it to UTF-8",
+                )
+            texts.append(text)
+    if not any(texts):
+        pages = len(value.EntityPages) + len(value.SearchResults)
+        raise error(
+            "no evidence",
+            "EntityPages",
+            f"none of its {pages} pages has any text",
+        )
+    answers = truths = None
+    if value.Answer is not None:
+        told = value.Answer
+        answers = (
+            *(told.Value, *told.Aliases, *told.HumanAnswers),
+            *told.NormalizedAliases,
+        )
+        answers = tuple(dict.fromkeys(x for x in answers if x.strip()))
+        truths = (
+            *told.NormalizedAliases,
+            *map(normalize_answer, told.HumanAnswers),
+        )
+    return TriviaQARecord(
+        id=value.QuestionId,
+        question=value.Question,
+        text="\n".join(filter(None, texts)),
+        answers=answers,
+        truths=truths,
+        source=source,
+    )
+
+
+def _check(record: TriviaQARecord, split: str) -> None:
+    if split != "predict" and not record.answers:
+        raise record.missing_answer("answer", "Answer", record.answers, split)
+
+
+FORMAT = Format(
+    _Question,
+    'a TriviaQA record {"QuestionId": "...", "Question": "...", "EntityPages": '
+    '[{"Filename": "..."}, ...], "SearchResults": [{"Filename": "..."}, ...], '
+    '"Answer": {"Value": "...", "Aliases": ["...", ...], '
+    '"NormalizedAliases": ["...", ...]}}',
+    functools.partial(json_stream.read_json_array, key="Data"),
+    _check,
+    _make,
+    id_field="QuestionId",
+)
+
+
+def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
+    """What answers are compared with; None if the file does not tell.
+
+    Args:
+        record: the record.
+
+    Returns:
+        The normalised aliases, and normalised answers of people.
+    """
+    return record.truths
+
+
+def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
+    """Writes `{id: answer}`, the official submission format.
+
+    Args:
+        predictions: record id -> answer.
+        stream: what to write to.
+    """
+    json.dump(predictions, stream, indent=0, ensure_ascii=False)
+    stream.write("\n")
+
+
+def score(
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """The official metrics, in percent.
+
+    An answer counts as that of the truths which it is most like. One that is
+    missing is wrong. Example:
+
+        score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
+        -> {"exact_match": 0.0, "f1": 66.67}
+
+    Args:
+        predictions: record id -> answer, as in a submission.
+        gold: record id -> truths, see `gold`.
+
+    Returns:
+        `exact_match` and `f1`, from 0 to 100; 0 if there are no questions.
+    """
+    exact = f1 = 0.0
+    for name, truths in gold.items():
+        if name in predictions and truths:
+            answer = normalize_answer(predictions[name])
+            truths = [normalize_answer(x) for x in truths]
+            exact += answer in truths
+            f1 += max(_f1(answer.split(), x.split()) for x in truths)
+    number = max(len(gold), 1)
+    return {"exact_match": 100 * exact / number, "f1": 100 * f1 / number}
+
+
+def _f1(predicted: Sequence[str], true: Sequence[str]) -> float:
+    """Harmonic mean of the shares of words that are in the other answer."""
+    counts = collections.Counter(predicted) & collections.Counter(true)
+    return 2 * counts.total() / max(len(predicted) + len(true), 1)

@@ -1,0 +1,173 @@
+"""TriviaQA's records and metrics; records_test.py has more errors."""
+
+import io
+import json
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import answer_spans
+from etcmodel.datasets import triviaqa
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+from etcmodel.testing import real_data_path
+
+
+def good_record(**changes):
+    """A small record as in the official files."""
+    return {
+        "QuestionId": "tc_1",
+        "QuestionSource": "http://a.com",
+        "Question": "Which city of Moravia has a Špilberk?",
+        "EntityPages": [
+            {"DocSource": "TagMe", "Filename": "Brno.txt", "Title": "Brno"}
+        ],
+        "SearchResults": [{"Filename": "4/4_2.txt", "Rank": 0}],
+        "Answer": {
+            "Aliases": ["Brünn", "BRNO"],
+            "NormalizedAliases": ["brünn", "brno"],
+            "Value": "Brno",
+            "HumanAnswers": ["The Brno!"],
+            "Type": "WikipediaEntity",
+        },
+        **changes,
+    }
+
+
+def write_evidence(root, **changes):
+    """The pages of `good_record`; None for one that is not there."""
+    pages = {
+        "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
+        "web/4/4_2.txt": "Špilberk, in Brünn",
+        **changes,
+    }
+    for name, text in pages.items():
+        path = os.path.join(root, "evidence", name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if text is None:
+            os.remove(path)
+            continue
+        with open(path, "wb") as stream:
+            stream.write(text if isinstance(text, bytes) else text.encode())
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, values, **pages):
+        root = self.get_temp_dir()
+        write_evidence(root)
+        write_evidence(root, **pages)
+        os.mkdir(os.path.join(root, "qa"))
+        path = os.path.join(root, "qa", "web-dev.json")
+        with open(path, "w") as stream:
+            json.dump({"Domain": "Web", "Data": values, "Version": 1}, stream)
+        return path
+
+    def test_reads_a_record(self):
+        path = self._write([good_record()])
+        (record,) = triviaqa.FORMAT.read(path)
+        self.assertEqual("tc_1", record.id)
+        self.assertEqual(
+            "Brno is a city.\nIt has a castle.\nŠpilberk, in Brünn", record.text
+        )
+        self.assertEqual(
+            ("Brno", "Brünn", "BRNO", "The Brno!", "brünn", "brno"),
+            record.answers,
+        )
+        self.assertEqual(("brünn", "brno", "brno"), triviaqa.gold(record))
+
+    def test_without_an_answer(self):
+        path = self._write([good_record(Answer=None)])
+        (record,) = triviaqa.FORMAT.read(path, "predict")
+        self.assertIsNone(triviaqa.gold(record))
+
+    @parameterized.parameters(
+        ({"web/4/4_2.txt": None}, "SearchResults.0..Filename.*4_2.txt: there"),
+        ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
+        (
+            {"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
+            "none of its 2 pages",
+        ),
+    )
+    def test_bad_evidence(self, pages, message):
+        """Left out, or an error that names the record, the field and file."""
+        path = self._write(
+            [good_record(), good_record(QuestionId="b", SearchResults=[])],
+            **pages,
+        )
+        with self.assertRaisesRegex(RecordError, f"'tc_1'.*{message}"):
+            list(triviaqa.FORMAT.read(path, "predict"))
+        bad_records = BadRecords(skip=True)
+        read = [*triviaqa.FORMAT.read(path, "train", bad_records)]
+        self.assertEqual(2, len(read) + bad_records.total)
+        self.assertGreaterEqual(bad_records.total, 1)
+
+    def test_another_file(self):
+        path = os.path.join(self.get_temp_dir(), "a.json")
+        for text, message in (
+            ('{"version": []}', "no records under 'Data'"),
+            ("[]", r"holds a JSON array.* but a JSON object {\"Data\": "),
+        ):
+            with open(path, "w") as stream:
+                stream.write(text)
+            with self.assertRaisesRegex(UserError, message):
+                list(triviaqa.FORMAT.read(path))
+
+    @parameterized.parameters(
+        ("wikipedia", "Judi Dench"), ("web", "Sinclair Lewis")
+    )
+    def test_real_records(self, name, text):
+        path = real_data_path(f"triviaqa/qa/{name}-train.json")
+        records = [*triviaqa.FORMAT.read(path)]
+        with open(path, encoding="utf-8") as stream:
+            values = json.load(stream)["Data"]
+        self.assertLen(records, len(values))
+        for record, value in zip(records, values, strict=True):
+            self.assertEqual(value["QuestionId"], record.id)
+            self.assertEqual(value["Answer"]["Value"], record.answers[0])
+            # The page of one question has none of its answers.
+            has_answer = answer_spans.find_answers(
+                [record.text], record.answers
+            )
+            self.assertEqual(record.id != "tc_2", bool(has_answer))
+        self.assertIn(text, records[0].text)
+
+
+class MetricsTest(tf.test.TestCase):
+    def test_normalized_as_by_the_official_script(self):
+        for text, expected in (
+            ("The  Quick-brown, an Apple!", "quick brown apple"),
+            ("Rock_'n'_Roll", "rock n roll"),
+            ("U.S.A.", "u s"),
+            ("‘Ann´s` theatre’", "ann s theatre"),
+            ("«x» Ä", "«x» ä"),
+        ):
+            self.assertEqual(expected, triviaqa.normalize_answer(text))
+
+    def test_by_hand(self):
+        """One right, one half right, one missing, one with nothing alike."""
+        gold = {
+            "a": ["york", "eboracum"],
+            "b": ["new york", "big apple"],
+            "c": ["x"],
+            "d": ["y"],
+        }
+        scores = triviaqa.score(
+            {"a": "Eboracum.", "b": "the York", "d": "z", "e": "x"}, gold
+        )
+        # Of "york" all is right, of "new york" a half: 2/3.
+        self.assertAllClose(
+            {"exact_match": 25.0, "f1": 100 * (1 + 2 / 3) / 4}, scores
+        )
+        self.assertEqual({"exact_match": 0, "f1": 0}, triviaqa.score({}, {}))
+
+    def test_predictions(self):
+        stream = io.StringIO()
+        triviaqa.write_predictions({"a": "Ä"}, stream)
+        self.assertEqual({"a": "Ä"}, json.loads(stream.getvalue()))
+        self.assertIn("Ä", stream.getvalue())
+
+
+if __name__ == "__main__":
+    tf.test.main()
