@@ -1,8 +1,9 @@
 """Documents as segments with entity mentions: the input of ReadTwice.
 
 A document is cut into segments of a fixed number of tokens, each of which
-begins with the CLS token. Mentions are spans of the text; in a segment they are
-spans of tokens. All is graph code.
+begins with the same tokens: the CLS token, or that and a question. Segments may
+overlap. Mentions are spans of the text; in a segment they are spans of tokens.
+All is graph code.
 """
 
 import dataclasses
@@ -10,17 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 
 _NUM_ENTITIES = 2**31 - 3
-_LAYOUT = layout.LayoutSpec(
-    sections=(
-        layout.Section("cls", cut="keep", tokens=("cls",)),
-        layout.Section("text", cut=layout.WINDOWS),
-    ),
-    values=(layout.Value("is_continuation", "text"),),
-)
 
 
 class Mentions(NamedTuple):
@@ -148,6 +141,212 @@ def locate_spans(starts, ends, span_begins, span_ends):
     )
 
 
+class Windows(NamedTuple):
+    """Which tokens of which text each segment has.
+
+    Attributes:
+        texts: `<int32>[segments]` index of the text.
+        starts: `<int32>[segments]` its first token.
+        ends: `<int32>[segments]` the token behind its last.
+    """
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+def find_windows(
+    is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
+) -> Windows:
+    """Cuts texts into windows that may overlap.
+
+    A window begins with the last `overlap` tokens of the one before it, or
+    fewer, so that it does not begin inside of a word. Example: with room for 5
+    and an overlap of 3, a text of 8 tokens, of which the second to the fourth
+    continue the first one's word, has windows from 0 to 5 and from 4 to 8.
+
+    Args:
+        is_continuation: `<int32>[texts, (tokens)]`, 1 for tokens that continue
+            a word.
+        room: `<int32>[texts]` tokens of a window, more than `overlap`.
+        overlap: the most tokens that two windows share.
+
+    Returns:
+        The windows, those of a text together and in order; a text without
+        tokens has none.
+    """
+    # Tokens are counted through all texts.
+    offsets = tf.cast(is_continuation.row_starts(), tf.int32)
+    limits = tf.cast(is_continuation.row_limits(), tf.int32)
+    (word_starts,) = tf.unstack(
+        tf.where(tf.equal(is_continuation.values, 0)), axis=1
+    )
+    # [words + 1], the last one behind all tokens
+    word_starts = tf.concat(
+        [
+            tf.cast(word_starts, tf.int32),
+            tf.fill([1], tf.shape(is_continuation.values)[0]),
+        ],
+        axis=0,
+    )
+
+    def next_starts(starts, ends):
+        """`<int32>[texts]` where the windows behind some others begin."""
+        shared = tf.maximum(ends - overlap, starts)
+        next_word = tf.gather(word_starts, tf.searchsorted(word_starts, shared))
+        return tf.minimum(next_word, ends)
+
+    def step(number, starts, ends, all_starts, all_ends):
+        all_starts = all_starts.write(number, starts)
+        all_ends = all_ends.write(number, ends)
+        starts = next_starts(starts, ends)
+        # A text that is at its end goes on with empty windows.
+        starts = tf.where(ends < limits, starts, limits)
+        return (
+            number + 1,
+            starts,
+            tf.minimum(starts + room, limits),
+            all_starts,
+            all_ends,
+        )
+
+    # At least once, which tells the number of texts.
+    number, _, _, all_starts, all_ends = tf.while_loop(
+        lambda number, starts, *_: tf.logical_or(
+            tf.equal(number, 0), tf.reduce_any(starts < limits)
+        ),
+        step,
+        (
+            0,
+            offsets,
+            tf.minimum(offsets + room, limits),
+            *(
+                tf.TensorArray(
+                    tf.int32, 0, dynamic_size=True, element_shape=[None]
+                )
+                for _ in range(2)
+            ),
+        ),
+        parallel_iterations=1,
+    )
+    shape = [number, tf.shape(offsets)[0]]
+    # [texts, windows]
+    starts = tf.transpose(tf.reshape(all_starts.stack(), shape))
+    ends = tf.transpose(tf.reshape(all_ends.stack(), shape))
+    # [segments, 2]
+    places = tf.where(starts < ends)
+    texts = tf.cast(places[:, 0], tf.int32)
+    offset = tf.gather(offsets, texts)
+    return Windows(
+        texts,
+        tf.gather_nd(starts, places) - offset,
+        tf.gather_nd(ends, places) - offset,
+    )
+
+
+def lay_out_tokens(
+    values: tf.RaggedTensor,
+    windows: Windows,
+    prefixes: tf.RaggedTensor,
+    length: int,
+    fill: int = 0,
+) -> tf.Tensor:
+    """What segments have at each of their tokens.
+
+    Args:
+        values: `<int32>[texts, (tokens)]` a number of each token.
+        windows: which tokens a segment has.
+        prefixes: `<int32>[texts, (tokens)]` what stands before them.
+        length: tokens of a segment.
+        fill: what stands behind them.
+
+    Returns:
+        `<int32>[segments, length]`.
+    """
+    offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
+    # [segments, (tokens)]
+    places = tf.ragged.range(offsets + windows.starts, offsets + windows.ends)
+    own = places.with_values(tf.gather(values.values, places.values))
+    return tf.concat(
+        [
+            tf.gather(prefixes, windows.texts),
+            own.with_row_splits_dtype(prefixes.row_splits.dtype),
+        ],
+        axis=1,
+    ).to_tensor(fill, shape=[None, length])
+
+
+def lay_out_mentions(
+    first_tokens: tf.RaggedTensor,
+    last_tokens: tf.RaggedTensor,
+    labels: tf.RaggedTensor,
+    windows: Windows,
+    shift: tf.Tensor,
+    most: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The mentions that begin in each segment.
+
+    Args:
+        first_tokens: `<int32>[texts, (mentions)]`, in order.
+        last_tokens: `<int32>[texts, (mentions)]`; less than the first for
+            mentions without a token, which are left out. Those that go on
+            behind a segment are cut.
+        labels: `<int32>[texts, (mentions)]`.
+        windows: which tokens a segment has.
+        shift: `<int32>[segments]` how many tokens stand before them.
+        most: mentions of a segment; more are left out.
+
+    Returns:
+        begins: `<int32>[segments, most]` first token of each mention.
+        ends: `<int32>[segments, most]` its last.
+        labels: `<int32>[segments, most]` its label, 0 for padding.
+        cut: `<int32>[segments]` mentions for which there was no room.
+    """
+    has_tokens = last_tokens.values >= first_tokens.values
+    text, first, last, label = (
+        tf.boolean_mask(x, has_tokens)
+        for x in (
+            tf.cast(first_tokens.value_rowids(), tf.int64),
+            first_tokens.values,
+            last_tokens.values,
+            labels.values,
+        )
+    )
+    # Tokens are counted through all texts, so that one search does.
+    size = tf.cast(
+        tf.reduce_max(tf.concat([[0], first, windows.ends], 0)), tf.int64
+    )
+
+    def count(texts, tokens):
+        return tf.cast(texts, tf.int64) * (size + 1) + tf.cast(tokens, tf.int64)
+
+    places = count(text, first)
+    # [segments, (mentions)]
+    found = tf.ragged.range(
+        tf.searchsorted(places, count(windows.texts, windows.starts)),
+        tf.searchsorted(places, count(windows.texts, windows.ends)),
+    )
+    segment = found.value_rowids()
+    shift = shift - windows.starts
+
+    def table(values):
+        """`<int32>[segments, most]`."""
+        return found.with_values(values).to_tensor(shape=[None, most])
+
+    return (
+        table(tf.gather(first, found.values) + tf.gather(shift, segment)),
+        table(
+            tf.minimum(
+                tf.gather(last, found.values),
+                tf.gather(windows.ends, segment) - 1,
+            )
+            + tf.gather(shift, segment)
+        ),
+        table(tf.gather(label, found.values)),
+        tf.maximum(tf.cast(found.row_lengths(), tf.int32) - most, 0),
+    )
+
+
 def cut_into_segments(
     token_ids: tf.RaggedTensor,
     is_continuation: tf.RaggedTensor,
@@ -176,66 +375,30 @@ def cut_into_segments(
     Returns:
         The segments; none of a document without tokens.
     """
-    engine = layout.LayoutEngine(
-        _LAYOUT, config.block_length, 0, {"cls": cls_id}
-    )
-    made = engine(
-        {"text": layout.one_segment(token_ids)},
-        values={"is_continuation": layout.one_segment(is_continuation)},
-    )
     room = config.block_length - 1
-    # [documents]
-    lengths = tf.cast(token_ids.row_lengths(), tf.int32)
-    numbers = -(-lengths // room)
-    # A document without tokens has a window, but no segment.
-    is_there = made.windows["sizes"].values > 0
-    documents = tf.boolean_mask(made.owner, is_there)
-    starts = tf.boolean_mask(made.windows["starts"].values, is_there)
-
-    # [mentions]
-    document = tf.cast(first_tokens.value_rowids(), tf.int32)
-    first, last = first_tokens.values, last_tokens.values
-    has_tokens = tf.logical_and(
-        last >= first, first < tf.gather(lengths, document)
+    # [documents, 1]
+    ones = tf.RaggedTensor.from_uniform_row_length(
+        tf.ones([token_ids.nrows()], tf.int32), 1
     )
-    document, first, last, label = (
-        tf.boolean_mask(x, has_tokens)
-        for x in (document, first, last, labels.values)
+    windows = find_windows(is_continuation, room * ones.values)
+    begins, ends, labels, cut = lay_out_mentions(
+        *(first_tokens, last_tokens, labels, windows),
+        tf.ones_like(windows.texts),
+        config.max_num_annotations,
     )
-    begin_of_document = tf.gather(tf.cumsum(numbers, exclusive=True), document)
-    segment = first // room
-    begins = first - segment * room + 1
-    ends = tf.minimum(last - segment * room + 1, room)
-
-    # [segments, (mentions)]
-    ragged = tf.RaggedTensor.from_value_rowids(
-        begins,
-        begin_of_document + segment,
-        nrows=tf.cast(tf.size(documents), tf.int32),
-        validate=False,
-    )
-
-    def table(values):
-        """`<int32>[segments, max_num_annotations]`."""
-        return ragged.with_values(values).to_tensor(
-            shape=[None, config.max_num_annotations]
-        )
-
     return Segments(
-        token_ids=tf.boolean_mask(made.features["long_token_ids"], is_there),
-        is_continuation=tf.boolean_mask(
-            made.values["is_continuation"], is_there
+        token_ids=lay_out_tokens(
+            token_ids, windows, cls_id * ones, config.block_length
         ),
-        documents=documents,
-        block_pos=tf.cast(starts // room, tf.int32) + 1,
-        annotation_begins=table(begins),
-        annotation_ends=table(ends),
-        annotation_labels=table(label),
-        mentions_cut=tf.maximum(
-            tf.cast(ragged.row_lengths(), tf.int32)
-            - config.max_num_annotations,
-            0,
+        is_continuation=lay_out_tokens(
+            is_continuation, windows, 0 * ones, config.block_length
         ),
+        documents=windows.texts,
+        block_pos=windows.starts // room + 1,
+        annotation_begins=begins,
+        annotation_ends=ends,
+        annotation_labels=labels,
+        mentions_cut=cut,
     )
 
 

@@ -88,7 +88,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             for begin in range(0, len(tokens), 5):
                 part = tokens[begin : begin + 5]
                 inside = [
-                    (1 + b - begin, min(1 + e - begin, 5), label)
+                    (1 + b - begin, min(1 + e - begin, len(part)), label)
                     for b, e, label in spans
                     if begin <= b < begin + 5 and b <= e and b < len(tokens)
                 ]
@@ -104,6 +104,90 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             axis=-1,
         )
         self.assertAllEqual(actual, [spans for _, spans in expected])
+
+    @parameterized.parameters(
+        (0, [[1, 2, 3, 10, 11], [20, 21, 22, 23, 31], [32, 33, 34]]),
+        (
+            1,
+            [
+                [1, 2, 3, 10, 11],
+                [11, 20, 21, 22, 23],
+                [23, 31, 32, 33, 34],
+            ],
+        ),
+        (
+            3,
+            [
+                [1, 2, 3, 10, 11],
+                [10, 11, 20, 21, 22],
+                [20, 21, 22, 23, 31],
+                [23, 31, 32, 33, 34],
+            ],
+        ),
+    )
+    def test_overlaps_begin_with_a_word(self, overlap, expected):
+        """The original's own example, and a text within one word."""
+        ids = ragged(
+            [
+                [1, 2, 3, 10, 11, 20, 21, 22, 23, 31, 32, 33, 34],
+                [],
+                [1, 2, 3, 4, 5, 6, 7, 8],
+            ]
+        )
+        continues = ragged(
+            [
+                [0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0],
+                [],
+                [0, 1, 1, 1, 0, 0, 0, 0],
+            ]
+        )
+        windows = segments.find_windows(
+            continues, tf.constant([5, 5, 5]), overlap
+        )
+        rows = segments.lay_out_tokens(
+            ids, windows, ragged([[7], [7], [6, 7]]), 8, fill=-1
+        ).numpy()
+        self.assertAllEqual(
+            rows[windows.texts == 0],
+            [([7, *x] + [-1] * 7)[:8] for x in expected],
+        )
+        second = [6, 7, 8] if overlap == 0 else [5, 6, 7, 8]
+        self.assertAllEqual(
+            rows[windows.texts == 2],
+            [
+                [6, 7, 1, 2, 3, 4, 5, -1],
+                ([6, 7, *second] + [-1] * 3)[:8],
+            ],
+        )
+
+    def test_rooms_differ(self):
+        """As many tokens fit as a text's own prefix leaves room for."""
+        words = ragged([[0] * 5, [0] * 5, [0] * 2])
+        windows = segments.find_windows(words, tf.constant([2, 4, 4]), 1)
+        self.assertAllEqual([0, 0, 0, 0, 1, 1, 2], windows.texts)
+        self.assertAllEqual([0, 1, 2, 3, 0, 3, 0], windows.starts)
+        self.assertAllEqual([2, 3, 4, 5, 4, 5, 2], windows.ends)
+
+    def test_mentions_in_overlaps(self):
+        """A mention is in each window that it begins in."""
+        windows = segments.Windows(
+            tf.constant([0, 0, 1]),
+            tf.constant([0, 3, 0]),
+            tf.constant([5, 7, 2]),
+        )
+        begins, ends, labels, cut = segments.lay_out_mentions(
+            ragged([[2, 3, 4], [0]]),
+            ragged([[3, 5, 3], [0]]),
+            ragged([[5, 6, 7], [8]]),
+            windows,
+            tf.constant([1, 1, 2]),
+            2,
+        )
+        # The second goes on behind its first window.
+        self.assertAllEqual([[3, 4], [1, 0], [2, 0]], begins)
+        self.assertAllEqual([[4, 5], [3, 0], [2, 0]], ends)
+        self.assertAllEqual([[5, 6], [6, 0], [8, 0]], labels)
+        self.assertAllEqual([0, 0, 0], cut)
 
     def test_nothing(self):
         output = self.cut([[], []], [[], []])

@@ -6,8 +6,11 @@ from etcmodel.models.etc_model import EtcModel
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.pretraining_heads import LanguageModelHead
 from etcmodel.models.read_twice_config import ReadTwiceConfig
+from etcmodel.models.read_twice_decoder import ReadTwiceDecoderModel
 from etcmodel.models.read_twice_model import ReadTwiceModel
 from etcmodel.models.read_twice_model import build_read_twice_encoder
+from etcmodel.models.span_prediction import SpanPredictionHead
+from etcmodel.models.span_prediction import best_spans
 
 __all__ = [
     "EtcConfig",
@@ -15,7 +18,10 @@ __all__ = [
     "GlobalChoiceHead",
     "LanguageModelHead",
     "ReadTwiceConfig",
+    "ReadTwiceDecoderModel",
     "ReadTwiceModel",
+    "SpanPredictionHead",
+    "best_spans",
     "build_encoder",
     "build_read_twice_encoder",
 ]

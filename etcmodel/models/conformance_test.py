@@ -19,6 +19,7 @@ from etcmodel.models import encoder
 from etcmodel.models import heads
 from etcmodel.models import pretraining_heads
 from etcmodel.models import side_inputs
+from etcmodel.models import span_prediction
 from etcmodel.models import summaries
 
 _HIDDEN = 8
@@ -236,6 +237,34 @@ CASES = {
             "main_key_projection/linear/bias": _KEY_BIAS,
         },
     ),
+    "read_twice_decoder": Case(
+        models.ReadTwiceDecoderModel,
+        lambda: dict(
+            config=_read_twice_config(
+                embedding_size=6, summary_padding_token_id=3
+            ),
+            num_layers_override=1,
+            num_cross_attention_heads=2,
+            enable_default_side_input=True,
+            use_one_hot_embeddings=True,
+        ),
+        dict(
+            token_ids=ints(_TOKENS, "batch", "seq"),
+            side_input=floats("side", _HIDDEN),
+            token2side_input_att_mask=bools("batch", "side"),
+            position_ids=ints(9, "batch", "seq"),
+        ),
+        (_READ,),
+        has_dropout=True,
+        without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
+        variants=(
+            lambda: dict(
+                config=_read_twice_config(),
+                num_layers_override=None,
+                num_cross_attention_heads=0,
+            ),
+        ),
+    ),
     "side_inputs": Case(
         side_inputs.SideInputs,
         dict(
@@ -309,6 +338,27 @@ CASES = {
                 use_one_hot_relative_embeddings=True,
             ),
         ),
+    ),
+    "span_prediction_head": Case(
+        span_prediction.SpanPredictionHead,
+        dict(
+            intermediate_size=12,
+            intermediate_activation="tanh",
+            dropout_rate=0.5,
+            initializer_range=0.2,
+        ),
+        # All may be chosen: beside -1e6 every error is small.
+        dict(
+            hidden_states=floats(*_READ),
+            token_ids=ints(_TOKENS, "batch", "seq", least=1),
+            ignore_prefix_length=ints(1, "batch"),
+        ),
+        (("batch", "seq", 2),),
+        options=dict(padding_token_id=0),
+        has_dropout=True,
+        variants=(dict(intermediate_size=None),),
+        own_precision={"span_logits": "a softmax follows"},
+        float32_outputs=True,
     ),
     "summary_extraction": Case(
         summaries.SummaryExtraction,

@@ -5,23 +5,28 @@ import tensorflow as tf
 from etcmodel.activations import get_activation
 from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import initializers
 from etcmodel.layers.wrappers import ResidualBlock
 
-# What is added to the logits of positions that cannot be chosen.
+# The logits of positions that cannot be chosen.
 MASKED_LOGIT = -10000.0
 
 
 def make_logits_layer(
-    units: int, initializer_range: float, name: str, bias: float = 0.0
+    units: int,
+    initializer_range: float | None,
+    name: str,
+    bias: float = 0.0,
 ) -> tf.keras.layers.Dense:
     """A dense layer for logits.
 
     It works in float32 in every precision policy: a softmax follows, with
-    -10,000 for what cannot be chosen.
+    a large negative number for what cannot be chosen.
 
     Args:
         units: number of logits.
-        initializer_range: standard deviation of the initial weights.
+        initializer_range: standard deviation of the initial weights; None for
+            Keras's default.
         name: name of the layer.
         bias: where its biases begin.
 
@@ -31,26 +36,38 @@ def make_logits_layer(
     return tf.keras.layers.Dense(
         units,
         bias_initializer=tf.keras.initializers.Constant(bias),
-        kernel_initializer=tf.keras.initializers.TruncatedNormal(
-            stddev=initializer_range
+        kernel_initializer=initializers.clone_kernel(
+            make_kernel_initializer(initializer_range)
         ),
         name=name,
         dtype="float32",
     )
 
 
-def mask_logits(logits: tf.Tensor, can_be_chosen: tf.Tensor) -> tf.Tensor:
+def make_kernel_initializer(initializer_range: float | None):
+    """A truncated normal initializer, or None if there is no deviation."""
+    if initializer_range is None:
+        return None
+    return tf.keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+def mask_logits(
+    logits: tf.Tensor,
+    can_be_chosen: tf.Tensor,
+    masked_logit: float = MASKED_LOGIT,
+) -> tf.Tensor:
     """Makes the logits of what cannot be chosen about -10,000.
 
     Args:
         logits: <float32>[...].
         can_be_chosen: <bool>[...].
+        masked_logit: float. Another number than -10,000.
 
     Returns:
         <float32>[...].
     """
     allowed = tf.cast(can_be_chosen, tf.float32)
-    return logits * allowed + MASKED_LOGIT * (1.0 - allowed)
+    return logits * allowed + masked_logit * (1.0 - allowed)
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")

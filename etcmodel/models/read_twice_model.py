@@ -10,7 +10,7 @@ from etcmodel import cross_replica
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.layers import building
-from etcmodel.models import encoder_layer
+from etcmodel.models import read_twice_base
 from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -36,7 +36,7 @@ class ReadTwiceOutput(NamedTuple):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ReadTwiceModel(encoder_layer.EncoderLayer):
+class ReadTwiceModel(read_twice_base.ReadTwiceBase):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
     It reads the segments of a document each for itself, makes memories of all
@@ -61,8 +61,6 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         ValueError: `config.validate` objects.
     """
 
-    config_class = ReadTwiceConfig
-
     def __init__(
         self,
         config: ReadTwiceConfig,
@@ -71,38 +69,10 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         **kwargs,
     ):
         super().__init__(
-            config, name=building.default_name(name, "read_twice"), **kwargs
-        )
-        self.use_one_hot_embeddings = use_one_hot_embeddings
-
-        def make_lookup(vocab_size, name, **options):
-            return layers.EmbeddingLookup(
-                vocab_size=vocab_size,
-                initializer_range=config.initializer_range,
-                use_one_hot_lookup=use_one_hot_embeddings,
-                dtype=self.dtype_policy,
-                name=name,
-                **options,
-            )
-
-        self.token_emb_lookup = make_lookup(
-            config.vocab_size,
-            "token_emb_lookup",
-            embedding_size=config.embedding_size or config.hidden_size,
-            projection_size=config.hidden_size,
-        )
-        self.position_emb_lookup_long = make_lookup(
-            config.max_seq_length,
-            "position_emb_lookup_long",
-            embedding_size=config.hidden_size,
-        )
-        self.emb_layer_norm = tf.keras.layers.LayerNormalization(
-            epsilon=1e-12, dtype=self.dtype_policy, name="emb_layer_norm"
-        )
-        self.emb_dropout = layers.RecomputingDropout(
-            config.hidden_dropout_prob,
-            dtype=self.dtype_policy,
-            name="emb_dropout",
+            config,
+            use_one_hot_embeddings,
+            name=building.default_name(name, "read_twice"),
+            **kwargs,
         )
         # Only the layers that read a second time attend to memories, too.
         self.transformer_with_side_inputs = summaries.make_transformer(
@@ -181,12 +151,9 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
 
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
-        ids_shape = (None, None)
+        self._build_embeddings()
         hidden_shape = (None, None, self.config.hidden_size)
-        building.build_once(self.token_emb_lookup, ids_shape)
-        building.build_once(self.position_emb_lookup_long, ids_shape)
         for layer in (
-            self.emb_layer_norm,
             self.transformer_with_side_inputs,
             self.summary_extraction,
             self.cross_attention_layer,
@@ -255,8 +222,7 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         """
         if isinstance(token_ids, Mapping):
             return self._call_by_name(locals())
-        batch, length = tensor_utils.get_shape_list(token_ids)
-        self._check_length(length)
+        batch = tensor_utils.get_shape_list(token_ids)[0]
         if block_pos is None:
             block_pos = tf.ones([batch], tf.int32)
         if block_ids is None:
@@ -318,26 +284,6 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
         """The metrics of `fit`; see `compute_loss`."""
         return super().compute_metrics(
             x, y, y_pred.final_hidden_states, sample_weight
-        )
-
-    def _check_length(self, length):
-        if isinstance(length, int) and length > self.config.max_seq_length:
-            raise ValueError(
-                f"{self.name}: segments of {length} tokens are longer than "
-                f"max_seq_length, {self.config.max_seq_length}. Cut them, or "
-                "change the configuration."
-            )
-
-    def _embed(self, token_ids, position_ids, training):
-        """Embedded tokens, `<float>[batch, length, hidden_size]`."""
-        if position_ids is None:
-            # [1, length]
-            length = tensor_utils.get_shape_list(token_ids)[1]
-            position_ids = tf.range(length)[tf.newaxis]
-        embedded = self.token_emb_lookup(token_ids)
-        embedded += self.position_emb_lookup_long(position_ids)
-        return self.emb_dropout(
-            self.emb_layer_norm(embedded), training=training
         )
 
     def _read_again(
@@ -417,13 +363,6 @@ class ReadTwiceModel(encoder_layer.EncoderLayer):
             global_summary=memories,
             block_att_mask=(batch, None),
         )
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
-        }
 
 
 def _call(scores, training, name, layer, *args, **kwargs):

@@ -86,9 +86,10 @@ def get_cross_block_att(
 
     Args:
         block_ids: `<int>[batch]` documents of the segments, 0 for padding.
-        block_pos: `<int>[batch]` their numbers in the documents.
+        block_pos: `<int>[batch]` their numbers in the documents; the modes
+            "doc" and "batch" do not look at it, and take None.
         all_block_ids: `<int>[memories]` documents of the memories.
-        all_block_pos: `<int>[memories]` numbers of their segments.
+        all_block_pos: `<int>[memories]` numbers of their segments, likewise.
         cross_block_attention_mode: "doc": those of the same document.
             "block": those of the same segment. "other_blocks": those of the
             document's other segments. "batch": all. Never those of padding,

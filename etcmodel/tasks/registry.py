@@ -24,9 +24,14 @@ def tasks() -> Mapping[str, TaskSpec]:
     Returns:
         Name -> task, sorted.
     """
-    found = [
-        importlib.import_module(f"{__package__}.{path.parent.name}.task").TASK
+    modules = (
+        importlib.import_module(f"{__package__}.{path.parent.name}.task")
         for path in _FOLDER.glob("*/task.py")
+    )
+    found = [
+        task
+        for module in modules
+        for task in getattr(module, "TASKS", None) or [module.TASK]
     ]
     return {task.name: task for task in sorted(found, key=lambda x: x.name)}
 

@@ -23,6 +23,7 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import openkp_testing
 from etcmodel.tasks import pretraining_testing
+from etcmodel.tasks import reading_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import cli
 from etcmodel.tasks.frame import export as export_lib
@@ -305,7 +306,7 @@ class EndToEndTestCase(tf.test.TestCase):
         )
         with open(output, encoding="utf-8") as stream:
             lines = stream.readlines()
-        if self.task == "openkp":
+        if self.task in ("openkp", "read_twice_narrativeqa"):
             return printed, [json.loads(line) for line in lines]
         return printed, json.loads("".join(lines))
 
@@ -483,6 +484,15 @@ SMALL_RECORDS = {
     "pretrain": (
         pretraining_testing.write_small_texts,
         ("--long_length=60", "--global_length=16"),
+    ),
+    "read_twice_hotpotqa": (write_small_hotpotqa, reading_testing.SIZES),
+    "read_twice_triviaqa": (
+        reading_testing.write_small_triviaqa,
+        reading_testing.SIZES,
+    ),
+    "read_twice_narrativeqa": (
+        reading_testing.write_small_narrativeqa,
+        reading_testing.SIZES,
     ),
     "read_twice_pretrain": (
         pretraining_testing.write_small_documents,

@@ -126,14 +126,17 @@ def compression_type(path: str) -> str:
 
 def read_examples(
     input_path: str | Sequence[str],
-) -> Iterator[tuple[str, Mapping[str, tf.train.Feature]]]:
+) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
     """Reads stored examples on the host, one by one.
+
+    An example that several records were packed into comes for each of them.
 
     Args:
         input_path: as for `find_files`.
 
     Yields:
-        The `example_id` of each, and all its features.
+        The `example_id` of each, which of those of its example it is, and all
+        features of the example.
 
     Raises:
         UserError: there are no such files.
@@ -142,7 +145,8 @@ def read_examples(
     dataset = tf.data.TFRecordDataset(files, compression_type(files[0]))
     for serialized in dataset.as_numpy_iterator():
         stored = tf.train.Example.FromString(serialized).features.feature
-        yield stored["example_id"].bytes_list.value[0].decode("utf-8"), stored
+        for index, name in enumerate(stored["example_id"].bytes_list.value):
+            yield name.decode("utf-8"), index, stored
 
 
 def fingerprint(path: str) -> str:

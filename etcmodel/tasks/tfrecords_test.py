@@ -67,7 +67,7 @@ class TfrecordsTest(tf.test.TestCase):
         def read(path):
             return [
                 (name, stored["number"].int64_list.value[0])
-                for name, stored in tfrecords.read_examples(path)
+                for name, _, stored in tfrecords.read_examples(path)
             ]
 
         # File by file: the second record is in a file of its own.

@@ -113,7 +113,7 @@ def _check_all_are_collected(collected, records, num_records):
         np.concatenate([batch[name] for batch in batches])
         for name in ("record", "weight")
     )
-    stored = [name for name, _ in tfrecords.read_examples(records)]
+    stored = [name for name, *_ in tfrecords.read_examples(records)]
     assert weights.sum() == len(stored) < len(weights), weights
     keys, counts = np.unique(keys[weights > 0], axis=0, return_counts=True)
     expected = [stored.count(name) for name in set(stored)]

@@ -9,6 +9,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
+from etcmodel.tasks.frame.spec import load
 
 DESCRIPTION = """
 Writes a SavedModel for TensorFlow Serving or any program with TensorFlow and
@@ -69,7 +70,6 @@ def run(flag_values: flags.FlagValues) -> None:
     from official.core import task_factory
 
     from etcmodel.tasks.frame import export as export_lib
-    from etcmodel.tasks.frame import serving
 
     task = task_factory.get_task(params.task, metadata=records)
     model = task.build_model()
@@ -82,16 +82,10 @@ def run(flag_values: flags.FlagValues) -> None:
             f"The checkpoint {checkpoint} does not fit the model that "
             f"{model_dir} and the flags describe: {reason}"
         ) from error
-    features = dict(
-        records.get("features", {}),
-        long_length=task.long_length,
-        global_length=task.global_length,
-    )
+    features = task.feature_sizes()
     config = spec.feature_config(features)
     builder = spec.make_builder(config, vocab_file)
-    module, warmup_inputs = serving.make_serving_module(
-        model, builder, task.task_model
-    )
+    module, warmup_inputs = load(spec.serving)(model, builder, task.task_model)
     export_lib.export_saved_model(
         module,
         flag_values.output_dir,

@@ -8,6 +8,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import preprocess
 from etcmodel.tasks.commands.options import option
+from etcmodel.tasks.frame.spec import TaskSpec
 
 DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
@@ -94,6 +95,11 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: the record, the vocabulary or a flag cannot be used.
     """
     task = registry.get_with_answers(flag_values.task)
+    if task.trainer != TaskSpec.trainer:
+        raise UserError(
+            f"--task={task.name}: there is no picture of it. `inspect` draws "
+            "the attention of ETC, with global and long tokens."
+        )
     preprocess.check_split(task, flag_values.split)
     record = _find_record(task, flag_values)
     config = preprocess.feature_config(task, flag_values)

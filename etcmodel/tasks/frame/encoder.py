@@ -216,20 +216,20 @@ def to_json(value: Any) -> bytes:
     )
 
 
-def serialize_integers(values: Mapping[str, Sequence[int]]) -> bytes:
-    """Integers as a serialized `tf.train.Example`.
+def serialize(values: Mapping[str, Sequence]) -> bytes:
+    """Integers and strings as a serialized `tf.train.Example`.
 
     Args:
-        values: name -> `<int>[n]`.
+        values: name -> `<int>[n]`, or n `bytes`.
 
     Returns:
         The same bytes for the same values.
     """
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=x))
-                for name, x in values.items()
-            }
-        )
-    ).SerializeToString(deterministic=True)
+    example = tf.train.Example()
+    for name, x in values.items():
+        feature = example.features.feature[name]
+        if len(x) and isinstance(x[0], bytes):
+            feature.bytes_list.value.extend(x)
+        else:
+            feature.int64_list.value.extend(x)
+    return example.SerializeToString(deterministic=True)

@@ -1,8 +1,9 @@
 """Official metrics of stored records, by way of what `predict` writes.
 
 While the model runs, wherever that is, every row gives a few numbers (see
-`TaskModel.choose`). Texts are looked up in the files of the records afterwards,
-and answers and predictions are made of both by the code that serves.
+`AnswerModel.choose`). Texts are looked up in the files of the records
+afterwards, and answers and predictions are made of both by the code that
+serves.
 """
 
 import typing
@@ -18,7 +19,7 @@ import tensorflow as tf
 from etcmodel.errors import UserError
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import schema as schema_lib
-from etcmodel.tasks.frame.model import TaskModel
+from etcmodel.tasks.frame.model import AnswerModel
 from etcmodel.tasks.frame.record_keys import keyed
 from etcmodel.tasks.frame.spec import TaskSpec
 
@@ -32,7 +33,7 @@ class StoredRecord(NamedTuple):
         id: its id.
         text: name -> values of the schema's text.
         gold: the right answer, as of the dataset's `gold`.
-        reference: see `TaskModel.reference`.
+        reference: see `AnswerModel.reference`.
     """
 
     id: str
@@ -63,17 +64,18 @@ def read_records(
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = schema.names(schema_lib.TEXT)
     records = {}
-    for record_id, stored in tfrecords.read_examples(input_path):
+    for record_id, index, stored in tfrecords.read_examples(input_path):
         found = _values(stored[schema_lib.REFERENCE])
         if record_id in records or not found:
             continue
-        answer, reference = msgspec.json.decode(found[0], type=tuple[gold, Any])
-        records[record_id] = StoredRecord(
-            record_id,
-            {name: list(_values(stored[name])) for name in names},
-            answer,
-            reference,
+        answer, reference = msgspec.json.decode(
+            found[index], type=tuple[gold, Any]
         )
+        text = {name: list(_values(stored[name])) for name in names}
+        if len(found) > 1:
+            # One of several records of an example.
+            text = {name: [values[index]] for name, values in text.items()}
+        records[record_id] = StoredRecord(record_id, text, answer, reference)
     return list(records.values())
 
 
@@ -99,13 +101,13 @@ def _text(schema, records) -> dict[str, Any]:
 
 
 def collect(
-    task_model: TaskModel, answers: Mapping[str, Any], references: Sequence
+    task_model: AnswerModel, answers: Mapping[str, Any], references: Sequence
 ) -> list[Any]:
     """The predictions of a batch of records.
 
     Args:
         task_model: the task's model.
-        answers: from `TaskModel.answer`, `[batch, ...]`.
+        answers: from `AnswerModel.answer`, `[batch, ...]`.
         references: those of the records.
 
     Returns:
@@ -123,7 +125,7 @@ class Batch(NamedTuple):
 
     Attributes:
         records: the records.
-        chosen: from `TaskModel.choose`, `[rows, ...]`.
+        chosen: from `AnswerModel.choose`, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`.
         text: their texts, as `Schema.parse` reads them.
     """
@@ -144,8 +146,8 @@ def make_batches(
 
     Args:
         schema: the task's fields.
-        chosen: from `TaskModel.choose`, `[rows, ...]`, the rows of a record in
-            their order.
+        chosen: from `AnswerModel.choose`, `[rows, ...]`, the rows of a record
+            in their order.
         owner: index of the record of each row, ascending, `<int>[rows]`.
         records: the records.
 
@@ -170,7 +172,7 @@ def make_batches(
 
 
 def predict_records(
-    task_model: TaskModel, batches: Sequence[Batch]
+    task_model: AnswerModel, batches: Sequence[Batch]
 ) -> dict[str, Any]:
     """Predictions of records from what was chosen in their rows.
 
@@ -194,7 +196,7 @@ def predict_records(
 
 def score(
     spec: TaskSpec,
-    task_model: TaskModel,
+    task_model: AnswerModel,
     schema: schema_lib.Schema,
     batches: Sequence[Mapping[str, np.ndarray]],
     records: Sequence[StoredRecord],

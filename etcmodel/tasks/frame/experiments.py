@@ -214,6 +214,24 @@ class RecordsTask(base_task.Task):
             metadata = find_metadata(params, self.SPEC)
         self.metadata = metadata
 
+    def require_metadata(self) -> None:
+        """Checks that something is known of the records.
+
+        Raises:
+            UserError: nothing was noted about them.
+        """
+        if not self.metadata:
+            raise UserError(
+                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
+                "their sizes are not known. Keep it where `preprocess` wrote "
+                "it."
+            )
+
+    @functools.cached_property
+    def sizes(self):
+        """The sizes of the records' features."""
+        return self.SPEC.config_class(**self.metadata["features"])
+
     def initialize(self, model: tf.keras.Model) -> None:
         """Gives the encoder the weights of `init_checkpoint`.
 
@@ -313,7 +331,7 @@ def read_batches(
 def fine_tuning_trainer(
     num_examples: int,
     batch_size: int,
-    epochs: int,
+    epochs: float,
     learning_rate: float,
     optimizer: str,
     weight_decay: float,
@@ -339,7 +357,7 @@ def fine_tuning_trainer(
     Raises:
         ValueError: unknown optimizer.
     """
-    train_steps = num_examples * epochs // batch_size
+    train_steps = int(num_examples * epochs // batch_size)
     return make_trainer(
         train_steps=train_steps,
         warmup_steps=train_steps // 10,

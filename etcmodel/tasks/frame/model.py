@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
+from etcmodel.models import json_config
 
 
-class TaskModel(abc.ABC):
-    """What a task makes of the encoder's outputs.
+class AnswerModel(abc.ABC):
+    """A model, what it learns, and how an answer follows from its outputs.
 
     Everything is graph code but `reference` and `predict`. Training, evaluation
     and the exported model share all of it: `choose` runs where the model runs,
@@ -40,57 +41,16 @@ class TaskModel(abc.ABC):
         self.options = options
 
     @abc.abstractmethod
-    def encoder_options(self) -> dict[str, Any]:
-        """How the encoder makes masks and labels.
-
-        Returns:
-            Arguments of `build_encoder`, such as the `structure` of a task
-            with links of its own.
-        """
-
-    @abc.abstractmethod
-    def head(
-        self, config: EtcConfig
-    ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
-        """Makes what stands on top of the encoder.
-
-        Args:
-            config: sizes of the encoder.
-
-        Returns:
-            A function from the encoder's outputs, `long_output` and
-            `global_output`, and from its inputs to the model's outputs, whose
-            layers are made once.
-        """
-
-    def build(self, config: EtcConfig, **options) -> tf.keras.Model:
+    def build(self, config: json_config.JsonConfig, **options):
         """Builds the Keras model.
 
         Args:
-            config: sizes of the encoder and whether it uses the hard g2l mask.
-            **options: further arguments of `build_encoder`, such as
-                `long_length` and `global_length`.
+            config: sizes of the encoder.
+            **options: arguments of what builds the encoder.
 
         Returns:
-            A `tf.keras.Model` from a dict of what the encoder reads,
-            `<dtype>[batch, long, ...]` and `<dtype>[batch, global, ...]`, to
-            a dict of what `head` gives.
+            A `tf.keras.Model` from a dict of tensors to a dict of tensors.
         """
-        encoder = build_encoder(
-            config,
-            **{"structure": "paragraphs", **self.encoder_options()},
-            **options,
-        )
-        inputs = {
-            key: tf.keras.Input(
-                shape=value.shape[1:], dtype=value.dtype, name=key
-            )
-            for key, value in encoder.input.items()
-        }
-        outputs = self.head(config)(encoder(inputs), inputs)
-        return tf.keras.Model(
-            inputs=inputs, outputs=outputs, name=type(self).__name__.lower()
-        )
 
     def labels(
         self, features: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
@@ -206,7 +166,7 @@ class TaskModel(abc.ABC):
             The prediction.
         """
 
-    def with_option(self, name: str, value: Any) -> "TaskModel":
+    def with_option(self, name: str, value: Any) -> "AnswerModel":
         """The same with another value of an option.
 
         Args:
@@ -218,3 +178,60 @@ class TaskModel(abc.ABC):
         """
         options = dataclasses.replace(self.options, **{name: value})
         return type(self)(self.model_options, options)
+
+
+class TaskModel(AnswerModel):
+    """What a task makes of the outputs of ETC's encoder."""
+
+    @abc.abstractmethod
+    def encoder_options(self) -> dict[str, Any]:
+        """How the encoder makes masks and labels.
+
+        Returns:
+            Arguments of `build_encoder`, such as the `structure` of a task
+            with links of its own.
+        """
+
+    @abc.abstractmethod
+    def head(
+        self, config: EtcConfig
+    ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
+        """Makes what stands on top of the encoder.
+
+        Args:
+            config: sizes of the encoder.
+
+        Returns:
+            A function from the encoder's outputs, `long_output` and
+            `global_output`, and from its inputs to the model's outputs, whose
+            layers are made once.
+        """
+
+    def build(self, config: EtcConfig, **options) -> tf.keras.Model:
+        """Builds the Keras model.
+
+        Args:
+            config: sizes of the encoder and whether it uses the hard g2l mask.
+            **options: further arguments of `build_encoder`, such as
+                `long_length` and `global_length`.
+
+        Returns:
+            A `tf.keras.Model` from a dict of what the encoder reads,
+            `<dtype>[batch, long, ...]` and `<dtype>[batch, global, ...]`, to
+            a dict of what `head` gives.
+        """
+        encoder = build_encoder(
+            config,
+            **{"structure": "paragraphs", **self.encoder_options()},
+            **options,
+        )
+        inputs = {
+            key: tf.keras.Input(
+                shape=value.shape[1:], dtype=value.dtype, name=key
+            )
+            for key, value in encoder.input.items()
+        }
+        outputs = self.head(config)(encoder(inputs), inputs)
+        return tf.keras.Model(
+            inputs=inputs, outputs=outputs, name=type(self).__name__.lower()
+        )

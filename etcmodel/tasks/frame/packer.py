@@ -8,9 +8,9 @@ import tensorflow as tf
 class ExamplePacker:
     """Puts stored texts together until they fill an example.
 
-    A text is a `tf.train.Example` of integers, and a packed example has the
-    values of several, one after the other. Texts stay whole. Of some features
-    there is a limit to the number of values:
+    A text is a `tf.train.Example` of integers and strings, and a packed example
+    has the values of several, one after the other. Texts stay whole. Of some
+    features there is a limit to the number of values:
 
         packer = ExamplePacker({"block_ids": 4})
         packer.add(of_3_blocks)  # -> []
@@ -30,7 +30,7 @@ class ExamplePacker:
         Args:
             limits: name of a feature -> how many values an example has at most.
             fill: name of a feature of `limits` that is filled up with zeros to
-                its limit, and every other in proportion.
+                its limit, and all other integers in proportion.
             max_open: how many examples may wait for more texts; the fullest of
                 more, by the first of the limits, is let go.
         """
@@ -102,11 +102,12 @@ class ExamplePacker:
     def _pack(self, waiting) -> bytes:
         used, texts = waiting
         packed = tf.train.Example()
-        for name in texts[0].features.feature:
-            values = packed.features.feature[name].int64_list.value
+        for name, first in texts[0].features.feature.items():
+            kind = first.WhichOneof("kind")
+            values = getattr(packed.features.feature[name], kind).value
             for text in texts:
-                values.extend(text.features.feature[name].int64_list.value)
-            if self._fill is not None:
+                values.extend(getattr(text.features.feature[name], kind).value)
+            if self._fill is not None and kind == "int64_list":
                 number = used[list(self._limits).index(self._fill)]
                 each = len(values) // number
                 missing = self._limits[self._fill] - number

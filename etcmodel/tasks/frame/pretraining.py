@@ -7,7 +7,6 @@ from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
 
 # isort: split
 import abc
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from etcmodel import cross_replica
 from etcmodel.errors import UserError
 from etcmodel.models import pretraining_heads
 from etcmodel.models.losses import is_correct
-from etcmodel.tasks import tfrecords
 
 _EPSILON = 1e-5
 
@@ -49,17 +47,7 @@ class PretrainingTask(experiments.RecordsTask):
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
         self.check(params)
         super().__init__(params, logging_dir, name, metadata)
-        if not self.metadata:
-            raise UserError(
-                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
-                "their sizes are not known. Keep it where `preprocess` wrote "
-                "it."
-            )
-
-    @functools.cached_property
-    def sizes(self):
-        """The sizes of the records' features."""
-        return self.SPEC.config_class(**self.metadata["features"])
+        self.require_metadata()
 
     @classmethod
     def check(cls, params) -> None:

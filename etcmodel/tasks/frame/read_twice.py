@@ -56,6 +56,24 @@ class ReadTwiceParams(experiments.PresetParams):
         return self.to_config(ReadTwiceConfig, data_vocab_size)
 
 
+def check_length(config: ReadTwiceConfig, block_length: int) -> None:
+    """Checks that a model can read the segments of the records.
+
+    Args:
+        config: its sizes.
+        block_length: tokens of a segment.
+
+    Raises:
+        UserError: they are too long.
+    """
+    if block_length > config.max_seq_length:
+        raise UserError(
+            f"The records have segments of {block_length} tokens, but "
+            "task.model.encoder.max_seq_length is "
+            f"{config.max_seq_length}."
+        )
+
+
 @experiments.graph_code
 def read_blocks(
     params: cfg.DataConfig,
@@ -78,8 +96,8 @@ def read_blocks(
         params: files (see `tfrecords.find_files`), batch size, shuffling of
             examples.
         parse: graph function from a serialized example, `<string>[]`, to a
-            tuple of nested tensors `[num_blocks_per_example, ...]`, the first
-            of them a dict with `block_ids`.
+            tuple of dicts of tensors `[num_blocks_per_example, ...]`, the first
+            of them with `block_ids`, which others may have, too.
         num_blocks_per_example: segments of an example.
         input_context: which part of the input belongs to this host.
 
@@ -112,7 +130,10 @@ def read_blocks(
             # [number]
             number * host + tf.range(number),
         )
-        return {**features, "block_ids": block_ids}, *others
+        return tuple(
+            {**x, "block_ids": block_ids} if "block_ids" in x else x
+            for x in (features, *others)
+        )
 
     def batch(dataset, input_context):
         del input_context  # Known already.

@@ -3,11 +3,12 @@
 A task is a folder of `etcmodel/tasks`:
 
 *   `task.py` has its `TASK`, a `TaskSpec`: what it is called, its dataset, the
-    sizes and options a user can choose, and its experiments.
+    sizes and options a user can choose, and its experiments. Or several of the
+    same kind, its `TASKS`.
 *   `features.py` has its `frame.features.FeatureBuilder`: raw text to features,
     and what is to be learned of a record.
-*   `model.py` has its `frame.model.TaskModel`: the head, the losses, and how an
-    answer follows from logits.
+*   `model.py` has its `frame.model.AnswerModel`: the head, the losses, and how
+    an answer follows from logits.
 
 Nothing else has to be touched to add one.
 """
@@ -85,7 +86,7 @@ class TaskSpec:
         sizes: dataclass of the sizes of its features, whose fields are flags
             of `preprocess`; the defaults are the paper's. Or the place of it.
         features: place of its `FeatureBuilder`.
-        model: place of its `TaskModel`; empty if there is nothing to answer.
+        model: place of its `AnswerModel`; empty if there is nothing to answer.
         model_options: dataclass of the options of its model, to be overridden
             as `task.model.NAME`.
         options: dataclass of its other options, `task.NAME`.
@@ -95,6 +96,8 @@ class TaskSpec:
         tuned: the option that validation data choose, if there is one.
         encoder: place of its `RecordEncoder`.
         trainer: place of what registers its experiments.
+        serving: place of what makes the module that is exported, of the model,
+            of its features' builder and of its `AnswerModel`.
         format_size: name of the size that says in which of the dataset's
             `FORMATS` files are; empty if there is but its `FORMAT`.
 
@@ -116,6 +119,7 @@ class TaskSpec:
     tuned: Tuned | None = None
     encoder: str = "etcmodel.tasks.frame.encoder:FeatureEncoder"
     trainer: str = "etcmodel.tasks.frame.trainer:register"
+    serving: str = "etcmodel.tasks.frame.serving:make_serving_module"
     format_size: str = ""
 
     @property
@@ -200,7 +204,7 @@ class TaskSpec:
             options: whatever has the fields of `options`.
 
         Returns:
-            A `TaskModel`.
+            An `AnswerModel`.
         """
         return load(self.model)(
             model_options or self.model_options(), options or self.options()

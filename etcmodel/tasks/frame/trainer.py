@@ -6,6 +6,7 @@ Works with Keras 2 only; see `frame.experiments`.
 from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
 
 # isort: split
+import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -20,13 +21,15 @@ from official.modeling.hyperparams import base_config
 
 from etcmodel import cross_replica
 from etcmodel.errors import UserError
-from etcmodel.models.losses import weighted_mean
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import evaluation
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.frame.record_keys import record_keys
 from etcmodel.tasks.frame.spec import TaskSpec
 from etcmodel.tasks.frame.spec import load
+
+# Keeps the mean defined when a batch holds padding examples only.
+_EPSILON = 1e-5
 
 
 @dataclasses.dataclass
@@ -47,16 +50,14 @@ class EtcModelParams(base_config.Config):
 
 
 @dataclasses.dataclass
-class EtcTaskConfig(cfg.TaskConfig):
-    """What the tasks have: a model and data.
+class AnswersConfig(cfg.TaskConfig):
+    """What the tasks have beside a model: data.
 
     Attributes:
-        model: the model.
         train_data: TFRecords with training records.
         validation_data: TFRecords with validation records.
     """
 
-    model: EtcModelParams = dataclasses.field(default_factory=EtcModelParams)
     train_data: cfg.DataConfig = dataclasses.field(
         default_factory=lambda: cfg.DataConfig(
             is_training=True, global_batch_size=64, shuffle_buffer_size=1000
@@ -69,30 +70,156 @@ class EtcTaskConfig(cfg.TaskConfig):
     )
 
 
-class EtcTask(experiments.RecordsTask):
-    """Trains a task's model and measures it as it answers.
+class AnswersTask(experiments.RecordsTask):
+    """Trains a model that answers, and measures it as it answers.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
+        PARAMS: dataclass of what the models of such tasks have.
+        task_model: the `AnswerModel` with its options.
+        schema: the fields of the task's records.
+    """
+
+    PARAMS: type
+
+    def __init__(self, params, logging_dir=None, name=None, metadata=None):
+        super().__init__(params, logging_dir, name, metadata)
+        self.task_model = self.SPEC.make_model(
+            _options(self.SPEC.model_options, params.model),
+            _options(self.SPEC.options, params),
+        )
+        self.schema = load(self.SPEC.features).SCHEMA
+
+    @abc.abstractmethod
+    def feature_sizes(self) -> dict[str, Any]:
+        """The sizes of the features that an exported model makes of text."""
+
+    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
+        """The mean of all losses over the real examples, `<float32>[]`.
+
+        Of those of all replicas: how examples are dealt out to them must not
+        matter. The mean of what the replicas return is the batch's.
+        """
+        losses = self.task_model.losses(model_outputs, labels)
+        weights = labels["weight"]
+        total = tf.reduce_sum(_mean(losses) * weights)
+        total *= cross_replica.num_replicas() / (
+            cross_replica.all_sum(tf.reduce_sum(weights)) + _EPSILON
+        )
+        return tf.add_n([total, *(aux_losses or [])])
+
+    def metric_names(self, training: bool) -> list[str]:
+        """Names of what `measure` gives.
+
+        Args:
+            training: whether they are those of training.
+
+        Returns:
+            The names.
+        """
+        names = [f"{name}_loss" for name in self.task_model.loss_names()]
+        names += self.task_model.METRICS
+        return names if training else [*names, "validation_loss"]
+
+    def measure(self, labels, model_outputs) -> dict[str, tf.Tensor]:
+        """What is averaged over the real examples.
+
+        Args:
+            labels: as they are read.
+            model_outputs: the model's outputs.
+
+        Returns:
+            name -> `<float32>[batch]`, or a pair of that and of how much each
+            example counts beside its weight.
+        """
+        losses = self.task_model.losses(model_outputs, labels)
+        return {
+            **{f"{name}_loss": value for name, value in losses.items()},
+            **self.task_model.metrics(model_outputs, labels),
+            "validation_loss": _mean(losses),
+        }
+
+    def build_metrics(self, training: bool = True):
+        """Exact means over the real examples: of the losses, and others."""
+        return [
+            tf.keras.metrics.Mean(name=name)
+            for name in self.metric_names(training)
+        ]
+
+    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
+        """Adds a batch to the metrics."""
+        values = self.measure(labels, model_outputs)
+        for metric in metrics:
+            value, weights = values[metric.name], labels["weight"]
+            if isinstance(value, tuple):
+                value, counts = value
+                weights *= counts
+            metric.update_state(value, sample_weight=weights)
+
+    @experiments.graph_code
+    def validation_step(self, inputs, model, metrics=None):
+        """Measures a batch, and chooses what the official metrics need.
+
+        The loss is one of the metrics: batches that only fill up an evaluation
+        must not count.
+        """
+        features, labels = inputs
+        outputs = self.inference_step(features, model)
+        if metrics:
+            self.process_metrics(metrics, labels, outputs)
+        chosen = {
+            **self.task_model.choose(outputs, features, labels),
+            **{name: labels[name] for name in ("record", "window", "weight")},
+        }
+        # Of all replicas of all hosts.
+        return {
+            "chosen": {
+                name: cross_replica.all_gather(x) for name, x in chosen.items()
+            }
+        }
+
+    def aggregate_logs(self, state=None, step_outputs=None):
+        """Collects what was chosen in all batches."""
+        chosen = step_outputs["chosen"]
+        # Every replica has the same.
+        batch = {name: np.asarray(x[0]) for name, x in chosen.items()}
+        return [*(state or []), batch]
+
+    def reduce_aggregated_logs(self, aggregated_logs, global_step=None):
+        """The official metrics of all records; see `evaluation.score`."""
+        del global_step
+        return evaluation.score(
+            self.SPEC,
+            self.task_model,
+            self.schema,
+            aggregated_logs,
+            evaluation.read_records(
+                self.SPEC,
+                self.schema,
+                self.task_config.validation_data.input_path,
+            ),
+        )
+
+
+class EtcTask(AnswersTask):
+    """Trains a task's model with ETC's encoder.
+
+    Attributes:
         long_length: length of the long input.
         global_length: length of the global input.
-        task_model: the `TaskModel` with its options.
 
     Raises:
         UserError: the lengths of the inputs are not known, or the records do
             not fit.
     """
 
+    PARAMS = EtcModelParams
+
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
         super().__init__(params, logging_dir, name, metadata)
         known = (self.metadata or {}).get("features", {})
         self.long_length = self._length("long_length", known)
         self.global_length = self._length("global_length", known)
-        self.task_model = self.SPEC.make_model(
-            _options(self.SPEC.model_options, params.model),
-            _options(self.SPEC.options, params),
-        )
-        self._schema = load(self.SPEC.features).SCHEMA
 
     def _length(self, name: str, known: dict) -> int:
         length = getattr(self.task_config.model, name)
@@ -109,6 +236,14 @@ class EtcTask(experiments.RecordsTask):
                 "what the records have."
             )
         return length or known[name]
+
+    def feature_sizes(self) -> dict[str, Any]:
+        """Those of the records, but for the lengths of the model."""
+        return {
+            **(self.metadata or {}).get("features", {}),
+            "long_length": self.long_length,
+            "global_length": self.global_length,
+        }
 
     def encoder_config(self):
         """The encoder's `EtcConfig`, with the vocabulary of the records."""
@@ -149,7 +284,7 @@ class EtcTask(experiments.RecordsTask):
             `record` `<int32>[batch, 2]` (see `record_keys`) and `weight`
             `<float32>[batch]`.
         """
-        features, fields = self._schema.parse(
+        features, fields = self.schema.parse(
             serialized,
             self.long_length,
             self.global_length,
@@ -161,77 +296,6 @@ class EtcTask(experiments.RecordsTask):
             **self.task_model.labels(features, fields),
         }
         return features, labels
-
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """The mean of all losses over the real examples, `<float32>[]`."""
-        losses = self.task_model.losses(model_outputs, labels)
-        loss = weighted_mean(_mean(losses), labels["weight"])
-        return tf.add_n([loss, *(aux_losses or [])])
-
-    def build_metrics(self, training: bool = True):
-        """Exact means over the real examples: of the losses, and others."""
-        names = [f"{name}_loss" for name in self.task_model.loss_names()]
-        names += self.task_model.METRICS
-        if not training:
-            names.append("validation_loss")
-        return [tf.keras.metrics.Mean(name=name) for name in names]
-
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        losses = self.task_model.losses(model_outputs, labels)
-        values = {
-            **{f"{name}_loss": value for name, value in losses.items()},
-            **self.task_model.metrics(model_outputs, labels),
-            "validation_loss": _mean(losses),
-        }
-        for metric in metrics:
-            metric.update_state(
-                values[metric.name], sample_weight=labels["weight"]
-            )
-
-    @experiments.graph_code
-    def validation_step(self, inputs, model, metrics=None):
-        """Measures a batch, and chooses what the official metrics need.
-
-        The loss is one of the metrics: batches that only fill up an evaluation
-        must not count.
-        """
-        features, labels = inputs
-        outputs = self.inference_step(features, model)
-        if metrics:
-            self.process_metrics(metrics, labels, outputs)
-        chosen = {
-            **self.task_model.choose(outputs, features, labels),
-            **{name: labels[name] for name in ("record", "window", "weight")},
-        }
-        # Of all replicas of all hosts.
-        return {
-            "chosen": {
-                name: cross_replica.all_gather(x) for name, x in chosen.items()
-            }
-        }
-
-    def aggregate_logs(self, state=None, step_outputs=None):
-        """Collects what was chosen in all batches."""
-        chosen = step_outputs["chosen"]
-        # Every replica has the same.
-        batch = {name: np.asarray(x[0]) for name, x in chosen.items()}
-        return [*(state or []), batch]
-
-    def reduce_aggregated_logs(self, aggregated_logs, global_step=None):
-        """The official metrics of all records; see `evaluation.score`."""
-        del global_step
-        return evaluation.score(
-            self.SPEC,
-            self.task_model,
-            self._schema,
-            aggregated_logs,
-            evaluation.read_records(
-                self.SPEC,
-                self._schema,
-                self.task_config.validation_data.input_path,
-            ),
-        )
 
 
 def _options(options_class: type, params: base_config.Config) -> Any:
@@ -264,23 +328,26 @@ def _with_fields(options: type, base: type, **defaults) -> type:
 _CLASSES: dict[str, tuple[type, type]] = {}
 
 
-def task_classes(spec: TaskSpec) -> tuple[type, type]:
+def task_classes(
+    spec: TaskSpec, task_class: type[AnswersTask] = EtcTask
+) -> tuple[type, type]:
     """The Model Garden task of a task, and its configuration.
 
     Args:
         spec: the task.
+        task_class: how it is trained.
 
     Returns:
-        A subclass of `EtcTask`, registered, and one of `EtcTaskConfig`.
+        A subclass of `task_class`, registered, and one of `AnswersConfig`.
     """
     if spec.name not in _CLASSES:
-        model = _with_fields(spec.model_options, EtcModelParams)
+        model = _with_fields(spec.model_options, task_class.PARAMS)
         config = _with_fields(
             spec.options,
-            EtcTaskConfig,
+            AnswersConfig,
             model=(model, dataclasses.field(default_factory=model)),
         )
-        task = type("Task", (EtcTask,), {"SPEC": spec})
+        task = type("Task", (task_class,), {"SPEC": spec})
         task = task_factory.register_task_cls(config)(task)
         _CLASSES[spec.name] = task, config
     return _CLASSES[spec.name]
@@ -290,12 +357,13 @@ def configure(
     spec: TaskSpec,
     *,
     num_examples: int,
-    epochs: int,
+    epochs: float,
     batch_size: int,
     learning_rate: float,
     optimizer: str = "adamw",
     weight_decay: float = 0.01,
     best_metric: str,
+    task_class: type[AnswersTask] = EtcTask,
     **options,
 ) -> cfg.ExperimentConfig:
     """An experiment with the paper's way to fine-tune.
@@ -309,6 +377,7 @@ def configure(
         optimizer: `"adamw"` or `"lamb"`.
         weight_decay: decay of all weights but biases and normalisation.
         best_metric: name of the validation metric, the higher the better.
+        task_class: how the task is trained.
         **options: values of the task's options, of the options of its model,
             and of the encoder, whichever has one of that name.
 
@@ -318,7 +387,7 @@ def configure(
     Raises:
         ValueError: there is no such option.
     """
-    task = task_classes(spec)[1]()
+    task = task_classes(spec, task_class)[1]()
     task.train_data.global_batch_size = batch_size
     for name, value in options.items():
         for part in (task, task.model, task.model.encoder):

@@ -179,7 +179,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             # Where a word was cut, its rest stands alone.
             is_continuation[0] = 0
             examples.append(
-                encoder.serialize_integers(
+                encoder.serialize(
                     {
                         "token_ids": token_ids,
                         "is_continuation": is_continuation,

@@ -23,7 +23,7 @@ class ParsingTest(tf.test.TestCase):
             },
         ]
         features, is_continuation = parsing.parse(
-            tf.constant([encoder.serialize_integers(x) for x in stored]),
+            tf.constant([encoder.serialize(x) for x in stored]),
             6,
             4,
             1,

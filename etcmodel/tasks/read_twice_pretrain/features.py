@@ -183,7 +183,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             }
             for field in TOKEN_FEATURES + ANNOTATION_FEATURES:
                 values[field] = getattr(chosen, field)[rows].reshape(-1)
-            examples.append(encoder.serialize_integers(values))
+            examples.append(encoder.serialize(values))
         labels = chosen.annotation_labels
         return encoder.EncodedRecord(
             examples,

@@ -109,12 +109,7 @@ class PretrainTask(pretraining.PretrainingTask):
         config = params.encoder.to_read_twice_config(
             self.metadata["vocab_size"]
         )
-        length = self.sizes.block_length
-        if length > config.max_seq_length:
-            raise UserError(
-                f"The records have segments of {length} tokens, but "
-                f"task.model.encoder.max_seq_length is {config.max_seq_length}."
-            )
+        read_twice.check_length(config, self.sizes.block_length)
         try:
             model = model_lib.PretrainModel(
                 config,

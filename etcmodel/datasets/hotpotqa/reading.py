@@ -1,0 +1,79 @@
+"""HotpotQA as questions about one text, of which only the answer is asked.
+
+What ReadTwice reads: the paragraphs, each by itself, without their titles
+(ReadTwice paper, Appendix C.2).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import IO
+
+from etcmodel.datasets.hotpotqa import metrics
+from etcmodel.datasets.hotpotqa import predictions as official
+from etcmodel.datasets.hotpotqa import records
+
+
+class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
+    """One question about a text of several paragraphs."""
+
+    @property
+    def text(self) -> str:
+        """The paragraphs, with an empty line between them."""
+        return "\n\n".join(
+            " ".join("".join(x.sentences).split()) for x in self.context
+        )
+
+    @property
+    def answers(self) -> tuple[str, ...] | None:
+        """The answer; None if the file does not tell."""
+        return None if self.answer is None else (self.answer,)
+
+    @property
+    def supporting_parts(self) -> tuple[int, ...]:
+        """Indices of the paragraphs with a supporting fact."""
+        return tuple(sorted({x for x, _ in self.fact_positions}))
+
+
+FORMAT = dataclasses.replace(records.FORMAT, record=ReadingRecord)
+
+
+def gold(record: ReadingRecord) -> str | None:
+    """The right answer; None if the file does not tell.
+
+    Args:
+        record: the record.
+
+    Returns:
+        The answer.
+    """
+    return record.answer
+
+
+def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
+    """Writes `{"answer": {id: text}, "sp": {id: []}}`.
+
+    Args:
+        predictions: record id -> answer.
+        stream: what to write to.
+    """
+    official.write_predictions(
+        {key: (answer, ()) for key, answer in predictions.items()}, stream
+    )
+
+
+def score(
+    predictions: Mapping[str, str], gold: Mapping[str, str]
+) -> dict[str, float]:
+    """The official metrics of answers; see `metrics.evaluate`.
+
+    Args:
+        predictions: record id -> answer.
+        gold: record id -> the true one.
+
+    Returns:
+        `em`, `f1`, `prec` and `recall`, from 0 to 1.
+    """
+    scores = metrics.evaluate(
+        predictions, {}, {key: (answer, ()) for key, answer in gold.items()}
+    )
+    return {name: scores[name] for name in ("em", "f1", "prec", "recall")}

@@ -1,0 +1,59 @@
+"""Tests of `reading`."""
+
+import io
+import json
+import os
+
+import tensorflow as tf
+
+from etcmodel.datasets.hotpotqa import reading
+from etcmodel.datasets.hotpotqa import records_test
+
+
+class ReadingTest(tf.test.TestCase):
+    def _read(self, **changes):
+        path = os.path.join(self.get_temp_dir(), "data.json")
+        with open(path, "w") as stream:
+            json.dump([records_test.good_record(**changes)], stream)
+        (record,) = reading.FORMAT.read(path, "predict")
+        return record
+
+    def test_paragraphs_without_titles(self):
+        record = self._read(
+            context=[
+                ["Jan", ["Jan was  born\n\nhere.", " He paints."]],
+                ["Empty", []],
+                ["Brno", ["Brno is a city."]],
+            ],
+            supporting_facts=[["Brno", 0], ["Jan", 1], ["Jan", 0]],
+        )
+        self.assertEqual(
+            "Jan was born here. He paints.\n\n\n\nBrno is a city.",
+            record.text,
+        )
+        self.assertEqual((0, 2), record.supporting_parts)
+        self.assertEqual(("Czech Republic",), record.answers)
+        self.assertEqual("Czech Republic", reading.gold(record))
+
+    def test_no_answer(self):
+        record = self._read(answer=None, supporting_facts=None)
+        self.assertIsNone(record.answers)
+        self.assertIsNone(reading.gold(record))
+        self.assertEqual((), record.supporting_parts)
+
+    def test_score_and_predictions(self):
+        scores = reading.score(
+            {"a": "the Brno", "b": "x"}, {"a": "brno", "b": "y", "c": "z"}
+        )
+        self.assertEqual({"em", "f1", "prec", "recall"}, {*scores})
+        self.assertAllClose([1 / 3] * 4, list(scores.values()))
+        stream = io.StringIO()
+        reading.write_predictions({"a": "Brno"}, stream)
+        self.assertEqual(
+            {"answer": {"a": "Brno"}, "sp": {"a": []}},
+            json.loads(stream.getvalue()),
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,368 @@
+"""Losses that compare all segments of a document, wherever they are.
+
+ReadTwice paper, Appendix C. A batch is a list of segments ("blocks") of one or
+more documents, over all replicas of a `tf.distribute.Strategy`. `block_ids`
+names the document of each, with 0 for those that only fill the batch up. The
+replicas tell each other what they need to know, so that one device, two, and
+two hosts have the same losses and gradients. All replicas need the same shapes.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import cross_replica
+from etcmodel import tensor_utils
+from etcmodel.models import summaries
+
+# The log of the probability of what belongs to no document.
+_NEVER = -1e9
+
+
+class BlockLosses(NamedTuple):
+    """What the blocks of this replica have of the loss of their documents.
+
+    The sum of `losses` over all blocks of all replicas is the sum of the
+    documents' losses, and that of `weights` the number of these documents, so
+    that the one divided by the other is their mean.
+
+    Attributes:
+        losses: `<float32>[blocks]` in nats.
+        weights: `<float32>[blocks]`, how much of a document a block counts; 0
+            for one that does not.
+    """
+
+    losses: tf.Tensor
+    weights: tf.Tensor
+
+
+def get_document_mask(block_ids) -> tf.Tensor:
+    """Which blocks of all replicas belong to the same document.
+
+    `[1, 0, 2]` on the first of two replicas and `[2, 1, 0]` on the second give
+    `[[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]` (True and
+    False) on the first.
+
+    Args:
+        block_ids: `<int>[blocks]` document of each, 0 for padding.
+
+    Returns:
+        `<bool>[blocks, all blocks]`, never for padding.
+
+    Raises:
+        ValueError: the argument has another rank.
+    """
+    tensor_utils.assert_rank(block_ids, 1, "block_ids")
+    block_ids = tf.convert_to_tensor(block_ids)
+    # [all blocks]
+    all_block_ids = cross_replica.all_gather(block_ids)
+    return summaries.get_cross_block_att(
+        block_ids, None, all_block_ids, None, "doc"
+    )
+
+
+def get_multi_doc_mask(block_ids) -> tf.Tensor:
+    """Which blocks are not the only one of their document.
+
+    `[1, 0, 1, 2]` gives `[1, 0, 1, 0]`. The others may be on other replicas.
+
+    Args:
+        block_ids: `<int>[blocks]` document of each, 0 for padding.
+
+    Returns:
+        `<float32>[blocks]`, 1 or 0.
+    """
+    # [blocks, all blocks]
+    same_document = tf.cast(get_document_mask(block_ids), tf.float32)
+    return tf.cast(tf.reduce_sum(same_document, axis=1) > 1, tf.float32)
+
+
+def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
+    """The log of a softmax over all tokens of all blocks of a document.
+
+    The document's highest logit is subtracted first, so that logits of any
+    size, such as 1e8, are as exact as their dtype.
+
+    Example, of two blocks of one document and one class, with two tokens each
+    whose logits are the logs of these numbers:
+
+        [[1, 2], [3, 4]]  ->  the logs of  [[0.1, 0.2], [0.3, 0.4]]
+
+    Args:
+        logits: `<float>[blocks, length, classes]`; each class is by itself.
+        cross_blocks_eq_mask: `<bool>[blocks, all blocks]`, see
+            `get_document_mask`.
+
+    Returns:
+        `<float32>[blocks, length, classes]`, float64 for logits of that dtype;
+        -1e9 in blocks that belong to no document.
+
+    Raises:
+        ValueError: an argument has another rank.
+    """
+    logits = _as_scores(logits)
+    tensor_utils.assert_rank(cross_blocks_eq_mask, 2, "cross_blocks_eq_mask")
+    same_document = tf.cast(cross_blocks_eq_mask, tf.bool)
+    in_document = _is_in_document(same_document)
+    highest, total = _exp_sums(logits, in_document, same_document)
+    # [blocks, length, classes]
+    log_probs = logits - highest[:, tf.newaxis] - _log(total)[:, tf.newaxis]
+    return tf.where(in_document, log_probs, tf.constant(_NEVER, logits.dtype))
+
+
+def cross_batch_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
+    """A softmax over all tokens of all blocks of a document.
+
+    Args:
+        logits: `<float>[blocks, length, classes]`; each class is by itself.
+        cross_blocks_eq_mask: `<bool>[blocks, all blocks]`, see
+            `get_document_mask`.
+
+    Returns:
+        `<float32>[blocks, length, classes]`; 0 in blocks that belong to no
+        document. See `cross_batch_log_softmax`.
+    """
+    return tf.exp(cross_batch_log_softmax(logits, cross_blocks_eq_mask))
+
+
+def batch_span_cross_entropy_loss(
+    logits, annotation_begins, annotation_ends, annotation_labels, block_ids
+) -> BlockLosses:
+    """How improbable all right answers of each document are.
+
+    One of them is enough (the OR model with global normalization of ReadTwice
+    paper, Appendix C.1, equation 7, after Clark and Gardner, 2018). Over the
+    tokens `(i, j)` of all blocks of a document, with `B` those where an answer
+    begins,
+
+        loss_begin = -log(sum_B exp(z_ij) / sum_ij exp(z_ij))
+
+    and the same for ends; begins and ends are added. Each document counts once,
+    however many blocks and replicas it has: a block has its share. Both sums
+    are calculated as logs, each with its own highest logit, so that nothing
+    needs to be added to a probability (the `eps` of the original code).
+
+    Example: a document of two blocks with two tokens each; the begin and end
+    logits are the logs of 1, 2 and of 3, 4, and the only answer is the last
+    token. Each block has the loss `(-log 0.4 - log 0.4) / 2` and the weight
+    1/2.
+
+    Args:
+        logits: `<float>[blocks, length, 2]`, begin and end.
+        annotation_begins: `<int>[blocks, annotations]` first token of each
+            answer.
+        annotation_ends: `<int>[blocks, annotations]` last token of each.
+        annotation_labels: `<int>[blocks, annotations]`, above 0 for answers,
+            and 0 for what only fills up. The same answer may occur twice.
+        block_ids: `<int>[blocks]` document of each block, 0 for padding.
+
+    Returns:
+        A `BlockLosses`. Documents without an answer have no part in it. The
+        losses are float64 for logits of that dtype.
+
+    Raises:
+        ValueError: an argument has another rank.
+    """
+    logits = _as_scores(logits)
+    length = tensor_utils.get_shape_list(logits)[1]
+    for name, x in (
+        ("annotation_begins", annotation_begins),
+        ("annotation_ends", annotation_ends),
+        ("annotation_labels", annotation_labels),
+    ):
+        tensor_utils.assert_rank(x, 2, name)
+    # [blocks, all blocks]
+    same_document = get_document_mask(block_ids)
+    # [blocks, length, 2]
+    is_right = tf.stack(
+        [
+            _mark(positions, annotation_labels, length)
+            for positions in (annotation_begins, annotation_ends)
+        ],
+        axis=-1,
+    )
+    # [blocks, length, 4], all of the document and then the right ones
+    counts = tf.logical_and(
+        tf.concat([tf.ones_like(is_right), is_right], axis=-1),
+        _is_in_document(same_document),
+    )
+    highest, total = _exp_sums(
+        tf.concat([logits, logits], axis=-1), counts, same_document
+    )
+    # [blocks]
+    has_answer = tf.reduce_all(total[:, 2:] > 0, axis=1)
+    # Highest logits first: what is left is small.
+    losses = tf.reduce_sum(
+        highest[:, :2]
+        - highest[:, 2:]
+        + (_log(total[:, :2]) - _log(total[:, 2:])),
+        axis=1,
+    )
+    blocks_of_document = tf.reduce_sum(
+        tf.cast(same_document, losses.dtype), axis=1
+    )
+    weights = tf.cast(has_answer, losses.dtype) / tf.maximum(
+        blocks_of_document, 1
+    )
+    return BlockLosses(losses * weights, weights)
+
+
+def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
+    """How improbable the right option is in each block that supports it.
+
+    ReadTwice paper, Appendix C.2: whether the answer of a question is "yes",
+    "no" or a span, from a block's first token. "We normalize these scores
+    globally across all passages. The loss function for the option classifier is
+    a negative log-likelihood of the correct option, applied only to the two
+    supporting paragraphs (not the distractors)."
+
+    This reads it so: the probabilities of all options in all blocks of a
+    question sum to 1; every block of a supporting paragraph has the loss
+    `-log p(block, right option)`, and a question the mean of these. (They share
+    the probability: with two such blocks, it is log 2 at least.)
+
+    Example: two blocks of one question and two options, whose logits are the
+    logs of
+
+        [[1, 2], [3, 4]]
+
+    With the labels `[1, 1]`, and both supporting, the losses are
+    `[-log(0.2) / 2, -log(0.4) / 2]`; with the first alone, `[-log(0.2), 0]`.
+
+    Args:
+        logits: `<float>[blocks, options]`.
+        labels: `<int>[blocks]` the right option of the question.
+        is_supporting: `<int or bool>[blocks]`, 1 for blocks of supporting
+            paragraphs.
+        block_ids: `<int>[blocks]` question of each block, 0 for padding.
+
+    Returns:
+        A `BlockLosses`; its documents are the questions with a supporting
+        block. The losses are float64 for logits of that dtype.
+
+    Raises:
+        ValueError: an argument has another rank.
+    """
+    options = tensor_utils.get_shape_list(logits, 2, "logits")[1]
+    tensor_utils.assert_rank(labels, 1, "labels")
+    tensor_utils.assert_rank(is_supporting, 1, "is_supporting")
+    # [blocks, all blocks]
+    same_document = get_document_mask(block_ids)
+    # [blocks, options]
+    log_probs = cross_batch_log_softmax(logits[..., tf.newaxis], same_document)[
+        ..., 0
+    ]
+    is_right = tf.one_hot(labels, options, dtype=log_probs.dtype)
+    # [blocks]
+    losses = -tf.reduce_sum(log_probs * is_right, axis=1)
+    counts = tf.logical_and(
+        tf.cast(is_supporting, tf.bool), tf.reduce_any(same_document, axis=1)
+    )
+    counts = tf.cast(counts, losses.dtype)
+    blocks_of_document = _over_document(
+        tf.reduce_sum, counts[:, tf.newaxis], same_document, 0
+    )[:, 0]
+    weights = counts / tf.maximum(blocks_of_document, 1)
+    return BlockLosses(losses * weights, weights)
+
+
+def _as_scores(logits):
+    """Logits of three axes in float32, or float64 if they are."""
+    logits = tf.convert_to_tensor(logits)
+    tensor_utils.assert_rank(logits, 3, "logits")
+    return logits if logits.dtype == tf.float64 else tf.cast(logits, tf.float32)
+
+
+def _mark(positions, labels, length):
+    """Which tokens are annotated.
+
+    `[[1, 3, 0]]` with the labels `[[1, 1, 0]]` gives `[[0, 1, 0, 1]]` (True and
+    False) for four tokens.
+
+    Args:
+        positions: `<int>[blocks, annotations]`.
+        labels: `<int>[blocks, annotations]`, above 0 for those that count.
+        length: number of tokens.
+
+    Returns:
+        `<bool>[blocks, length]`.
+    """
+    positions = tf.cast(positions, tf.int32)[..., tf.newaxis]
+    # [blocks, annotations, length]
+    is_there = tf.logical_and(
+        tf.equal(positions, tf.range(length)),
+        tf.cast(labels, tf.int32)[..., tf.newaxis] > 0,
+    )
+    # [blocks, length]
+    return tf.reduce_any(is_there, axis=1)
+
+
+def _is_in_document(same_document):
+    """Which blocks are no padding, `<bool>[blocks, 1, 1]`."""
+    return tf.reduce_any(same_document, axis=1)[:, tf.newaxis, tf.newaxis]
+
+
+def _exp_sums(logits, counts, same_document):
+    """Sums of exponentials over the tokens of a document.
+
+    The log of such a sum is `highest + log(total)`. They are apart as the first
+    may be so large that adding the second does not change it.
+
+    Args:
+        logits: `<float>[blocks, length, classes]`.
+        counts: `<bool>[blocks, length, classes]`, or one that can be broadcast
+            to it: what belongs to the sum.
+        same_document: `<bool>[blocks, all blocks]`.
+
+    Returns:
+        The highest of these logits, without a gradient, and the sum of the
+        exponentials of what they are below it, both
+        `<float>[blocks, classes]`. The sum is 1 at least, or 0 for nothing.
+    """
+    lowest = tf.constant(logits.dtype.min, logits.dtype)
+    # [blocks, classes]
+    highest = _over_document(
+        tf.reduce_max,
+        tf.reduce_max(
+            tf.where(counts, tf.stop_gradient(logits), lowest), axis=1
+        ),
+        same_document,
+        lowest,
+    )
+    highest = tf.where(highest > lowest, highest, tf.zeros_like(highest))
+    # [blocks, length, classes]
+    below = tf.where(counts, logits - highest[:, tf.newaxis], lowest)
+    # [blocks, classes]
+    total = _over_document(
+        tf.reduce_sum, tf.reduce_sum(tf.exp(below), axis=1), same_document, 0
+    )
+    return highest, total
+
+
+def _over_document(reduce, values, same_document, neutral):
+    """Reduces values over all blocks of a document, on all replicas.
+
+    Args:
+        reduce: such as `tf.reduce_sum`.
+        values: `<float>[blocks, classes]`.
+        same_document: `<bool>[blocks, all blocks]`.
+        neutral: what does not change the result.
+
+    Returns:
+        `<float>[blocks, classes]`.
+    """
+    # [all blocks, classes]
+    everywhere = cross_replica.all_gather(values)
+    # [blocks, all blocks, classes]
+    of_document = tf.where(
+        same_document[..., tf.newaxis],
+        everywhere[tf.newaxis],
+        tf.cast(neutral, values.dtype),
+    )
+    # [blocks, classes]
+    return reduce(of_document, axis=1)
+
+
+def _log(total):
+    """The log of a sum of `_exp_sums`, 0 for nothing."""
+    return tf.math.log(tf.where(total > 0, total, tf.ones_like(total)))

@@ -1,0 +1,1 @@
+"""Questions about documents of any length, answered by ReadTwice."""

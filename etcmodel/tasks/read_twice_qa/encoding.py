@@ -1,0 +1,287 @@
+"""Questions to segments that are stored, with where their answers stand."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets.answer_spans import find_answers
+from etcmodel.tasks.frame import encoder
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import packer
+from etcmodel.tasks.frame import schema
+from etcmodel.tasks.frame.record_keys import record_keys
+from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.tasks.read_twice_qa.features import Passages
+from etcmodel.tasks.read_twice_qa.features import QuestionFeatureConfig
+
+# What is stored, by the number of values of a segment.
+BLOCK_FEATURES = ("block_ids", "block_pos", "prefix_length")
+ANNOTATION_FEATURES = (
+    "annotation_begins",
+    "annotation_ends",
+    "annotation_labels",
+)
+OFFSET_FEATURES = ("token_starts", "token_ends")
+LABEL_FEATURES = ("answer_begins", "answer_ends", "answer_labels")
+# The record of a segment, its number there, how many segments the model reads
+# together with it, the answer's type, and whether it is in a supporting part.
+RECORD_FEATURES = ("window", "num_blocks", "option", "is_supporting")
+# Two numbers that stand for the record.
+KEY_FEATURE = "record"
+
+
+def divide(number: int, most: int) -> list[range]:
+    """Divides the segments of a document into as few and equal parts.
+
+    Example: 10 segments of which 4 can be read together are those from 0 to 4,
+    from 4 to 8 and from 8 to 10.
+
+    Args:
+        number: how many there are.
+        most: how many can be read together.
+
+    Returns:
+        The segments of each part.
+    """
+    size = -(-number // max(-(-number // most), 1))
+    return [
+        range(start, min(start + size, number))
+        for start in range(0, number, max(size, 1))
+    ]
+
+
+def label_answers(
+    starts: np.ndarray,
+    ends: np.ndarray,
+    spans: Sequence[tuple[int, int]],
+    most: int,
+) -> tuple[np.ndarray, int]:
+    """The answers that are whole in each segment.
+
+    Args:
+        starts: `<int32>[segments, length]` first byte of each token, -1 for
+            those of the question and for padding.
+        ends: `<int32>[segments, length]` the byte behind its last.
+        spans: first byte of each answer and the one behind its last, in order.
+        most: answers of a segment; more are left out.
+
+    Returns:
+        `<int32>[3, segments, most]`: first token of each, its last, and 1 for
+        an answer; and how many had no room. An answer that is a part of a
+        token is left out where others are none.
+    """
+    labels = np.zeros([3, len(starts), most], np.int32)
+    cut = 0
+    for row, (own_starts, own_ends) in enumerate(
+        zip(starts, ends, strict=True)
+    ):
+        (tokens,) = np.nonzero(own_starts >= 0)
+        found, inexact = [], []
+        for start, end in spans:
+            if own_starts[tokens[0]] > start or own_ends[tokens[-1]] < end:
+                continue
+            first = np.searchsorted(own_ends[tokens], start, side="right")
+            last = np.searchsorted(own_starts[tokens], end, side="left") - 1
+            if first > last:
+                continue
+            place = (tokens[first], tokens[last])
+            is_exact = (
+                own_starts[place[0]] == start and own_ends[place[1]] == end
+            )
+            (found if is_exact else inexact).append(place)
+        chosen = list(dict.fromkeys(found or inexact))
+        cut += max(len(chosen) - most, 0)
+        for i, place in enumerate(chosen[:most]):
+            labels[:, row, i] = (*place, 1)
+    return labels, cut
+
+
+def parsed_specs(config: QuestionFeatureConfig) -> dict[str, tf.TensorSpec]:
+    """What `parse` gives.
+
+    Args:
+        config: the sizes.
+
+    Returns:
+        name -> specification, `<int32>[segments, ...]`.
+    """
+    shapes = {
+        **dict.fromkeys(BLOCK_FEATURES + RECORD_FEATURES, []),
+        KEY_FEATURE: [2],
+        **dict.fromkeys(("token_ids", *OFFSET_FEATURES), [config.block_length]),
+        **dict.fromkeys(
+            ANNOTATION_FEATURES + LABEL_FEATURES, [config.max_num_annotations]
+        ),
+    }
+    return {
+        name: tf.TensorSpec([config.num_blocks_per_example, *shape], tf.int32)
+        for name, shape in shapes.items()
+    }
+
+
+def parse(
+    serialized: tf.Tensor, config: QuestionFeatureConfig
+) -> dict[str, tf.Tensor]:
+    """Reads the segments of an example; graph code.
+
+    Args:
+        serialized: `<string>[]`.
+        config: the sizes.
+
+    Returns:
+        name -> `<int32>[segments, ...]`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if the example was not made
+            with these sizes.
+    """
+    parsed = tf.io.parse_single_example(
+        serialized,
+        {
+            name: tf.io.FixedLenFeature(spec.shape, tf.int64)
+            for name, spec in parsed_specs(config).items()
+        },
+    )
+    return {name: tf.cast(x, tf.int32) for name, x in parsed.items()}
+
+
+class QuestionEncoder(encoder.RecordEncoder):
+    """Turns records into serialized segments."""
+
+    def __init__(
+        self, spec: TaskSpec, config: QuestionFeatureConfig, vocab_file: str
+    ):
+        """Creates the encoder.
+
+        Args:
+            spec: the task.
+            config: sizes.
+            vocab_file: a WordPiece vocabulary or a SentencePiece model.
+
+        Raises:
+            UserError: the vocabulary cannot be used.
+        """
+        super().__init__(spec, spec.make_builder(config, vocab_file))
+        self._model = spec.make_model()
+        self._build = tf.function(
+            self.builder.build,
+            input_signature=list(self.builder.INPUTS.values()),
+            autograph=False,
+        )
+
+    def build(self, records: Sequence[Any]) -> Passages:
+        """Builds the segments of a batch of records.
+
+        Args:
+            records: the records.
+
+        Returns:
+            The segments, as arrays.
+        """
+        inputs = features.raw_inputs(type(self.builder), records)
+        made = self._build(*(tf.constant(x) for x in inputs.values()))
+        return Passages(*(x.numpy() for x in made))
+
+    def encode(self, records, split):
+        """See `RecordEncoder`."""
+        built = self.build(records)
+        return [
+            self._encode(
+                record,
+                built.of_document(i),
+                split,
+            )
+            for i, record in enumerate(records)
+        ]
+
+    def _encode(self, record, made: Passages, split) -> encoder.EncodedRecord:
+        """Serializes the segments of one record."""
+        number = len(made.documents)
+        counts = {
+            "segments": number,
+            "tokens": int((made.token_starts >= 0).sum()),
+            "mentions": int(np.count_nonzero(made.annotation_labels)),
+            "mentions_cut": int(made.mentions_cut.sum()),
+            "question_tokens_cut": int(made.tokens_cut.sum()),
+            "answers": 0,
+            "answers_cut": 0,
+            "records_without_an_answer_in_the_text": 0,
+            "records_divided": 0,
+        }
+        values = {
+            **{
+                name: getattr(made, name)
+                for name in (
+                    *("token_ids", "prefix_length"),
+                    *(ANNOTATION_FEATURES + OFFSET_FEATURES),
+                )
+            },
+            "window": np.arange(number),
+            KEY_FEATURE: np.tile(
+                record_keys(tf.constant([record.id])).numpy(), [number, 1]
+            ),
+        }
+        texts = {
+            "example_id": [features.to_bytes(record.id)],
+            "document": [features.to_bytes(record.text)],
+        }
+        answers = None if split == "predict" else record.answers
+        can_learn = np.ones([number], bool)
+        option, parts = 0, None
+        labels = np.zeros(
+            [3, number, self.config.max_num_annotations], np.int32
+        )
+        if answers:
+            option, parts = self.builder.option(record)
+            spans = find_answers([record.text], self.builder.forms(record))
+            labels, cut = label_answers(
+                made.token_starts,
+                made.token_ends,
+                [(x.start, x.end) for x in spans],
+                self.config.max_num_annotations,
+            )
+            counts["answers"] = int(labels[2].sum())
+            counts["answers_cut"] = cut
+            if not option and not labels.any():
+                counts["records_without_an_answer_in_the_text"] = 1
+            can_learn = np.full([number], bool(option)) | labels[2].any(axis=1)
+            texts[schema.REFERENCE] = [
+                encoder.to_json(
+                    (
+                        self.spec.dataset.gold(record),
+                        self._model.reference(record),
+                    )
+                )
+            ]
+        values |= dict(zip(LABEL_FEATURES, labels, strict=True))
+        values["option"] = np.full([number], option)
+        values["is_supporting"] = (
+            np.ones([number]) if parts is None else np.isin(made.parts, parts)
+        ).astype(np.int64)
+        read_together = divide(number, self.config.num_blocks_per_example)
+        counts["records_divided"] = int(len(read_together) > 1)
+        examples = []
+        for rows in read_together:
+            if split == "train" and not can_learn[rows].any():
+                continue
+            size = len(rows)
+            own = {name: x[rows].reshape(-1) for name, x in values.items()}
+            # Records are told apart by a number; also in a batch of several
+            # examples.
+            name = f"{record.source.path}\n{record.id}\n{rows.start}".encode()
+            number = zlib.crc32(name) % (2**31 - 1) + 1
+            own["block_ids"] = np.full([size], number)
+            own["block_pos"] = np.arange(1, size + 1)
+            own["num_blocks"] = np.full([size], size)
+            examples.append(encoder.serialize({**own, **texts}))
+        return encoder.EncodedRecord(examples, counts)
+
+    def make_packer(self):
+        """Puts several records into each example."""
+        return packer.ExamplePacker(
+            {"block_ids": self.config.num_blocks_per_example},
+            fill="block_ids",
+        )

@@ -1,0 +1,191 @@
+"""Tests of `encoding`: answers by hand, and those of real records."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import narrativeqa
+from etcmodel.datasets import triviaqa
+from etcmodel.datasets.hotpotqa import reading
+from etcmodel.tasks import reading_testing
+from etcmodel.tasks import registry
+from etcmodel.tasks.read_twice_qa import encoding
+from etcmodel.testing import real_data_path
+
+
+class LabelsTest(tf.test.TestCase):
+    def test_by_hand(self):
+        """Whole tokens where there are such, and what is whole inside."""
+        starts = np.array([[-1, 0, 4, 6, 10], [-1, 6, 10, 14, -1]])
+        ends = np.array([[-1, 3, 6, 9, 13], [-1, 9, 13, 16, -1]])
+        labels, cut = encoding.label_answers(
+            starts,
+            ends,
+            # The second is a part of a token, the third of the first segment
+            # alone, the fourth of the second one, the last of none.
+            [(6, 9), (6, 8), (0, 6), (10, 16), (9, 10), (12, 20)],
+            2,
+        )
+        self.assertAllEqual([[3, 1], [1, 2]], labels[0])
+        self.assertAllEqual([[3, 2], [1, 3]], labels[1])
+        self.assertAllEqual([[1, 1], [1, 1]], labels[2])
+        self.assertEqual(0, cut)
+        # A part of a token, where nothing else is.
+        labels, cut = encoding.label_answers(starts, ends, [(6, 8)], 1)
+        self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
+        labels, cut = encoding.label_answers(
+            starts, ends, [(0, 3), (4, 6), (10, 13)], 1
+        )
+        self.assertAllEqual([[1], [2]], labels[0])
+        self.assertEqual(2, cut)
+
+    def test_divide(self):
+        self.assertEqual(
+            [range(4), range(4, 8), range(8, 10)], encoding.divide(10, 4)
+        )
+        self.assertEqual([range(3), range(3, 6)], encoding.divide(6, 4))
+        self.assertEqual([range(4)], encoding.divide(4, 4))
+        self.assertEqual([], encoding.divide(0, 4))
+
+
+class EncoderTest(tf.test.TestCase, parameterized.TestCase):
+    def _encode(self, task, records, vocab, split="train", **sizes):
+        """The counts, and the segments of all examples."""
+        spec = registry.get(task)
+        config = spec.feature_config(sizes)
+        encoder = spec.record_encoder(config, vocab)
+        encoded = encoder.encode(records, split)
+        examples = [x for record in encoded for x in record.examples]
+        packer = encoder.make_packer()
+        packed = [y for x in examples for y in packer.add(x)] + packer.flush()
+        fields = [
+            encoding.parse(tf.constant(example), config) for example in packed
+        ]
+        texts = [
+            tf.train.Example.FromString(x).features.feature for x in packed
+        ]
+        return [x.counts for x in encoded], fields, texts
+
+    def _answers(self, fields, texts):
+        """What the labels of an example mark: record -> texts of answers."""
+        found, number = {}, -1
+        ids = fields["block_ids"].numpy()
+        for row, block_id in enumerate(ids):
+            if block_id and (row == 0 or ids[row - 1] != block_id):
+                number += 1
+            if not block_id:
+                continue
+            name = texts["example_id"].bytes_list.value[number].decode()
+            document = texts["document"].bytes_list.value[number]
+            answers = found.setdefault(name, set())
+            for begin, end, label in zip(
+                *(fields[x][row].numpy() for x in encoding.LABEL_FEATURES),
+                strict=True,
+            ):
+                if label:
+                    start = int(fields["token_starts"][row, begin])
+                    stop = int(fields["token_ends"][row, end])
+                    answers.add(document[start:stop].decode())
+        return found
+
+    def test_a_document_is_divided(self):
+        """What cannot be learned is left out of training alone."""
+        path, vocab = reading_testing.write_small_triviaqa(
+            self.get_temp_dir(), 5
+        )
+        record = list(triviaqa.FORMAT.read(path))[4]
+        sizes = dict(
+            block_length=16,
+            block_overlap=2,
+            max_question_length=6,
+            num_blocks_per_example=2,
+            max_num_annotations=2,
+        )
+        for split, number in (("train", 1), ("dev", 3)):
+            (counts,), fields, texts = self._encode(
+                "read_twice_triviaqa", [record], vocab, split, **sizes
+            )
+            self.assertLen(fields, number)
+            self.assertEqual(1, counts["records_divided"])
+            # Each of two segments, and the last of one.
+            self.assertEqual(5, counts["segments"])
+            self.assertAllEqual([1, 2], fields[0]["block_pos"])
+            self.assertAllEqual([2, 2], fields[0]["num_blocks"])
+            windows = [
+                number
+                for x in fields
+                for number in x["window"].numpy()[x["num_blocks"] > 0]
+            ]
+            self.assertEqual(list(range(5))[: 2 * number], windows)
+            self.assertLen({int(x["block_ids"][0]) for x in fields}, number)
+            self.assertEqual(
+                {"small_4": {"Paris"}}, self._answers(fields[0], texts[0])
+            )
+
+    def test_real_hotpotqa(self):
+        """Spans, yes and no, and which paragraphs support them."""
+        path = real_data_path("hotpotqa/dev_95.json")
+        records = list(reading.FORMAT.read(path))
+        records = [
+            *records[:12],
+            *[x for x in records[12:] if x.answer in ("yes", "no")],
+        ]
+        counts, fields, texts = self._encode(
+            "read_twice_hotpotqa",
+            records,
+            real_data_path("vocab/bert_uncased_vocab.txt"),
+            block_length=320,
+        )
+        found = {}
+        options = set()
+        for i, example in enumerate(fields):
+            found |= self._answers(example, texts[i])
+            options |= {*example["option"].numpy().tolist()}
+            # Two paragraphs of each question, of one segment each.
+            self.assertAllEqual(
+                2 * len(texts[i]["example_id"].bytes_list.value),
+                tf.reduce_sum(example["is_supporting"]),
+            )
+        self.assertLen(found, len(records))
+        self.assertLen(options, 3)
+        for record in records:
+            expected = record.answer.lower()
+            if expected in ("yes", "no"):
+                self.assertEqual(set(), found[record.id])
+            else:
+                # A name in a longer word is widened to its tokens.
+                self.assertIn(expected, " ".join(found[record.id]).lower())
+        # Some paragraphs have two.
+        self.assertGreater(
+            sum(x["segments"] for x in counts),
+            sum(len(x.context) for x in records),
+        )
+
+    def test_real_story(self):
+        """The best spans of a whole book, as the oracle gives them."""
+        path = real_data_path("narrativeqa/qaps.csv")
+        vocab = real_data_path("vocab/bert_uncased_vocab.txt")
+        spec = registry.get("read_twice_narrativeqa")
+        builder = spec.make_builder(spec.feature_config({}), vocab)
+        record = next(
+            x
+            for x in narrativeqa.FORMAT.read(path)
+            if len(builder.forms(x)) > len(x.answers)
+        )
+        (counts,), fields, texts = self._encode(
+            "read_twice_narrativeqa",
+            [record],
+            vocab,
+            split="dev",
+        )
+        self.assertGreater(counts["segments"], 128)
+        self.assertEqual(1, counts["records_divided"])
+        found = set()
+        for x, y in zip(fields, texts, strict=True):
+            found |= self._answers(x, y)[record.id]
+        self.assertNotEmpty(found)
+        self.assertContainsSubset(found, builder.forms(record))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,357 @@
+"""A question and a document to segments, and where answers stand in them."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import ClassVar
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.datasets.narrativeqa import oracle
+from etcmodel.datasets.narrativeqa import records as narrativeqa
+from etcmodel.feature_utils import mention_finder
+from etcmodel.feature_utils import segments
+from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import schema
+
+# Between the parts of a document that have segments of their own.
+PART_SEPARATOR = "\n\n"
+# Answer types, as numbered in records and in `option_logits`.
+OPTIONS = ("span", "yes", "no")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionFeatureConfig(segments.SegmentConfig):
+    """Sizes; the defaults are the paper's.
+
+    Attributes:
+        block_overlap: the most tokens of the document that a segment shares
+            with the one before it.
+        max_question_length: the most tokens of a question.
+        num_blocks_per_example: segments of an example: the most that are read
+            together. A longer document is divided.
+    """
+
+    block_overlap: int = 128
+    max_question_length: int = 128
+    num_blocks_per_example: int = 128
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, least in (
+            ("block_overlap", 0),
+            ("max_question_length", 1),
+            ("num_blocks_per_example", 1),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, expected at least "
+                    f"{least}."
+                )
+        # The CLS, the separator, and one token that is new.
+        needed = self.max_question_length + self.block_overlap + 3
+        if self.block_length < needed:
+            raise ValueError(
+                f"block_length is {self.block_length}, but a question of "
+                f"max_question_length={self.max_question_length} tokens and "
+                f"block_overlap={self.block_overlap} need {needed}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class NarrativeQAFeatureConfig(QuestionFeatureConfig):
+    """Sizes for NarrativeQA.
+
+    Attributes:
+        data_split: questions of which set are read: "train", "valid", "test"
+            or "all".
+        min_rouge_l_oracle_score: the least ROUGE-L, from 0 to 1, that a span
+            has with an answer that it is to be learned as.
+    """
+
+    data_split: str = "all"
+    min_rouge_l_oracle_score: float = 0.35
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.data_split not in narrativeqa.SETS:
+            raise ValueError(
+                f"data_split is {self.data_split!r}, expected one of "
+                f"{', '.join(narrativeqa.SETS)}."
+            )
+        if not 0 <= self.min_rouge_l_oracle_score <= 1:
+            raise ValueError(
+                "min_rouge_l_oracle_score is "
+                f"{self.min_rouge_l_oracle_score}, expected 0 to 1."
+            )
+
+
+class Passages(NamedTuple):
+    """The segments of all documents, one after the other.
+
+    Attributes:
+        token_ids: `<int32>[segments, block_length]`, the question first.
+        prefix_length: `<int32>[segments]` how many tokens it takes.
+        documents: `<int32>[segments]` index of the document of each.
+        parts: `<int32>[segments]` index of the part of the document.
+        block_pos: `<int32>[segments]` its number in the document, from 1.
+        annotation_begins: `<int32>[segments, mentions]` first token of each
+            mention.
+        annotation_ends: `<int32>[segments, mentions]` its last.
+        annotation_labels: `<int32>[segments, mentions]` its entity, 0 for
+            padding.
+        token_starts: `<int32>[segments, block_length]` first byte of each token
+            in the document, -1 for those of the question and for padding.
+        token_ends: `<int32>[segments, block_length]` the byte behind its last.
+        mentions_cut: `<int32>[segments]` mentions for which there was no room.
+        tokens_cut: `<int32>[batch]` tokens of the question for which there was
+            none.
+    """
+
+    token_ids: tf.Tensor
+    prefix_length: tf.Tensor
+    documents: tf.Tensor
+    parts: tf.Tensor
+    block_pos: tf.Tensor
+    annotation_begins: tf.Tensor
+    annotation_ends: tf.Tensor
+    annotation_labels: tf.Tensor
+    token_starts: tf.Tensor
+    token_ends: tf.Tensor
+    mentions_cut: tf.Tensor
+    tokens_cut: tf.Tensor
+
+    def of_document(self, index: int) -> "Passages":
+        """The segments of one document.
+
+        Args:
+            index: which document of the batch.
+
+        Returns:
+            The same of it alone. Eager, or of arrays.
+        """
+        rows = self.documents == index
+        *segments_, tokens_cut = self
+        return Passages(
+            *(x[rows] for x in segments_), tokens_cut[index : index + 1]
+        )
+
+
+class QuestionBuilder(tf.Module):
+    """Turns questions and documents into segments; graph code.
+
+    The same code for preprocessing and for serving.
+
+    Attributes:
+        INPUTS: the raw inputs: name -> specification.
+        REQUEST: a small request of one record.
+        SCHEMA: the fields of stored examples that are texts.
+        PARTS: whether parts of a document, with an empty line between them,
+            have segments of their own.
+        config: the sizes.
+        tokenizer: the tokenizer.
+    """
+
+    INPUTS: ClassVar[Mapping[str, tf.TensorSpec]] = {
+        "question": tf.TensorSpec([None], tf.string),
+        "document": tf.TensorSpec([None], tf.string),
+    }
+    REQUEST: ClassVar[Mapping[str, Any]] = {
+        "question": ["Who lives in Brno?"],
+        "document": ["Jan Novak lives in Brno."],
+    }
+    SCHEMA = schema.Schema(document=schema.Field("one", schema.TEXT, tf.string))
+    PARTS: ClassVar[bool] = False
+
+    def __init__(
+        self, config: QuestionFeatureConfig, tokenizer, name: str | None = None
+    ):
+        """Creates the builder.
+
+        Args:
+            config: the sizes.
+            tokenizer: the tokenizer; it is exported along.
+            name: name of the module.
+        """
+        super().__init__(name=name)
+        self.config = config
+        self.tokenizer = tokenizer
+
+    @features.builds_features
+    def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
+        """Builds the segments of a batch.
+
+        Args:
+            question: `<string>[batch]`.
+            document: `<string>[batch]`.
+
+        Returns:
+            The segments; none of a document without tokens.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when run, if the inputs differ in
+                the number of records.
+        """
+        config, special = self.config, self.tokenizer.special_ids
+        document = tokenizers.sanitize(document)
+        # [batch, (tokens)]
+        whole_ids = self.tokenizer.tokenize(question)
+        question_ids = whole_ids[:, : config.max_question_length]
+        one = tf.ones([question_ids.nrows(), 1], tf.int32)
+        prefixes = tf.concat(
+            [special["cls"] * one, question_ids, special["separator"] * one], 1
+        )
+        if self.PARTS:
+            # [batch, (parts)]
+            texts = tf.strings.split(document, PART_SEPARATOR)
+            sizes = texts.with_values(
+                tf.strings.length(texts.values) + len(PART_SEPARATOR)
+            )
+            offsets = tf.cumsum(sizes.values, exclusive=True) - tf.gather(
+                tf.cumsum(tf.reduce_sum(sizes, axis=1), exclusive=True),
+                sizes.value_rowids(),
+            )
+            of_part = tf.cast(texts.value_rowids(), tf.int32)
+            first_parts = tf.cast(texts.row_starts(), tf.int32)
+            texts = texts.values
+        else:
+            texts, of_part = document, tf.range(tf.size(document))
+            offsets, first_parts = tf.zeros_like(of_part), of_part
+        # [parts, (tokens)]
+        prefixes = tf.gather(prefixes, of_part)
+        ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
+        lengths = tf.cast(prefixes.row_lengths(), tf.int32)
+        windows = segments.find_windows(
+            tf.cast(self.tokenizer.is_continuation(ids), tf.int32),
+            config.block_length - lengths,
+            config.block_overlap,
+        )
+        mentions = mention_finder.find_mentions(texts)
+        first_tokens, last_tokens = segments.locate_spans(
+            starts, ends, mentions.begins, mentions.ends
+        )
+        prefix_length = tf.gather(lengths, windows.texts)
+        *annotations, mentions_cut = segments.lay_out_mentions(
+            first_tokens,
+            last_tokens,
+            mentions.labels,
+            windows,
+            prefix_length,
+            config.max_num_annotations,
+        )
+        nowhere = prefixes.with_values(-tf.ones_like(prefixes.values))
+        # [segments]
+        documents = tf.gather(of_part, windows.texts)
+        firsts = tf.searchsorted(documents, tf.range(tf.size(document)))
+        return Passages(
+            segments.lay_out_tokens(
+                ids, windows, prefixes, config.block_length
+            ),
+            prefix_length,
+            documents,
+            windows.texts - tf.gather(first_parts, documents),
+            1 + tf.range(tf.size(documents)) - tf.gather(firsts, documents),
+            *annotations,
+            *(
+                segments.lay_out_tokens(
+                    x.with_values(
+                        x.values + tf.gather(offsets, x.value_rowids())
+                    ),
+                    windows,
+                    nowhere,
+                    config.block_length,
+                    fill=-1,
+                )
+                for x in (starts, ends)
+            ),
+            mentions_cut,
+            tf.cast(
+                whole_ids.row_lengths() - question_ids.row_lengths(), tf.int32
+            ),
+        )
+
+    @staticmethod
+    def texts(document: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What answers are cut from; graph code.
+
+        Args:
+            document: `<string>[batch]`.
+
+        Returns:
+            The schema's text.
+        """
+        return {"document": tokenizers.sanitize(document)}
+
+    @staticmethod
+    def raw(record: Any) -> Mapping[str, Any]:
+        """A record as `INPUTS`."""
+        return {"question": record.question, "document": record.text}
+
+    def forms(self, record: Any) -> Sequence[str]:
+        """What an answer may look like in the text.
+
+        Args:
+            record: the record, with its answers.
+
+        Returns:
+            Texts, of which those that are there are learned.
+        """
+        return record.answers
+
+    def option(self, record: Any) -> tuple[int, Sequence[int] | None]:
+        """The type of the answer, and the parts that tell it.
+
+        Args:
+            record: the record, with its answers.
+
+        Returns:
+            Its number in `OPTIONS`, and the indices of the parts; None for all
+            of them.
+        """
+        del record
+        return 0, None
+
+
+class HotpotQABuilder(QuestionBuilder):
+    """Every paragraph has segments of its own; answers may be yes or no."""
+
+    PARTS = True
+
+    def option(self, record):
+        """See `QuestionBuilder`."""
+        # As in the official baseline, whatever their case.
+        answer = record.answers[0].strip().lower()
+        number = OPTIONS.index(answer) if answer in OPTIONS[1:] else 0
+        return number, record.supporting_parts
+
+    def forms(self, record):
+        """Nothing for yes and no, which are no text."""
+        return () if self.option(record)[0] else record.answers
+
+
+# The questions of a story stand together.
+@functools.lru_cache(maxsize=4)
+def _words(text: str) -> oracle.Words:
+    return oracle.Words(text)
+
+
+class NarrativeQABuilder(QuestionBuilder):
+    """Answers are what is most like those that people gave."""
+
+    def forms(self, record):
+        """The answers, and the spans with the best ROUGE-L."""
+        words = _words(record.text)
+        return (
+            *record.answers,
+            *(
+                record.text[x.start : x.end]
+                for answer in record.answers
+                for x in oracle.find_approximate_answers(
+                    words, answer, self.config.min_rouge_l_oracle_score
+                )
+            ),
+        )

@@ -1,0 +1,159 @@
+"""Tests of `features`: segments by hand, and answers of real records."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.feature_utils import tokenizers
+from etcmodel.tasks import registry
+from etcmodel.tasks.read_twice_qa import features
+
+_WORDS = "who is in a big ##ger city jan lives brno here . ? it rains".split()
+
+
+def make_config(**changes):
+    return features.QuestionFeatureConfig(
+        **{
+            "block_length": 10,
+            "max_num_annotations": 2,
+            "block_overlap": 2,
+            "max_question_length": 3,
+            "num_blocks_per_example": 2,
+            **changes,
+        }
+    )
+
+
+class BuilderTest(tf.test.TestCase, parameterized.TestCase):
+    def _make(self, builder=features.QuestionBuilder, **changes):
+        path = os.path.join(self.get_temp_dir(), "vocab.txt")
+        with open(path, "w") as stream:
+            for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS):
+                stream.write(f"{token}\n")
+        return builder(make_config(**changes), tokenizers.make_tokenizer(path))
+
+    def _tokens(self, builder, made):
+        """The tokens of each segment, without padding."""
+        return [
+            b" ".join(
+                builder.tokenizer.id_to_token(row[row > 0]).numpy()
+            ).decode()
+            for row in made.token_ids.numpy()
+        ]
+
+    def test_by_hand(self):
+        """The second segment begins with a word that the first one has."""
+        builder = self._make()
+        document = "It rains in  a bigger city. Jan lives here."
+        made = builder.build(
+            tf.constant(["Who lives?", "who"]), tf.constant([document, ""])
+        )
+        self.assertEqual(
+            [
+                "[CLS] who lives ? [SEP] it rains in a big",
+                "[CLS] who lives ? [SEP] a big ##ger city .",
+                "[CLS] who lives ? [SEP] city . jan lives here",
+                "[CLS] who lives ? [SEP] lives here .",
+            ],
+            self._tokens(builder, made),
+        )
+        self.assertAllEqual([5] * 4, made.prefix_length)
+        self.assertAllEqual([0] * 4, made.documents)
+        self.assertAllEqual([1, 2, 3, 4], made.block_pos)
+        for ids, starts, ends in zip(
+            *map(
+                np.array, (made.token_ids, made.token_starts, made.token_ends)
+            ),
+            strict=True,
+        ):
+            self.assertAllEqual([-1] * 5, starts[:5])
+            for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                if i < 5 or not ids[i]:
+                    self.assertEqual((-1, -1), (start, end))
+                    continue
+                (token,) = builder.tokenizer.id_to_token([ids[i]]).numpy()
+                self.assertEqual(
+                    token.decode().removeprefix("##"),
+                    document[start:end].lower(),
+                )
+        # "Jan" is a mention in the third; what begins a sentence is none if it
+        # is a common word.
+        self.assertAllEqual([0, 0, 7, 0], made.annotation_begins[:, 0])
+        self.assertAllEqual([0, 0, 7, 0], made.annotation_ends[:, 0])
+        self.assertAllEqual(
+            [0, 0, 1, 0], tf.minimum(made.annotation_labels[:, 0], 1)
+        )
+        self.assertAllEqual([0, 0], made.tokens_cut)
+
+    def test_long_question(self):
+        builder = self._make()
+        made = builder.build(
+            tf.constant(["who is in brno?", "who"]), tf.constant(["it", "it"])
+        )
+        self.assertEqual(
+            ["[CLS] who is in [SEP] it", "[CLS] who [SEP] it"],
+            self._tokens(builder, made),
+        )
+        self.assertAllEqual([2, 0], made.tokens_cut)
+
+    def test_parts_have_segments_of_their_own(self):
+        """And bytes of the whole document, the empty part included."""
+        builder = self._make(features.HotpotQABuilder)
+        documents = ["é it rains.\n\n\n\nJan", "Jan\n\nin Brno"]
+        made = builder.build(tf.constant(["a", "a"]), tf.constant(documents))
+        self.assertEqual(
+            [
+                "[CLS] a [SEP] [UNK] it rains .",
+                "[CLS] a [SEP] jan",
+                "[CLS] a [SEP] jan",
+                "[CLS] a [SEP] in brno",
+            ],
+            self._tokens(builder, made),
+        )
+        self.assertAllEqual([0, 0, 1, 1], made.documents)
+        self.assertAllEqual([0, 2, 0, 1], made.parts)
+        self.assertAllEqual([1, 2, 1, 2], made.block_pos)
+        for row, text in ((1, b"Jan"), (3, b"Brno")):
+            last = int(tf.reduce_max(made.token_ends[row]))
+            document = documents[int(made.documents[row])].encode()
+            self.assertEqual(text, document[last - len(text) : last])
+
+    def test_invalid_utf8(self):
+        """Bytes are those of what is made of it."""
+        builder = self._make()
+        document = tf.constant([b"\xff jan"])
+        made = builder.build(tf.constant(["a"]), document)
+        (text,) = builder.texts(document)["document"].numpy()
+        start, end = (
+            int(tf.reduce_max(x)) for x in (made.token_starts, made.token_ends)
+        )
+        self.assertEqual(b"jan", text[start:end])
+
+    @parameterized.parameters(
+        (dict(block_overlap=-1), "block_overlap is -1"),
+        (dict(max_question_length=0), "max_question_length is 0"),
+        (dict(num_blocks_per_example=0), "num_blocks_per_example is 0"),
+        (dict(block_length=7), "block_length is 7.*need 8"),
+        (dict(max_num_annotations=0), "max_num_annotations is 0"),
+    )
+    def test_sizes(self, changes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            make_config(**changes)
+
+    def test_sizes_of_narrativeqa(self):
+        for values, message in (
+            (
+                {"data_split": "dev"},
+                "data_split is 'dev', expected one of",
+            ),
+            ({"min_rouge_l_oracle_score": 1.5}, "is 1.5, expected 0 to 1"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                registry.get("read_twice_narrativeqa").feature_config(values)
+
+
+if __name__ == "__main__":
+    tf.test.main()

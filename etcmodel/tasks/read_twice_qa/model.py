@@ -1,0 +1,372 @@
+"""Answers of ReadTwice: the most confident span of all segments.
+
+Source: ReadTwice paper, Appendix C.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.layers import building
+from etcmodel.layers import graph_layer
+from etcmodel.models import heads
+from etcmodel.models import span_loss
+from etcmodel.models import span_prediction
+from etcmodel.models import summaries
+from etcmodel.models.read_twice_config import ReadTwiceConfig
+from etcmodel.models.read_twice_model import ReadTwiceModel
+from etcmodel.tasks.frame import model as frame
+from etcmodel.tasks.read_twice_qa import encoding
+from etcmodel.tasks.read_twice_qa import features as features_lib
+
+# The most spans of a document that are compared as texts.
+_MOST_TEXTS = 64
+# Scores of spans that are none are below.
+_LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class OptionHead(graph_layer.GraphLayer):
+    """Whether the answer is a span, "yes" or "no", by each segment's CLS.
+
+    A dense layer with tanh, and logits (ReadTwice paper, Appendix C.2).
+
+    Args:
+        initializer_range: standard deviation of the initial weights.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.initializer_range = initializer_range
+        self.pooler = None
+        self.logits = heads.make_logits_layer(
+            len(features_lib.OPTIONS), initializer_range, "logits"
+        )
+
+    def build(self, input_shape):
+        """Makes the weights.
+
+        Args:
+            input_shape: shape of `hidden_states`.
+        """
+        size = input_shape[-1]
+        if self.pooler is None:
+            self.pooler = tf.keras.layers.Dense(
+                size,
+                activation="tanh",
+                kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=self.initializer_range
+                ),
+                dtype=self.dtype_policy,
+                name="pooler",
+            )
+        building.build_once(self.pooler, (None, size))
+        building.build_once(self.logits, (None, size))
+        super().build(input_shape)
+
+    def call(self, hidden_states):
+        """Calculates the logits.
+
+        Args:
+            hidden_states: `<float>[segments, length, hidden_size]`.
+
+        Returns:
+            `<float32>[segments, 3]`, of `OPTIONS`.
+        """
+        # [segments, hidden_size]
+        pooled = self.pooler(hidden_states[:, 0])
+        return self.logits(tf.cast(pooled, tf.float32))
+
+    def compute_output_shape(self, input_shape):
+        """Three logits for each segment."""
+        return (input_shape[0], len(features_lib.OPTIONS))
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "initializer_range": self.initializer_range,
+        }
+
+
+class ReadTwiceQA(frame.AnswerModel):
+    """Spans of a document.
+
+    Rows are segments. What is lost and chosen in them depends on the whole
+    batch, over all replicas.
+
+    Attributes:
+        HAS_OPTIONS: whether an answer may be "yes" or "no".
+    """
+
+    HAS_OPTIONS: ClassVar[bool] = False
+
+    def __init__(self, model_options, options):
+        """See `AnswerModel`.
+
+        Raises:
+            ValueError: an option is impossible.
+        """
+        super().__init__(model_options, options)
+        summaries.check_cross_block_attention_mode(
+            model_options.cross_block_attention_mode
+        )
+        for name in ("decode_top_k", "decode_max_size"):
+            if getattr(options, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(options, name)}, expected at least 1."
+                )
+        if options.combine not in ("max", "sum"):
+            raise ValueError(
+                f"combine is {options.combine!r}, expected 'max' or 'sum'."
+            )
+
+    def build(
+        self,
+        config: ReadTwiceConfig,
+        block_length: int | None = None,
+        num_annotations: int | None = None,
+        **options,
+    ) -> tf.keras.Model:
+        """Builds the Keras model.
+
+        Args:
+            config: sizes of the encoder.
+            block_length: tokens of a segment; None for any number.
+            num_annotations: mentions of a segment; None for any number.
+            **options: further arguments of `ReadTwiceModel`.
+
+        Returns:
+            A `tf.keras.Model` from a dict of `<int32>` tensors: `token_ids`
+            `[segments, block_length]`, `block_ids`, `block_pos` and
+            `prefix_length` `[segments]`, and `annotation_begins`,
+            `annotation_ends` and `annotation_labels` `[segments, annotations]`;
+            to a dict of `span_logits` `<float32>[segments, block_length, 2]`
+            and, if answers may be yes or no, `option_logits`
+            `<float32>[segments, 3]`.
+        """
+        inputs = {
+            name: tf.keras.Input(shape, dtype=tf.int32, name=name)
+            for name, shape in (
+                ("token_ids", [block_length]),
+                *((x, []) for x in encoding.BLOCK_FEATURES),
+                *((x, [num_annotations]) for x in encoding.ANNOTATION_FEATURES),
+            )
+        }
+        encoder = ReadTwiceModel(config, name="read_twice", **options)
+        read = {x: y for x, y in inputs.items() if x != "prefix_length"}
+        hidden = encoder(
+            **read,
+            cross_block_attention_mode=(
+                self.model_options.cross_block_attention_mode
+            ),
+        ).final_hidden_states
+        outputs = {
+            "span_logits": span_prediction.SpanPredictionHead(
+                config.intermediate_size,
+                config.hidden_act,
+                config.hidden_dropout_prob,
+                config.initializer_range,
+                name="span_prediction",
+            )(
+                hidden,
+                token_ids=inputs["token_ids"],
+                padding_token_id=config.summary_padding_token_id,
+                ignore_prefix_length=inputs["prefix_length"],
+            )
+        }
+        if self.HAS_OPTIONS:
+            outputs["option_logits"] = OptionHead(
+                config.initializer_range, name="option_head"
+            )(hidden)
+        return tf.keras.Model(inputs, outputs, name=type(self).__name__.lower())
+
+    def loss_names(self):
+        """See `AnswerModel`."""
+        return ("span", "option") if self.HAS_OPTIONS else ("span",)
+
+    def losses(self, outputs, labels):
+        """The loss of each segment's document; see `span_loss`.
+
+        The mean with the labels' `weight`, in which a document counts once, is
+        that of all documents. One without an answer has a loss of 0.
+        """
+        found = {
+            "span": span_loss.batch_span_cross_entropy_loss(
+                outputs["span_logits"],
+                *(labels[x] for x in encoding.LABEL_FEATURES),
+                labels["block_ids"],
+            )
+        }
+        if self.HAS_OPTIONS:
+            found["option"] = span_loss.choice_losses(
+                outputs["option_logits"],
+                labels["option"],
+                labels["is_supporting"],
+                labels["block_ids"],
+            )
+        number = tf.cast(labels["num_blocks"], tf.float32)
+        return {name: x.losses * number for name, x in found.items()}
+
+    def choose(self, outputs, features, context):
+        """The best spans of each segment, by bytes of the document."""
+        options = self.options
+        best = span_prediction.best_spans(
+            outputs["span_logits"],
+            options.decode_max_size,
+            options.decode_top_k,
+        )
+        chosen = {
+            "span_scores": best.scores,
+            **{
+                f"span_{name}": tf.gather(
+                    context[f"token_{name}"], positions, batch_dims=1
+                )
+                for name, positions in (
+                    ("starts", best.begins),
+                    ("ends", best.ends),
+                )
+            },
+        }
+        if self.HAS_OPTIONS:
+            chosen["option_logits"] = outputs["option_logits"]
+        return chosen
+
+    def answer(self, chosen, owner, text):
+        """The most confident answer of each document.
+
+        A softmax over the best spans of the document gives their confidence;
+        spans of equal text, whatever their case and punctuation, count as one:
+        with that of the most confident of them, or with all together.
+        """
+        document = tf.convert_to_tensor(text["document"])
+        batch = tf.size(document)
+        spans = {
+            # [batch, (spans)]
+            name: tf.RaggedTensor.from_value_rowids(
+                tf.reshape(chosen[f"span_{name}"], [-1]),
+                tf.repeat(owner, tf.shape(chosen["span_scores"])[1]),
+                nrows=batch,
+                validate=False,
+            )
+            for name in ("scores", "starts", "ends")
+        }
+        nothing = 4 * span_prediction.MASKED_LOGIT
+        # [batch, spans]
+        scores, starts, ends = (
+            tf.concat(
+                [x.to_tensor(fill), tf.fill([batch, _MOST_TEXTS], fill)], axis=1
+            )
+            for x, fill in (
+                (spans["scores"], nothing),
+                (spans["starts"], 0),
+                (spans["ends"], 0),
+            )
+        )
+        # [batch, texts]
+        scores, places = tf.math.top_k(scores, _MOST_TEXTS)
+        starts, ends = (
+            tf.gather(x, places, batch_dims=1) for x in (starts, ends)
+        )
+        is_span = tf.logical_and(scores > _LEAST_SCORE, starts < ends)
+        starts, ends = (tf.where(is_span, x, 0) for x in (starts, ends))
+        # One by one: a document is copied for each of its texts.
+        texts = tf.map_fn(
+            lambda x: tf.strings.substr(tf.fill([_MOST_TEXTS], x[0]), *x[1:]),
+            (document, starts, ends - starts),
+            parallel_iterations=1,
+            fn_output_signature=tf.TensorSpec([_MOST_TEXTS], tf.string),
+        )
+        confidence = tf.where(is_span, tf.nn.softmax(scores), 0.0)
+        confidence = self._of_equal_texts(texts, confidence)
+        # [batch]
+        best = tf.argmax(confidence, axis=1, output_type=tf.int32)
+
+        def pick(values):
+            return tf.gather(values, best, batch_dims=1)
+
+        has_any = tf.reduce_any(is_span, axis=1)
+        answers = {
+            "answer": pick(texts),
+            "answer_score": pick(confidence),
+            "answer_start": tf.where(has_any, pick(starts), -1),
+            "answer_end": tf.where(has_any, pick(ends), -1),
+        }
+        if self.HAS_OPTIONS:
+            answers = self._with_options(chosen, owner, answers, batch)
+        return answers
+
+    def _of_equal_texts(self, texts, confidence):
+        """Confidence in each text, `<float32>[batch, texts]`."""
+        # [batch, texts]
+        words = tf.strings.strip(
+            tf.strings.regex_replace(
+                tf.strings.lower(texts, encoding="utf-8"),
+                r"[^\pL\pM\pN]+",
+                " ",
+            )
+        )
+        # [batch, texts, texts]
+        is_same = tf.equal(words[:, :, tf.newaxis], words[:, tf.newaxis])
+        each = tf.where(is_same, confidence[:, tf.newaxis], 0.0)
+        reduce = (
+            tf.reduce_sum if self.options.combine == "sum" else tf.reduce_max
+        )
+        return reduce(each, axis=2)
+
+    def _with_options(self, chosen, owner, answers, batch):
+        """Puts "yes" and "no" where a segment is most confident of them."""
+        # [batch, 3]
+        logits = tf.math.unsorted_segment_max(
+            chosen["option_logits"], owner, batch
+        )
+        option = tf.argmax(logits, axis=1, output_type=tf.int32)
+        is_span = tf.equal(option, 0)
+        word = tf.gather(tf.constant(["", *features_lib.OPTIONS[1:]]), option)
+        # Of all options in all segments, as they are learned.
+        total = tf.math.unsorted_segment_sum(
+            tf.reduce_sum(
+                tf.exp(
+                    chosen["option_logits"]
+                    - tf.gather(tf.reduce_max(logits, axis=1), owner)[
+                        :, tf.newaxis
+                    ]
+                ),
+                axis=1,
+            ),
+            owner,
+            batch,
+        )
+        return {
+            "answer": tf.where(is_span, answers["answer"], word),
+            "answer_score": tf.where(
+                is_span,
+                answers["answer_score"],
+                tf.math.divide_no_nan(1.0, total),
+            ),
+            **{
+                name: tf.where(is_span, answers[name], -1)
+                for name in ("answer_start", "answer_end")
+            },
+            "answer_type": option,
+        }
+
+    def predict(self, answers: Mapping[str, np.ndarray], reference):
+        """The answer's text."""
+        del reference
+        return bytes(answers["answer"]).decode("utf-8", "replace")
+
+
+class HotpotQA(ReadTwiceQA):
+    """Spans, "yes" or "no"."""
+
+    HAS_OPTIONS = True

@@ -1,0 +1,292 @@
+"""What an exported model answers: documents of any length."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.tasks.frame import encoder
+from etcmodel.tasks.frame import features
+from etcmodel.tasks.frame import serving
+from etcmodel.tasks.frame.export import ServingModule
+from etcmodel.tasks.frame.export import model_variables
+from etcmodel.tasks.read_twice_qa import encoding
+from etcmodel.tasks.read_twice_qa import features as features_lib
+from etcmodel.tasks.read_twice_qa.model import ReadTwiceQA
+
+# Of what is read, and what answers need beside the outputs.
+_READ = (
+    "token_ids",
+    *encoding.BLOCK_FEATURES,
+    *encoding.ANNOTATION_FEATURES,
+)
+
+
+def number_blocks(
+    documents: tf.Tensor, block_pos: tf.Tensor, most: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Divides documents into parts that can be read together; graph code.
+
+    Example: with at most 2 segments, a document of 3 and one of 1 have the
+    parts `[1, 1, 2, 3]`, and their segments the numbers `[1, 2, 1, 1]`.
+
+    Args:
+        documents: `<int32>[segments]`, ascending.
+        block_pos: `<int32>[segments]` number in the document, from 1.
+        most: the most segments of a part.
+
+    Returns:
+        `block_ids` `<int32>[segments]` the part of each, from 1, and
+        `block_pos` `<int32>[segments]` its number there, from 1. Parts of a
+        document have the same size, but the last one; see
+        `features.divide`.
+    """
+    # [segments]
+    number = tf.gather(
+        tf.math.unsorted_segment_max(
+            block_pos,
+            documents,
+            tf.reduce_max(tf.concat([[0], documents], 0)) + 1,
+        ),
+        documents,
+    )
+    parts = -(-number // most)
+    size = -(-number // parts)
+    own_pos = (block_pos - 1) % size + 1
+    return tf.cumsum(tf.cast(tf.equal(own_pos, 1), tf.int32)), own_pos
+
+
+def read_in_parts(
+    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    inputs: Mapping[str, tf.Tensor],
+    most: int,
+    outputs: Mapping[str, tf.TensorSpec],
+) -> dict[str, tf.Tensor]:
+    """Calls a function with a few whole documents at a time; graph code.
+
+    Args:
+        function: from a dict of tensors `[segments, ...]` to another.
+        inputs: with `block_ids` `<int32>[segments]`, from 1, ascending.
+        most: the most segments of a call; no document has more.
+        outputs: what the function returns: name -> type and shape, `[None,
+            ...]`.
+
+    Returns:
+        The function's outputs for all segments.
+    """
+    block_ids = inputs["block_ids"]
+    number = tf.size(block_ids)
+    # [documents + 1]: where one can stop.
+    stops = tf.concat(
+        [
+            tf.cast(tf.where(block_ids[1:] > block_ids[:-1])[:, 0], tf.int32)
+            + 1,
+            [number],
+        ],
+        axis=0,
+    )
+
+    def step(call, start, arrays):
+        last = tf.searchsorted(stops, [start + most], side="right")[0] - 1
+        stop = tf.gather(stops, last)
+        made = function({name: x[start:stop] for name, x in inputs.items()})
+        return (
+            call + 1,
+            stop,
+            {name: x.write(call, made[name]) for name, x in arrays.items()},
+        )
+
+    # At least once, which tells the outputs' sizes.
+    *_, arrays = tf.while_loop(
+        lambda call, start, _: tf.logical_or(start < number, tf.equal(call, 0)),
+        step,
+        (
+            0,
+            0,
+            {
+                name: tf.TensorArray(
+                    spec.dtype,
+                    size=0,
+                    dynamic_size=True,
+                    infer_shape=False,
+                    element_shape=spec.shape,
+                )
+                for name, spec in outputs.items()
+            },
+        ),
+        parallel_iterations=1,
+    )
+    return {name: x.concat() for name, x in arrays.items()}
+
+
+def make_serving_module(
+    model: tf.keras.Model,
+    builder: features_lib.QuestionBuilder,
+    task_model: ReadTwiceQA,
+) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
+    """Makes the module that `export_saved_model` saves.
+
+    Its signatures:
+
+    *   `serving_default`: `question` and `document` `<string>[batch]`, of any
+        length, in; answers out: `answer` `<string>[batch]`, empty if the
+        document has no text, `answer_score` `<float32>[batch]`, `answer_start`
+        and `answer_end` `<int32>[batch]`, bytes of the document (of
+        `tokenizers.sanitize` of it, if it was not valid UTF-8), -1 for an
+        answer that is not from there; `answer_type` `<int32>[batch]`, if it
+        may be "yes" or "no"; and `tokens_cut` `<int32>[batch]`, tokens of the
+        question that were too many.
+    *   `serialized_examples`: `examples` `<string>[n]`, as `preprocess` writes
+        them, in; the same out for each record in them, with its `example_id`.
+    *   `features`: what the model reads (see `ReadTwiceQA.build`), integers as
+        int64, out its outputs.
+
+    Args:
+        model: from `ReadTwiceQA.build`.
+        builder: makes segments of raw text, as in `preprocess`.
+        task_model: the model's parts, with the options to answer with.
+
+    Returns:
+        Pair of the module and, by signature, the inputs of one small request.
+    """
+    config = builder.config
+    most = config.num_blocks_per_example
+    context = (*_READ, *encoding.OFFSET_FEATURES)
+    specs = {
+        name: tf.TensorSpec([None] * len(x.shape), tf.int32, name=name)
+        for name, x in model.input.items()
+    }
+    compute = tf.function(
+        lambda inputs: model(inputs, training=False),
+        input_signature=[specs],
+        autograph=False,
+    )
+
+    def choose(inputs):
+        outputs = compute({name: inputs[name] for name in specs})
+        return task_model.choose(outputs, inputs, inputs)
+
+    top_k = task_model.options.decode_top_k
+    chosen_specs = {
+        "span_scores": tf.TensorSpec([None, top_k], tf.float32),
+        "span_starts": tf.TensorSpec([None, top_k], tf.int32),
+        "span_ends": tf.TensorSpec([None, top_k], tf.int32),
+    }
+    if task_model.HAS_OPTIONS:
+        chosen_specs["option_logits"] = tf.TensorSpec(
+            [None, len(features_lib.OPTIONS)], tf.float32
+        )
+
+    def serving_default(question, document):
+        made = builder.build(question=question, document=document)
+        block_ids, block_pos = number_blocks(
+            made.documents, made.block_pos, most
+        )
+        inputs = made._asdict() | {
+            "block_ids": block_ids,
+            "block_pos": block_pos,
+        }
+        chosen = read_in_parts(
+            choose, {x: inputs[x] for x in context}, most, chosen_specs
+        )
+        answers = task_model.answer(
+            chosen, made.documents, builder.texts(document)
+        )
+        return {**answers, "tokens_cut": made.tokens_cut}
+
+    def serialized_examples(examples):
+        # [n, segments, ...]
+        fields = tf.map_fn(
+            lambda x: encoding.parse(x, config),
+            examples,
+            fn_output_signature=encoding.parsed_specs(config),
+        )
+        texts = tf.io.parse_example(
+            examples,
+            {
+                name: tf.io.RaggedFeature(tf.string)
+                for name in ("example_id", "document")
+            },
+        )
+        # [n, segments]
+        block_ids = fields["block_ids"]
+        is_real = block_ids > 0
+        is_first = tf.logical_and(
+            is_real,
+            tf.not_equal(
+                block_ids, tf.pad(block_ids[:, :-1], [[0, 0], [1, 0]])
+            ),
+        )
+        # [all segments], documents numbered from 1
+        numbers = tf.cumsum(tf.cast(tf.reshape(is_first, [-1]), tf.int32))
+        rows = tf.reshape(tf.where(tf.reshape(is_real, [-1])), [-1])
+        flat = {
+            name: tf.gather(
+                tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0)), rows
+            )
+            for name, x in fields.items()
+        }
+        flat["block_ids"] = tf.gather(numbers, rows)
+        chosen = read_in_parts(
+            choose, {x: flat[x] for x in context}, most, chosen_specs
+        )
+        answers = task_model.answer(
+            chosen,
+            flat["block_ids"] - 1,
+            {"document": texts["document"].values},
+        )
+        return {"example_id": texts["example_id"].values, **answers}
+
+    def outputs(**inputs):
+        return compute({x: tf.cast(y, tf.int32) for x, y in inputs.items()})
+
+    module = ServingModule(
+        variables=model_variables(model),
+        resources=[builder],
+        functions={
+            serving.SERVING_DEFAULT: (serving_default, builder.INPUTS),
+            serving.SERIALIZED_EXAMPLES: (
+                serialized_examples,
+                {"examples": tf.TensorSpec([None], tf.string)},
+            ),
+            serving.FEATURES: (
+                outputs,
+                {
+                    name: tf.TensorSpec(x.shape, tf.int64)
+                    for name, x in specs.items()
+                },
+            ),
+        },
+    )
+    return module, _requests(builder)
+
+
+def _requests(
+    builder: features_lib.QuestionBuilder,
+) -> dict[str, dict[str, np.ndarray]]:
+    """The same small request for each signature."""
+    request = {
+        name: np.array([features.to_bytes(x) for x in values], object)
+        for name, values in builder.REQUEST.items()
+    }
+    made = builder.build(**{x: tf.constant(y) for x, y in request.items()})
+    block_ids, block_pos = number_blocks(made.documents, made.block_pos, 1)
+    inputs = made._asdict() | {"block_ids": block_ids, "block_pos": block_pos}
+    example = {}
+    for name, spec in encoding.parsed_specs(builder.config).items():
+        values = np.zeros(spec.shape, np.int64)
+        if name in inputs:
+            values[: len(inputs[name])] = inputs[name]
+        example[name] = values.reshape(-1)
+    example["example_id"] = [b""]
+    example["document"] = list(request["document"])
+    return {
+        serving.SERVING_DEFAULT: request,
+        serving.SERIALIZED_EXAMPLES: {
+            "examples": np.array([encoder.serialize(example)], object)
+        },
+        serving.FEATURES: {
+            name: inputs[name].numpy().astype(np.int64) for name in _READ
+        },
+    }

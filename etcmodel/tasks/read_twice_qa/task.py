@@ -1,0 +1,140 @@
+"""ReadTwice's tasks: HotpotQA, TriviaQA and NarrativeQA.
+
+Experiments: section 4 and Appendix C of the ReadTwice paper.
+"""
+
+import dataclasses
+
+from etcmodel.datasets import narrativeqa
+from etcmodel.datasets import triviaqa
+from etcmodel.datasets.hotpotqa import reading
+from etcmodel.tasks.frame.spec import Experiment
+from etcmodel.tasks.frame.spec import TaskSpec
+
+_PACKAGE = "etcmodel.tasks.read_twice_qa"
+
+
+@dataclasses.dataclass
+class ModelOptions:
+    """What a segment is read with.
+
+    Attributes:
+        cross_block_attention_mode: whose memories a segment sees: "doc" for
+            those of its document, "block" for its own alone.
+    """
+
+    cross_block_attention_mode: str = "doc"
+
+
+@dataclasses.dataclass
+class Options:
+    """How answers are chosen.
+
+    Attributes:
+        decode_top_k: how many spans of each segment are compared.
+        decode_max_size: the most tokens of an answer.
+        combine: how confident the model is of a text that it finds several
+            times: as of the best of them ("max"), or of all together ("sum").
+    """
+
+    decode_top_k: int = 40
+    decode_max_size: int = 10
+    combine: str = "max"
+
+
+@dataclasses.dataclass
+class TriviaQAOptions(Options):
+    """How answers are chosen; see `Options`."""
+
+    decode_top_k: int = 8
+    decode_max_size: int = 16
+
+
+def _experiments(name: str) -> dict[str, Experiment]:
+    """Table 3 of the paper."""
+    return {
+        f"read_twice/{name}": Experiment("memories of entity mentions"),
+        f"read_twice/{name}_single_segment": Experiment(
+            "each segment alone (SS)", {"cross_block_attention_mode": "block"}
+        ),
+        f"read_twice/{name}_single_segment_10_layers": Experiment(
+            "each segment alone, two layers fewer (SS, 10L)",
+            {"cross_block_attention_mode": "block", "num_hidden_layers": 10},
+        ),
+        f"read_twice/{name}_cls": Experiment(
+            "a memory for each segment (CLS)", {"preset": "base_cls"}
+        ),
+        f"read_twice/{name}_sts": Experiment(
+            "a memory for every 32 tokens (STS)", {"preset": "base_sts"}
+        ),
+    }
+
+
+def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
+    recipe = values.pop("recipe")
+    return TaskSpec(
+        **{
+            "sizes": f"{_PACKAGE}.features:QuestionFeatureConfig",
+            "features": f"{_PACKAGE}.features:QuestionBuilder",
+            "model": f"{_PACKAGE}.model:ReadTwiceQA",
+            "options": Options,
+            **values,
+        },
+        name=f"read_twice_{name}",
+        summary=summary,
+        dataset=dataset,
+        model_options=ModelOptions,
+        # A batch is 128 segments; steps are counted as if each example were
+        # full of them.
+        recipe={"batch_size": 128, "cross_attention_top_k": 100, **recipe},
+        experiments=_experiments(name),
+        encoder=f"{_PACKAGE}.encoding:QuestionEncoder",
+        trainer=f"{_PACKAGE}.trainer:register",
+        serving=f"{_PACKAGE}.serving:make_serving_module",
+    )
+
+
+TASKS = (
+    _task(
+        "hotpotqa",
+        "HotpotQA's answers, with ReadTwice",
+        reading,
+        features=f"{_PACKAGE}.features:HotpotQABuilder",
+        model=f"{_PACKAGE}.model:HotpotQA",
+        # 90,447 questions of about 10 segments.
+        recipe={
+            "num_examples": 904_470,
+            "epochs": 6,
+            "learning_rate": 3e-5,
+            "best_metric": "f1",
+        },
+    ),
+    _task(
+        "triviaqa",
+        "TriviaQA: questions about several pages, with ReadTwice",
+        triviaqa,
+        options=TriviaQAOptions,
+        # 61,888 questions of about 25 segments.
+        recipe={
+            "num_examples": 1_547_200,
+            "epochs": 5.3,
+            "learning_rate": 1e-5,
+            "best_metric": "f1",
+        },
+    ),
+    _task(
+        "narrativeqa",
+        "NarrativeQA: questions about whole books, with ReadTwice",
+        narrativeqa,
+        sizes=f"{_PACKAGE}.features:NarrativeQAFeatureConfig",
+        features=f"{_PACKAGE}.features:NarrativeQABuilder",
+        # 32,747 questions about stories of about 200 segments.
+        recipe={
+            "num_examples": 6_549_400,
+            "epochs": 2.2,
+            "learning_rate": 5e-6,
+            "best_metric": "rouge_l",
+        },
+        format_size="data_split",
+    ),
+)

@@ -1,0 +1,49 @@
+"""Tests of ReadTwice's experiments."""
+
+import tensorflow as tf
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel.tasks import registry
+
+
+class TaskTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # Appendix C of the paper, and its code.
+        ("hotpotqa", 3e-5, "f1", 40, 10),
+        ("triviaqa", 1e-5, "f1", 8, 16),
+        ("narrativeqa", 5e-6, "rouge_l", 40, 10),
+    )
+    def test_hyperparameters_of_the_paper(self, name, rate, metric, top, size):
+        registry.register_experiments(f"read_twice_{name}")
+        params = exp_factory.get_exp_config(f"read_twice/{name}")
+        schedule = params.trainer.optimizer_config.learning_rate.polynomial
+        self.assertEqual(rate, schedule.initial_learning_rate)
+        self.assertEqual(128, params.task.train_data.global_batch_size)
+        self.assertEqual(metric, params.trainer.best_checkpoint_eval_metric)
+        self.assertEqual(top, params.task.decode_top_k)
+        self.assertEqual(size, params.task.decode_max_size)
+        self.assertEqual("doc", params.task.model.cross_block_attention_mode)
+        config = params.task.model.encoder.to_read_twice_config(99)
+        self.assertEqual("entity", config.summary_mode)
+        # Appendix C.4.
+        self.assertEqual(100, config.cross_attention_top_k)
+
+    @parameterized.parameters(
+        ("single_segment", "entity", "block", 12),
+        ("single_segment_10_layers", "entity", "block", 10),
+        ("cls", "cls", "doc", 12),
+        ("sts", "text_block", "doc", 12),
+    )
+    def test_ablations(self, name, summary_mode, mode, layers):
+        registry.register_experiments("read_twice_narrativeqa")
+        name = f"read_twice/narrativeqa_{name}"
+        params = exp_factory.get_exp_config(name)
+        config = params.task.model.encoder.to_read_twice_config(99)
+        self.assertEqual(summary_mode, config.summary_mode)
+        self.assertEqual(layers, config.num_hidden_layers)
+        self.assertEqual(mode, params.task.model.cross_block_attention_mode)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,96 @@
+"""Tests of the Model Garden task of ReadTwice's questions."""
+
+import os
+
+import tensorflow as tf
+from official.core import exp_factory
+from official.core import task_factory
+
+from etcmodel.errors import UserError
+from etcmodel.tasks import registry
+from etcmodel.tasks import task_testing
+from etcmodel.tasks.tfrecords import find_files
+
+
+class TrainerTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        registry.register_experiments("read_twice_triviaqa")
+        self.records = task_testing.write_small_records(
+            self.get_temp_dir(), 9, "read_twice_triviaqa"
+        )
+        self.params = exp_factory.get_exp_config("read_twice/triviaqa").task
+        self.params.validation_data.input_path = self.records
+        self.params.validation_data.global_batch_size = 8
+        self.params.model.encoder.preset = "tiny"
+
+    def _task(self):
+        return task_factory.get_task(self.params)
+
+    def test_documents_count_once(self):
+        """Whatever their number of segments, and padding not at all."""
+        task = self._task()
+        documents = segments = 0.0
+        for inputs, labels in task.build_inputs(self.params.validation_data):
+            self.assertAllEqual(inputs["block_ids"], labels["block_ids"])
+            self.assertAllEqual(
+                tf.cast(inputs["block_ids"] > 0, tf.int32),
+                tf.minimum(labels["num_blocks"], 1),
+            )
+            documents += float(tf.reduce_sum(labels["weight"]))
+            segments += float(tf.reduce_sum(tf.sign(inputs["block_ids"])))
+        self.assertAllClose(9, documents)
+        self.assertEqual(17, segments)
+
+    def test_losses_and_metrics(self):
+        """Those of a batch are means of its documents."""
+        task = self._task()
+        model = task.build_model()
+        metrics = task.build_metrics(training=False)
+        inputs, labels = next(
+            iter(task.build_inputs(self.params.validation_data))
+        )
+        outputs = model(inputs)
+        task.process_metrics(metrics, labels, outputs)
+        found = {x.name: float(x.result()) for x in metrics}
+        losses = task.task_model.losses(outputs, labels)["span"].numpy()
+        ids = inputs["block_ids"].numpy()
+        by_document = {
+            block_id: losses[ids == block_id] for block_id in {*ids} - {0}
+        }
+        values = [x[0] for x in by_document.values()]
+        for document in by_document.values():
+            self.assertAllClose(document, [document[0]] * len(document))
+        self.assertAllClose(sum(values) / len(values), found["span_loss"])
+        self.assertAllClose(
+            found["span_loss"], task.build_losses(labels, outputs), 1e-4
+        )
+        for name, is_of in (
+            ("multi", lambda x: len(x) > 1),
+            ("single", lambda x: len(x) == 1),
+        ):
+            some = [x[0] for x in by_document.values() if is_of(x)]
+            self.assertAllClose(
+                sum(some) / max(len(some), 1), found[f"span_loss_{name}_blocks"]
+            )
+
+    def test_bad_configurations(self):
+        self.params.combine = "mean"
+        with self.assertRaisesRegex(UserError, "task: combine is 'mean'"):
+            self._task()
+        self.params.combine = "max"
+        self.params.model.cross_block_attention_mode = "page"
+        with self.assertRaisesRegex(UserError, "task: there is no .*'page'"):
+            self._task()
+        self.params.model.cross_block_attention_mode = "doc"
+        self.params.model.encoder.max_seq_length = 20
+        with self.assertRaisesRegex(UserError, "max_seq_length is 20"):
+            self._task().build_model()
+        (path,) = find_files(self.records)[:1]
+        os.remove(os.path.join(os.path.dirname(path), "features.json"))
+        with self.assertRaisesRegex(UserError, "no features.json beside"):
+            self._task()
+
+
+if __name__ == "__main__":
+    tf.test.main()
