@@ -22,7 +22,9 @@ a SavedModel, and writes the answers in the official submission format:
 
   hotpotqa  {"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}
   nq        {"predictions": [...]}, with scores
-  wikihop   {id: answer}
+  wikihop   {id: answer}; so does read_twice_triviaqa
+  openkp    {"url": url, "KeyPhrases": [[text], ...]}, a line each
+  read_twice_narrativeqa  {"id": "document: question", "answer": text}, likewise
 
 Where the file has answers, the official metrics are printed. The output file
 appears only when it is whole.

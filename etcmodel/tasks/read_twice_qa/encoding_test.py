@@ -23,16 +23,19 @@ class LabelsTest(tf.test.TestCase):
             ends,
             # The second is a part of a token, the third of the first segment
             # alone, the fourth of the second one, the last of none.
-            [(6, 9), (6, 8), (0, 6), (10, 16), (9, 10), (12, 20)],
-            2,
+            [(6, 9), (5, 6), (0, 6), (10, 16), (9, 10), (12, 20)],
+            3,
         )
-        self.assertAllEqual([[3, 1], [1, 2]], labels[0])
-        self.assertAllEqual([[3, 2], [1, 3]], labels[1])
-        self.assertAllEqual([[1, 1], [1, 1]], labels[2])
+        self.assertAllEqual([[3, 1, 0], [1, 2, 0]], labels[0])
+        self.assertAllEqual([[3, 2, 0], [1, 3, 0]], labels[1])
+        self.assertAllEqual([[1, 1, 0], [1, 1, 0]], labels[2])
         self.assertEqual(0, cut)
         # A part of a token, where nothing else is.
         labels, cut = encoding.label_answers(starts, ends, [(6, 8)], 1)
         self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
+        # What goes on behind a segment is none.
+        labels, cut = encoding.label_answers(starts, ends, [(10, 20)], 1)
+        self.assertFalse(labels.any())
         labels, cut = encoding.label_answers(
             starts, ends, [(0, 3), (4, 6), (10, 13)], 1
         )
