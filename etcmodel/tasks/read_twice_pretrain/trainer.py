@@ -14,6 +14,7 @@ from official.modeling.hyperparams import base_config
 from etcmodel import gathering
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import entity_masking
+from etcmodel.models import span_loss
 from etcmodel.tasks.frame import pretraining
 from etcmodel.tasks.frame import read_twice
 from etcmodel.tasks.frame import trainer
@@ -142,8 +143,9 @@ class PretrainTask(pretraining.PretrainingTask):
         Returns:
             A pair of the model's inputs (see `PretrainModel.call`) and of the
             labels: `label_ids` `<int32>[blocks, predictions]`, `weights`
-            `<float32>[blocks, predictions]`, 1 for what is predicted, and
-            `is_entity`, the same for the tokens of mentions.
+            `<float32>[blocks, predictions]`, 1 for what is predicted,
+            `is_entity`, the same for the tokens of mentions, and `is_multi`
+            `<float32>[blocks, 1]`, 1 in documents of several segments.
         """
         sizes = self.sizes
         shapes = {name: [] for name in features_lib.BLOCK_FEATURES}
@@ -206,10 +208,13 @@ class PretrainTask(pretraining.PretrainingTask):
             masked.is_target, self._max_predictions
         )
         is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)
+        # Documents are whole in an example.
+        is_multi = span_loss.get_multi_doc_mask(features["block_ids"])
         labels = {
             "label_ids": tf.gather(token_ids, positions, batch_dims=1),
             "weights": weights,
             "is_entity": weights * tf.cast(is_entity, tf.float32),
+            "is_multi": is_multi[:, tf.newaxis],
         }
         features |= {
             "token_ids": masked.token_ids,
@@ -223,12 +228,16 @@ class PretrainTask(pretraining.PretrainingTask):
         return {"mlm_loss": 1.0, "coreference_loss": params.coreference_weight}
 
     def metric_names(self):
-        """Entities are told from other words."""
+        """Entities are told from other words, and long documents from short."""
         names = [
-            "mlm_loss",
-            "mlm_accuracy",
-            "entity_accuracy",
-            "other_accuracy",
+            f"{name}{suffix}"
+            for name in (
+                "mlm_loss",
+                "mlm_accuracy",
+                "entity_accuracy",
+                "other_accuracy",
+            )
+            for suffix in ("", "_multi_blocks", "_single_blocks")
         ]
         if self.task_config.coreference_weight > 0:
             names.append("coreference_loss")
@@ -241,6 +250,15 @@ class PretrainTask(pretraining.PretrainingTask):
         is_entity = labels["is_entity"]
         terms["entity_accuracy"] = pretraining.Term(correct, is_entity)
         terms["other_accuracy"] = pretraining.Term(correct, weights - is_entity)
+        is_multi = labels["is_multi"]
+        for name, (values, weights) in tuple(terms.items()):
+            for suffix, counts in (
+                ("multi", is_multi),
+                ("single", 1 - is_multi),
+            ):
+                terms[f"{name}_{suffix}_blocks"] = pretraining.Term(
+                    values, weights * counts
+                )
         if "coreference_losses" in outputs:
             terms["coreference_loss"] = pretraining.Term(
                 outputs["coreference_losses"], outputs["is_coreferent"]

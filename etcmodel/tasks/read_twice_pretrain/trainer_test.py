@@ -107,6 +107,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(
                 [1, 2, 3], features["block_pos"].numpy()[ids == number]
             )
+        self.assertAllEqual(labels["is_multi"][:, 0], ids > 0)
         masked = features["token_ids"].numpy() == PRETRAINING_VOCAB.index(
             "[MASK]"
         )
@@ -174,6 +175,8 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             "label_ids": tf.constant([[0, 0], [1, 1]]),
             "weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
             "is_entity": tf.constant([[1.0, 0.0], [0.0, 0.0]]),
+            # The first segment is one of several of a document.
+            "is_multi": tf.constant([[1.0], [0.0]]),
         }
         outputs = {
             "logits": tf.constant(logits, tf.float32),
@@ -195,9 +198,17 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(
             {
                 "mlm_loss": np.mean(cross_entropy),
+                "mlm_loss_multi_blocks": np.mean(cross_entropy[:2]),
+                "mlm_loss_single_blocks": cross_entropy[2],
                 "mlm_accuracy": 1 / 3,
+                "mlm_accuracy_multi_blocks": 1 / 2,
+                "mlm_accuracy_single_blocks": 0.0,
                 "entity_accuracy": 1.0,
+                "entity_accuracy_multi_blocks": 1.0,
+                "entity_accuracy_single_blocks": 0.0,
                 "other_accuracy": 0.0,
+                "other_accuracy_multi_blocks": 0.0,
+                "other_accuracy_single_blocks": 0.0,
                 "coreference_loss": 0.5,
             },
             results,

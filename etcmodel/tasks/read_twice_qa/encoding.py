@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.datasets.answer_spans import find_answers
+from etcmodel.errors import show
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import packer
@@ -189,17 +190,25 @@ class QuestionEncoder(encoder.RecordEncoder):
         """See `RecordEncoder`."""
         built = self.build(records)
         return [
-            self._encode(
-                record,
-                built.of_document(i),
-                split,
-            )
+            self._encode(record, built.of_document(i), split)
             for i, record in enumerate(records)
         ]
 
     def _encode(self, record, made: Passages, split) -> encoder.EncodedRecord:
-        """Serializes the segments of one record."""
+        """Serializes the segments of one record.
+
+        Raises:
+            RecordError: it has no segments.
+        """
         number = len(made.documents)
+        if not number:
+            raise record.error(
+                "no tokens",
+                problem=(
+                    "the vocabulary has no token of its text, "
+                    f"{show(record.text)}"
+                ),
+            )
         counts = {
             "segments": number,
             "tokens": int((made.token_starts >= 0).sum()),
@@ -272,8 +281,8 @@ class QuestionEncoder(encoder.RecordEncoder):
             # Records are told apart by a number; also in a batch of several
             # examples.
             name = f"{record.source.path}\n{record.id}\n{rows.start}".encode()
-            number = zlib.crc32(name) % (2**31 - 1) + 1
-            own["block_ids"] = np.full([size], number)
+            key = zlib.crc32(name) % (2**31 - 1) + 1
+            own["block_ids"] = np.full([size], key)
             own["block_pos"] = np.arange(1, size + 1)
             own["num_blocks"] = np.full([size], size)
             examples.append(encoder.serialize({**own, **texts}))

@@ -1,5 +1,6 @@
 """Tests of `encoding`: answers by hand, and those of real records."""
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -7,6 +8,7 @@ from absl.testing import parameterized
 from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
 from etcmodel.datasets.hotpotqa import reading
+from etcmodel.errors import RecordError
 from etcmodel.tasks import reading_testing
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import encoding
@@ -124,6 +126,15 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(
                 {"small_4": {"Paris"}}, self._answers(fields[0], texts[0])
             )
+
+    def test_a_text_without_tokens(self):
+        path, vocab = reading_testing.write_small_triviaqa(
+            self.get_temp_dir(), 1
+        )
+        (record,) = triviaqa.FORMAT.read(path)
+        record = msgspec.structs.replace(record, text="\u200b")
+        with self.assertRaisesRegex(RecordError, "'small_0'.*no token"):
+            self._encode("read_twice_triviaqa", [record], vocab, "dev")
 
     def test_real_hotpotqa(self):
         """Spans, yes and no, and which paragraphs support them."""

@@ -277,6 +277,19 @@ class ReadTwiceQA(frame.AnswerModel):
         starts, ends = (
             tf.gather(x, places, batch_dims=1) for x in (starts, ends)
         )
+        # [batch, texts, texts]: places that two segments share count once.
+        is_same = tf.logical_and(
+            *(
+                tf.equal(x[:, :, tf.newaxis], x[:, tf.newaxis])
+                for x in (starts, ends)
+            )
+        )
+        is_repeated = tf.reduce_any(
+            tf.linalg.band_part(is_same, -1, 0)
+            & tf.logical_not(tf.eye(_MOST_TEXTS, dtype=tf.bool)),
+            axis=2,
+        )
+        scores = tf.where(is_repeated, nothing, scores)
         is_span = tf.logical_and(scores > _LEAST_SCORE, starts < ends)
         starts, ends = (tf.where(is_span, x, 0) for x in (starts, ends))
         # One by one: a document is copied for each of its texts.

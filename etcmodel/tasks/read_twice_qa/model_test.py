@@ -51,6 +51,22 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         best = math.exp(1) if combine == "max" else total - math.exp(1)
         self.assertAllClose([best / total, 0], found["answer_score"])
 
+    def test_what_two_segments_share_counts_once(self):
+        found = make_model(combine="sum").answer(
+            choose(
+                [[1.0, 0.9], [0.8, 0.9]],
+                [[5, 0], [0, 0]],
+                [[9, 3], [3, 3]],
+            ),
+            tf.constant([0, 0]),
+            {"document": tf.constant([self.text])},
+        )
+        self.assertAllEqual([b"Brno"], found["answer"])
+        self.assertAllClose(
+            [math.exp(1) / (math.exp(1) + math.exp(0.9))],
+            found["answer_score"],
+        )
+
     def test_documents_without_segments(self):
         found = make_model().answer(
             {name: x[:0] for name, x in self.chosen.items()},

@@ -1,0 +1,163 @@
+r"""What it costs to ask about a whole book.
+
+A model of ReadTwice with random weights is exported, and asked about a story
+through `serving_default`, in a process of its own that has loaded nothing else:
+text processing, mentions, both reads and decoding.
+
+    python -m benchmarks.read_twice_request --story=72dd.content \
+        --vocab_file=vocab.txt --presets=tiny,base
+
+prints the tokens and segments of the story, the seconds of the first request
+and of the median of others, and the megabytes of the process at its greatest,
+the model and TensorFlow included.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+
+from absl import app
+from absl import flags
+
+from benchmarks import measure
+from etcmodel.datasets.narrativeqa import stories
+from etcmodel.tasks import registry
+
+_COLUMNS = {
+    "preset": "s",
+    "tokens": "d",
+    "segments": "d",
+    "first_s": ".1f",
+    "median_s": ".1f",
+    "peak_mb": ".0f",
+}
+# Its own lengths, where those of the records are too long for a preset.
+_LENGTHS = {"tiny": {"block_length": 64, "block_overlap": 16}}
+
+
+def ask(directory: str, story: str, repeats: int) -> dict[str, float]:
+    """Asks a SavedModel about a text; to be called in a fresh process.
+
+    Args:
+        directory: of the SavedModel.
+        story: the text.
+        repeats: how many requests follow the first one.
+
+    Returns:
+        `first_s`, `median_s` and `peak_mb`.
+    """
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  The graph uses its operations.
+
+    answer = tf.saved_model.load(directory).signatures["serving_default"]
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        answer(
+            question=tf.constant(["Who is he?"]), document=tf.constant([story])
+        )
+        seconds.append(time.perf_counter() - start)
+    return {
+        "first_s": seconds[0],
+        "median_s": statistics.median(seconds[1:] or seconds),
+        "peak_mb": measure.status_bytes("VmHWM") / 1e6,
+    }
+
+
+def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
+    """Exports a model with random weights; to be called in a fresh process.
+
+    Args:
+        preset: its sizes.
+        vocab_file: the vocabulary.
+        story: the text that it is to be asked about.
+        directory: where to write the SavedModel.
+
+    Returns:
+        `tokens` and `segments` of the story.
+    """
+    import tensorflow as tf
+
+    from etcmodel.models import ReadTwiceConfig
+    from etcmodel.tasks.frame import export as export_lib
+    from etcmodel.tasks.read_twice_qa import serving
+
+    spec = registry.get("read_twice_narrativeqa")
+    sizes = spec.feature_config(
+        {"max_question_length": 32, **_LENGTHS.get(preset, {})}
+    )
+    builder = spec.make_builder(sizes, vocab_file)
+    task_model = spec.make_model()
+    config = ReadTwiceConfig.from_preset(
+        preset,
+        vocab_size=int(builder.tokenizer.vocab_size),
+        cross_attention_top_k=100,
+    )
+    module, requests = serving.make_serving_module(
+        task_model.build(config), builder, task_model
+    )
+    export_lib.export_saved_model(
+        module,
+        directory,
+        model_name="read_twice",
+        metadata={},
+        warmup_inputs=requests,
+    )
+    made = builder.build(tf.constant(["Who is he?"]), tf.constant([story]))
+    # What two segments share counts once.
+    starts = {*made.token_starts.numpy().ravel().tolist()} - {-1}
+    return {"tokens": len(starts), "segments": len(made.documents)}
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    for name, text in (
+        ("story", "A story, as NarrativeQA has them."),
+        ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
+        ("output", "File for the rows, as JSON lines."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    flags.DEFINE_list(
+        "presets", ["tiny", "base"], "Models.", flag_values=flag_values
+    )
+    flags.DEFINE_integer(
+        "repeats", 2, "Requests after the first.", flag_values=flag_values
+    )
+
+
+def run(values: flags.FlagValues) -> list[dict]:
+    """Measures all models and prints the table.
+
+    Args:
+        values: the flags.
+
+    Returns:
+        The rows.
+    """
+    story = stories.load(values.story)
+    rows = []
+    for preset in values.presets:
+        with tempfile.TemporaryDirectory() as root:
+            directory = os.path.join(root, "saved_model")
+            sizes = measure.in_fresh_process(
+                export, preset, values.vocab_file, story, directory
+            )
+            times = measure.in_fresh_process(
+                ask, directory, story, values.repeats
+            )
+        rows.append({"preset": preset, **sizes, **times})
+        print(measure.format_table(rows, _COLUMNS), flush=True)
+    if values.output:
+        measure.write_lines(values.output, rows)
+    return rows
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    flags.mark_flags_as_required(["story", "vocab_file"])
+    app.run(lambda argv: run(flags.FLAGS) and None)
