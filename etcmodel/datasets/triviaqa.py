@@ -118,10 +118,7 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
 
     root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
     texts = []
-    for field, folder in (
-        ("EntityPages", "wikipedia"),
-        ("SearchResults", "web"),
-    ):
+    for field, folder in _FOLDERS.items():
         for i, page in enumerate(getattr(value, field)):
             path = os.path.join(root, "evidence", folder, page.Filename)
             try:

@@ -29,7 +29,8 @@ _STARTS = re.compile(
 )
 _ENDS = re.compile(
     r"^(?:\*\*\* ?END OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
-    r"|End of (?:(?:nothing|this|the) )?Project Gutenberg(?:'s| Etext)).*$",
+    r"|End of (?:(?:nothing|this|the) )?Project Gutenberg"
+    r"(?:'s| Etext| EBook)).*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _IS_HTML = re.compile(r"<(?:html|pre|body|!doctype html)\b", re.IGNORECASE)
@@ -81,7 +82,10 @@ def _strip_html(text: str) -> str:
 
 def _strip_boilerplate(text: str) -> str:
     """A book without what Project Gutenberg writes before and behind it."""
-    *_, start = (0, *(x.end() for x in _STARTS.finditer(text)))
+    # Who made a book may stand at its end, too.
+    head = len(text) // 2
+    marks = [x for x in _STARTS.finditer(text) if x.start() < head]
+    start = marks[-1].end() if marks else 0
     end = _ENDS.search(text, start)
     return text[start : end.start() if end else None]
 
@@ -104,11 +108,16 @@ def decode(content: bytes) -> str:
             encoding = name
     named = _CHARSET.search(content[:_HEAD_BYTES])
     if encoding is None and named:
-        try:
-            encoding = codecs.lookup(named[1].decode("ascii", "ignore")).name
-        except LookupError:
-            encoding = None
-    text = content.decode(encoding or "utf-8", "replace")
+        encoding = named[1].decode("ascii", "ignore").lower()
+    # What says so in single bytes has no wider ones.
+    if encoding is None or (
+        named and encoding.startswith(("utf-16", "utf-32"))
+    ):
+        encoding = "utf-8"
+    try:
+        text = content.decode(encoding, "replace")
+    except (LookupError, UnicodeError):
+        text = content.decode("utf-8", "replace")
     return text.replace("\0", " ")
 
 

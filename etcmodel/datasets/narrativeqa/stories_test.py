@@ -48,6 +48,11 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ("a\n*** END OF THIS PROJECT GUTENBERG EBOOK B ***\nb", "a"),
             ("x *** START OF THIS PROJECT GUTENBERG EBOOK", None),
             ("This text was prepared by A.\n\nx", None),
+            (
+                "A story of many, many words.\n\nThis etext was prepared by A",
+                None,
+            ),
+            ("A story.\nEnd of the Project Gutenberg EBook of B", "A story."),
             (" \n\n", ""),
         ):
             self.assertEqual(
@@ -82,6 +87,9 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
         (b"\xc3\x84\xff", "\u00c4\ufffd"),
         (b"a\0b", "a b"),
+        # What is no encoding of text, and what cannot be true.
+        (b"charset=hex \xc3\x84", "\u00c4"),
+        (b'<meta charset="utf-16"> \xc3\x84', "\u00c4"),
     )
     def test_decode(self, content, expected):
         self.assertEqual(expected, stories.decode(content)[-len(expected) :])

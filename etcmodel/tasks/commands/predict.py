@@ -43,6 +43,8 @@ class Flags(InputFlags):
     Attributes:
         saved_model: the SavedModel: the --output_dir of `export`.
         output: the file to write.
+        data_split: which of the records of a file are answered, where it tells:
+            of NarrativeQA's "train", "valid" or "test"; by default all.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to.
         overwrite: replace the files to write if they exist.
@@ -50,6 +52,7 @@ class Flags(InputFlags):
 
     saved_model: str
     output: str
+    data_split: str | None = None
     batch_size: int = 8
     metrics: str | None = None
     overwrite: bool = False
@@ -97,6 +100,15 @@ def run(flag_values: flags.FlagValues) -> None:
 
     spec = registry.get_with_answers(metadata["task"])
     dataset = spec.dataset
+    reader = dataset.FORMAT
+    if flag_values.data_split is not None:
+        formats = getattr(dataset, "FORMATS", {})
+        if flag_values.data_split not in formats:
+            raise UserError(
+                f"--data_split={flag_values.data_split}: {spec.name} has "
+                f"{', '.join(formats) or 'no such parts of a file'}."
+            )
+        reader = formats[flag_values.data_split]
     builder = load(spec.features)
     task_model = spec.make_model(options=spec.options(**metadata["options"]))
     answer = model.signatures[serving.SERVING_DEFAULT]
@@ -106,9 +118,7 @@ def run(flag_values: flags.FlagValues) -> None:
         atomic_file(flag_values.output) as stream,
         file_progress(paths, "Predicting") as progress,
     ):
-        records = dataset.FORMAT.read(
-            paths, "predict", bad_records, progress.at
-        )
+        records = reader.read(paths, "predict", bad_records, progress.at)
         while batch := list(itertools.islice(records, flag_values.batch_size)):
             inputs = raw_inputs(builder, batch)
             made = evaluation.collect(

@@ -63,7 +63,7 @@ def read_records(
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = schema.names(schema_lib.TEXT)
-    records = {}
+    records, known = {}, {}
     for record_id, index, stored in tfrecords.read_examples(input_path):
         found = _values(stored[schema_lib.REFERENCE])
         if record_id in records or not found:
@@ -75,6 +75,11 @@ def read_records(
         if len(found) > 1:
             # One of several records of an example.
             text = {name: [values[index]] for name, values in text.items()}
+        # Many questions may have the same text.
+        text = {
+            name: [known.setdefault(x, x) for x in values]
+            for name, values in text.items()
+        }
         records[record_id] = StoredRecord(record_id, text, answer, reference)
     return list(records.values())
 

@@ -25,6 +25,8 @@ ANNOTATION_FEATURES = (
     "annotation_ends",
     "annotation_labels",
 )
+# What the model reads.
+MODEL_FEATURES = ("token_ids", *BLOCK_FEATURES, *ANNOTATION_FEATURES)
 OFFSET_FEATURES = ("token_starts", "token_ends")
 LABEL_FEATURES = ("answer_begins", "answer_ends", "answer_labels")
 # The record of a segment, its number there, how many segments the model reads

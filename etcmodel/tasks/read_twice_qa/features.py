@@ -141,6 +141,37 @@ class Passages(NamedTuple):
         )
 
 
+def skip_space(
+    texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Where tokens start without the white space before them; graph code.
+
+    That is a part of SentencePiece's tokens. Example: of the text "in  Brno"
+    the tokens from 0 to 2 and from 2 to 8 start at 0 and 4.
+
+    Args:
+        texts: `<string>[texts]`.
+        starts: `<int32>[texts, (tokens)]` first byte of each token.
+        ends: `<int32>[texts, (tokens)]` the byte behind its last.
+
+    Returns:
+        `<int32>[texts, (tokens)]`, at most the last byte.
+    """
+    # Bytes are counted through all texts.
+    data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
+    lengths = tf.strings.length(texts)
+    offsets = tf.gather(
+        tf.cumsum(lengths, exclusive=True), starts.value_rowids()
+    )
+    # [bytes of words]
+    places = tf.cast(tf.where(data > ord(" "))[:, 0], tf.int32)
+    places = tf.concat([places, [tf.size(data)]], axis=0)
+    moved = tf.gather(places, tf.searchsorted(places, starts.values + offsets))
+    return starts.with_values(
+        tf.maximum(tf.minimum(moved - offsets, ends.values - 1), starts.values)
+    )
+
+
 class QuestionBuilder(tf.Module):
     """Turns questions and documents into segments; graph code.
 
@@ -224,6 +255,8 @@ class QuestionBuilder(tf.Module):
         # [parts, (tokens)]
         prefixes = tf.gather(prefixes, of_part)
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
+        if self.tokenizer.kind == "sentencepiece":
+            starts = skip_space(texts, starts, ends)
         lengths = tf.cast(prefixes.row_lengths(), tf.int32)
         windows = segments.find_windows(
             tf.cast(self.tokenizer.is_continuation(ids), tf.int32),

@@ -10,6 +10,7 @@ from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import features
+from etcmodel.testing import real_data_path
 
 _WORDS = "who is in a big ##ger city jan lives brno here . ? it rains".split()
 
@@ -120,6 +121,28 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             last = int(tf.reduce_max(made.token_ends[row]))
             document = documents[int(made.documents[row])].encode()
             self.assertEqual(text, document[last - len(text) : last])
+
+    def test_space_is_no_part_of_an_answer(self):
+        """Of SentencePiece's tokens it is a part."""
+        builder = features.QuestionBuilder(
+            make_config(block_length=30, max_question_length=5),
+            tokenizers.make_tokenizer(real_data_path("vocab/gpt2.model")),
+        )
+        documents = ["\u00e9t\u00e9.", "He left  Paris (Paris), \u00d6tzi."]
+        made = builder.build(tf.constant(["a", "a"]), tf.constant(documents))
+        found = {
+            documents[document].encode()[start:end].decode(errors="ignore")
+            for document, starts, ends in zip(
+                made.documents.numpy(),
+                made.token_starts.numpy(),
+                made.token_ends.numpy(),
+                strict=True,
+            )
+            for start, end in zip(starts, ends, strict=True)
+        }
+        self.assertContainsSubset(["He", "left", "Paris", "("], found)
+        # There are tokens of nothing else.
+        self.assertNotIn(" ", "".join(x for x in found if x.strip()))
 
     def test_invalid_utf8(self):
         """Bytes are those of what is made of it."""

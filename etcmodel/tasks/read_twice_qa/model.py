@@ -14,7 +14,6 @@ from etcmodel.layers import graph_layer
 from etcmodel.models import heads
 from etcmodel.models import span_loss
 from etcmodel.models import span_prediction
-from etcmodel.models import summaries
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 from etcmodel.models.read_twice_model import ReadTwiceModel
 from etcmodel.tasks.frame import model as frame
@@ -23,6 +22,8 @@ from etcmodel.tasks.read_twice_qa import features as features_lib
 
 # The most spans of a document that are compared as texts.
 _MOST_TEXTS = 64
+# Segments share places.
+_MOST_PLACES = 2 * _MOST_TEXTS
 # Scores of spans that are none are below.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
 
@@ -117,9 +118,13 @@ class ReadTwiceQA(frame.AnswerModel):
             ValueError: an option is impossible.
         """
         super().__init__(model_options, options)
-        summaries.check_cross_block_attention_mode(
-            model_options.cross_block_attention_mode
-        )
+        mode = model_options.cross_block_attention_mode
+        # In others answers depend on what else is in a batch.
+        if mode not in ("doc", "block"):
+            raise ValueError(
+                f"cross_block_attention_mode is {mode!r}, expected 'doc' or "
+                "'block'."
+            )
         for name in ("decode_top_k", "decode_max_size"):
             if getattr(options, name) < 1:
                 raise ValueError(
@@ -264,7 +269,8 @@ class ReadTwiceQA(frame.AnswerModel):
         # [batch, spans]
         scores, starts, ends = (
             tf.concat(
-                [x.to_tensor(fill), tf.fill([batch, _MOST_TEXTS], fill)], axis=1
+                [x.to_tensor(fill), tf.fill([batch, _MOST_PLACES], fill)],
+                axis=1,
             )
             for x, fill in (
                 (spans["scores"], nothing),
@@ -272,12 +278,17 @@ class ReadTwiceQA(frame.AnswerModel):
                 (spans["ends"], 0),
             )
         )
-        # [batch, texts]
-        scores, places = tf.math.top_k(scores, _MOST_TEXTS)
-        starts, ends = (
-            tf.gather(x, places, batch_dims=1) for x in (starts, ends)
-        )
-        # [batch, texts, texts]: places that two segments share count once.
+
+        def keep(number, scores, starts, ends):
+            """The best ones, `[batch, number]`."""
+            scores, places = tf.math.top_k(scores, number)
+            return (
+                scores,
+                *(tf.gather(x, places, batch_dims=1) for x in (starts, ends)),
+            )
+
+        scores, starts, ends = keep(_MOST_PLACES, scores, starts, ends)
+        # [batch, places, places]: those that two segments share count once.
         is_same = tf.logical_and(
             *(
                 tf.equal(x[:, :, tf.newaxis], x[:, tf.newaxis])
@@ -286,19 +297,26 @@ class ReadTwiceQA(frame.AnswerModel):
         )
         is_repeated = tf.reduce_any(
             tf.linalg.band_part(is_same, -1, 0)
-            & tf.logical_not(tf.eye(_MOST_TEXTS, dtype=tf.bool)),
+            & tf.logical_not(tf.eye(_MOST_PLACES, dtype=tf.bool)),
             axis=2,
         )
         scores = tf.where(is_repeated, nothing, scores)
+        scores, starts, ends = keep(_MOST_TEXTS, scores, starts, ends)
         is_span = tf.logical_and(scores > _LEAST_SCORE, starts < ends)
         starts, ends = (tf.where(is_span, x, 0) for x in (starts, ends))
         # One by one: a document is copied for each of its texts.
         texts = tf.map_fn(
-            lambda x: tf.strings.substr(tf.fill([_MOST_TEXTS], x[0]), *x[1:]),
-            (document, starts, ends - starts),
+            lambda x: tf.strings.substr(tf.gather(document, x[0]), *x[1:]),
+            (
+                tf.repeat(tf.range(batch), _MOST_TEXTS),
+                tf.reshape(starts, [-1]),
+                tf.reshape(ends - starts, [-1]),
+            ),
             parallel_iterations=1,
-            fn_output_signature=tf.TensorSpec([_MOST_TEXTS], tf.string),
+            fn_output_signature=tf.TensorSpec([], tf.string),
         )
+        # [batch, texts]
+        texts = tf.reshape(texts, [batch, _MOST_TEXTS])
         confidence = tf.where(is_span, tf.nn.softmax(scores), 0.0)
         confidence = self._of_equal_texts(texts, confidence)
         # [batch]

@@ -15,13 +15,6 @@ from etcmodel.tasks.read_twice_qa import encoding
 from etcmodel.tasks.read_twice_qa import features as features_lib
 from etcmodel.tasks.read_twice_qa.model import ReadTwiceQA
 
-# Of what is read, and what answers need beside the outputs.
-_READ = (
-    "token_ids",
-    *encoding.BLOCK_FEATURES,
-    *encoding.ANNOTATION_FEATURES,
-)
-
 
 def number_blocks(
     documents: tf.Tensor, block_pos: tf.Tensor, most: int
@@ -40,7 +33,7 @@ def number_blocks(
         `block_ids` `<int32>[segments]` the part of each, from 1, and
         `block_pos` `<int32>[segments]` its number there, from 1. Parts of a
         document have the same size, but the last one; see
-        `features.divide`.
+        `encoding.divide`.
     """
     # [segments]
     number = tf.gather(
@@ -130,7 +123,8 @@ def make_serving_module(
     Its signatures:
 
     *   `serving_default`: `question` and `document` `<string>[batch]`, of any
-        length, in; answers out: `answer` `<string>[batch]`, empty if the
+        length (HotpotQA's paragraphs with an empty line, two line feeds,
+        between them), in; answers out: `answer` `<string>[batch]`, empty if the
         document has no text, `answer_score` `<float32>[batch]`, `answer_start`
         and `answer_end` `<int32>[batch]`, bytes of the document (of
         `tokenizers.sanitize` of it, if it was not valid UTF-8), -1 for an
@@ -138,7 +132,9 @@ def make_serving_module(
         may be "yes" or "no"; and `tokens_cut` `<int32>[batch]`, tokens of the
         question that were too many.
     *   `serialized_examples`: `examples` `<string>[n]`, as `preprocess` writes
-        them, in; the same out for each record in them, with its `example_id`.
+        them, in; the same out, but for `tokens_cut`, for each record in them,
+        with its `example_id`. A record that was divided has an answer of each
+        part.
     *   `features`: what the model reads (see `ReadTwiceQA.build`), integers as
         int64, out its outputs.
 
@@ -152,7 +148,7 @@ def make_serving_module(
     """
     config = builder.config
     most = config.num_blocks_per_example
-    context = (*_READ, *encoding.OFFSET_FEATURES)
+    context = (*encoding.MODEL_FEATURES, *encoding.OFFSET_FEATURES)
     specs = {
         name: tf.TensorSpec([None] * len(x.shape), tf.int32, name=name)
         for name, x in model.input.items()
@@ -212,12 +208,7 @@ def make_serving_module(
         # [n, segments]
         block_ids = fields["block_ids"]
         is_real = block_ids > 0
-        is_first = tf.logical_and(
-            is_real,
-            tf.not_equal(
-                block_ids, tf.pad(block_ids[:, :-1], [[0, 0], [1, 0]])
-            ),
-        )
+        is_first = tf.equal(fields["block_pos"], 1)
         # [all segments], documents numbered from 1
         numbers = tf.cumsum(tf.cast(tf.reshape(is_first, [-1]), tf.int32))
         rows = tf.reshape(tf.where(tf.reshape(is_real, [-1])), [-1])
@@ -271,6 +262,8 @@ def _requests(
         for name, values in builder.REQUEST.items()
     }
     made = builder.build(**{x: tf.constant(y) for x, y in request.items()})
+    # Its first segment does.
+    made = features_lib.Passages(*(x[:1] for x in made))
     block_ids, block_pos = number_blocks(made.documents, made.block_pos, 1)
     inputs = made._asdict() | {"block_ids": block_ids, "block_pos": block_pos}
     example = {}
@@ -287,6 +280,7 @@ def _requests(
             "examples": np.array([encoder.serialize(example)], object)
         },
         serving.FEATURES: {
-            name: inputs[name].numpy().astype(np.int64) for name in _READ
+            name: inputs[name].numpy().astype(np.int64)
+            for name in encoding.MODEL_FEATURES
         },
     }

@@ -31,7 +31,8 @@ class Options:
     """How answers are chosen.
 
     Attributes:
-        decode_top_k: how many spans of each segment are compared.
+        decode_top_k: how many spans of each segment are compared; of those of a
+            document the best 64 are.
         decode_max_size: the most tokens of an answer.
         combine: how confident the model is of a text that it finds several
             times: as of the best of them ("max"), or of all together ("sum").
@@ -50,6 +51,9 @@ class TriviaQAOptions(Options):
     decode_max_size: int = 16
 
 
+_DENSE = {"use_sparse_memory_attention": False}
+
+
 def _experiments(name: str) -> dict[str, Experiment]:
     """Table 3 of the paper."""
     return {
@@ -62,10 +66,18 @@ def _experiments(name: str) -> dict[str, Experiment]:
             {"cross_block_attention_mode": "block", "num_hidden_layers": 10},
         ),
         f"read_twice/{name}_cls": Experiment(
-            "a memory for each segment (CLS)", {"preset": "base_cls"}
+            "a memory for each segment (CLS)",
+            # Also of a model that begins as one with other memories.
+            {"preset": "base_cls", "summary_mode": "cls", **_DENSE},
         ),
         f"read_twice/{name}_sts": Experiment(
-            "a memory for every 32 tokens (STS)", {"preset": "base_sts"}
+            "a memory for every 32 tokens (STS)",
+            {
+                "preset": "base_sts",
+                "summary_mode": "text_block",
+                "text_block_extract_every_x": 32,
+                **_DENSE,
+            },
         ),
     }
 
@@ -114,7 +126,7 @@ TASKS = (
         "TriviaQA: questions about several pages, with ReadTwice",
         triviaqa,
         options=TriviaQAOptions,
-        # 61,888 questions of about 25 segments.
+        # 61,888 questions, taken to have 25 segments.
         recipe={
             "num_examples": 1_547_200,
             "epochs": 5.3,

@@ -20,6 +20,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         schedule = params.trainer.optimizer_config.learning_rate.polynomial
         self.assertEqual(rate, schedule.initial_learning_rate)
         self.assertEqual(128, params.task.train_data.global_batch_size)
+        self.assertEqual(128, params.task.validation_data.global_batch_size)
         self.assertEqual(metric, params.trainer.best_checkpoint_eval_metric)
         self.assertEqual(top, params.task.decode_top_k)
         self.assertEqual(size, params.task.decode_max_size)

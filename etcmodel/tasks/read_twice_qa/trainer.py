@@ -5,9 +5,9 @@ Works with Keras 2 only; see `frame.experiments`.
 
 # isort: split
 import dataclasses
-import functools
 
 import tensorflow as tf
+from official.core import config_definitions as cfg
 from official.modeling.hyperparams import base_config
 
 from etcmodel.errors import UserError
@@ -109,14 +109,7 @@ class QuestionTask(trainer.AnswersTask):
             `<float32>[segments]`, of which a document has 1.
         """
         fields = encoding.parse(serialized, self.sizes)
-        inputs = {
-            name: fields.pop(name)
-            for name in (
-                "token_ids",
-                *encoding.BLOCK_FEATURES,
-                *encoding.ANNOTATION_FEATURES,
-            )
-        }
+        inputs = {name: fields.pop(name) for name in encoding.MODEL_FEATURES}
         fields["block_ids"] = inputs["block_ids"]
         fields["weight"] = tf.math.divide_no_nan(
             1.0, tf.cast(fields["num_blocks"], tf.float32)
@@ -130,6 +123,12 @@ def register(spec: TaskSpec) -> None:
     Args:
         spec: the task.
     """
-    trainer.register(
-        spec, functools.partial(trainer.configure, task_class=QuestionTask)
-    )
+    trainer.register(spec, _configure)
+
+
+def _configure(spec: TaskSpec, **options) -> cfg.ExperimentConfig:
+    """See `frame.trainer.configure`; validation counts segments, too."""
+    params = trainer.configure(spec, task_class=QuestionTask, **options)
+    size = params.task.train_data.global_batch_size
+    params.task.validation_data.global_batch_size = size
+    return params

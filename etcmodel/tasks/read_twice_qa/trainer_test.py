@@ -80,7 +80,7 @@ class TrainerTest(tf.test.TestCase):
             self._task()
         self.params.combine = "max"
         self.params.model.cross_block_attention_mode = "page"
-        with self.assertRaisesRegex(UserError, "task: there is no .*'page'"):
+        with self.assertRaisesRegex(UserError, "mode is 'page'"):
             self._task()
         self.params.model.cross_block_attention_mode = "doc"
         self.params.model.encoder.max_seq_length = 20
