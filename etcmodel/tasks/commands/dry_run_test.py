@@ -29,7 +29,7 @@ class DryRunTest(task_testing.CommandTestCase):
         for pattern in (
             r"Parameters: \d+,\d+\n",
             r"Loss: 1\.\d+",
-            r"Memory of the process at most: \d\.\d+ GB",
+            r"Memory of the process at most: \d+\.\d+ GB",
             r"First step, with tracing: \d+\.\d s",
             r"Next step: \d+\.\d+ s; 45 steps: ",
         ):
