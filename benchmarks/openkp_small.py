@@ -18,10 +18,8 @@ begins with random weights:
 """
 
 import contextlib
-import json
 import os
 import tempfile
-import time
 from collections.abc import Mapping
 
 from absl import app
@@ -143,8 +141,7 @@ def train(
     run = os.path.join(folder, name.replace(" ", "_"))
     size = {"global_batch_size": _BATCH_SIZE}
     data = {"input_path": os.path.join(folder, "train"), **size}
-    start = time.perf_counter()
-    training_runs.train(
+    measured = training_runs.train_and_evaluate(
         run,
         experiment,
         {
@@ -153,19 +150,10 @@ def train(
             **({"model": {"encoder": encoder}} if encoder else {}),
         },
         training_runs.make_trainer(steps, learning_rate, interval=50),
-        ["--mode=train", *options],
+        os.path.join(folder, "dev"),
+        options,
     )
-    seconds = time.perf_counter() - start
-    output = f"{run}_metrics.json"
-    training_runs.run_command(
-        "evaluate",
-        f"--model_dir={run}",
-        f"--validation_data={os.path.join(folder, 'dev')}",
-        f"--output={output}",
-    )
-    with open(output, encoding="utf-8") as stream:
-        metrics = json.load(stream)
-    return {"name": name, **metrics, "steps": steps, "seconds": seconds}
+    return {"name": name, **measured, "steps": steps}
 
 
 def measure_lifted(values: flags.FlagValues, folder: str) -> list[dict]:

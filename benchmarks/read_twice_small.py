@@ -18,7 +18,6 @@ import json
 import os
 import random
 import tempfile
-import time
 
 from absl import app
 from absl import flags
@@ -156,8 +155,7 @@ def train(
     }
     if experiment.endswith("_sts"):
         encoder["text_block_extract_every_x"] = 8
-    start = time.perf_counter()
-    training_runs.train(
+    measured = training_runs.train_and_evaluate(
         run,
         experiment,
         {
@@ -169,19 +167,9 @@ def train(
             "model": {"encoder": encoder},
         },
         training_runs.make_trainer(steps, learning_rate, interval=50),
-        ["--mode=train"],
+        os.path.join(folder, "dev"),
     )
-    seconds = time.perf_counter() - start
-    output = f"{run}_metrics.json"
-    training_runs.run_command(
-        "evaluate",
-        f"--model_dir={run}",
-        f"--validation_data={os.path.join(folder, 'dev')}",
-        f"--output={output}",
-    )
-    with open(output, encoding="utf-8") as stream:
-        metrics = json.load(stream)
-    return {"name": name, **metrics, "steps": steps, "seconds": seconds}
+    return {"name": name, **measured, "steps": steps}
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:

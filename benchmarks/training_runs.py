@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -120,3 +121,41 @@ def train(
         f"--config_file={config_file}",
         *options,
     )
+
+
+def train_and_evaluate(
+    model_dir: str,
+    experiment: str,
+    task: Mapping[str, object],
+    trainer: Mapping[str, object],
+    validation_data: str,
+    options: Sequence[str] = (),
+) -> dict[str, float]:
+    """Trains a model, and measures it on other records.
+
+    Args:
+        model_dir: directory of the run.
+        experiment: name of the experiment.
+        task: the `task` of a configuration file.
+        trainer: see `make_trainer`.
+        validation_data: preprocessed records to measure on.
+        options: further flags of `train`.
+
+    Returns:
+        The metrics, and `seconds` of the training.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
+    start = time.perf_counter()
+    train(model_dir, experiment, task, trainer, ["--mode=train", *options])
+    seconds = time.perf_counter() - start
+    output = f"{model_dir}_metrics.json"
+    run_command(
+        "evaluate",
+        f"--model_dir={model_dir}",
+        f"--validation_data={validation_data}",
+        f"--output={output}",
+    )
+    with open(output, encoding="utf-8") as stream:
+        return {**json.load(stream), "seconds": seconds}

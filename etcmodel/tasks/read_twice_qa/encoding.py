@@ -82,18 +82,17 @@ def label_answers(
         zip(starts, ends, strict=True)
     ):
         (tokens,) = np.nonzero(own_starts >= 0)
+        own_starts, own_ends = own_starts[tokens], own_ends[tokens]
         found, inexact = [], []
         for start, end in spans:
-            if own_starts[tokens[0]] > start or own_ends[tokens[-1]] < end:
+            if own_starts[0] > start or own_ends[-1] < end:
                 continue
-            first = np.searchsorted(own_ends[tokens], start, side="right")
-            last = np.searchsorted(own_starts[tokens], end, side="left") - 1
+            first = np.searchsorted(own_ends, start, side="right")
+            last = np.searchsorted(own_starts, end, side="left") - 1
             if first > last:
                 continue
+            is_exact = own_starts[first] == start and own_ends[last] == end
             place = (tokens[first], tokens[last])
-            is_exact = (
-                own_starts[place[0]] == start and own_ends[place[1]] == end
-            )
             (found if is_exact else inexact).append(place)
         chosen = list(dict.fromkeys(found or inexact))
         cut += max(len(chosen) - most, 0)
