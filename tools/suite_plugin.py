@@ -106,6 +106,8 @@ class _Clock:
         self._collected = self._start
         self._garbage_start = self._garbage_seconds = 0.0
         gc.callbacks.append(self._on_garbage)
+        # Graphs are made of many objects, and next to none of them is garbage.
+        gc.set_threshold(50_000, 20, 20)
 
     def _on_garbage(self, phase, info):
         del info

@@ -6,6 +6,7 @@ checks know nothing about any particular layer.
 """
 
 import functools
+import gc
 import inspect
 import json
 import os
@@ -390,10 +391,13 @@ def check_quantized(prepared: Prepared) -> None:
     layer = case.make_layer()
     case.call(layer, inputs)
     layer.set_weights(prepared.layer.get_weights())
+    # Keras collects garbage for each kernel, among all that there is.
+    gc.freeze()
     with warnings.catch_warnings():
         # Of each layer without kernels.
         warnings.simplefilter("ignore")
         _Around(layer).quantize("int8")
+    gc.unfreeze()
     pairs = zip(case.call(layer, inputs), prepared.expected[0], strict=True)
     pairs = [(x, y) for x, y in pairs if y.dtype.is_floating]
     if pairs:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -114,6 +115,9 @@ class Suite(dict[str, Prepared]):
             maybe with a suffix, so that there may be several of a class.
         load_checkpoint: function of a layer and the path of a checkpoint of it
             that was written under the other Keras; None if there is none.
+        whole: names of cases whose layers are themselves in the SavedModel, not
+            only their graphs and variables. Keras 2 then traces the calls of
+            all their sublayers, which takes long.
     """
 
     def __init__(
@@ -121,12 +125,14 @@ class Suite(dict[str, Prepared]):
         module: str,
         cases: Mapping[str, Case],
         load_checkpoint: Callable | None = None,
+        whole: Collection[str] = (),
     ):
         super().__init__(
             {name: Prepared(self, name, case) for name, case in cases.items()}
         )
         self.module = module
         self.load_checkpoint = load_checkpoint
+        self.whole = whole
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
@@ -157,7 +163,13 @@ class Suite(dict[str, Prepared]):
             case = prepared.case
             with attempt(failures, name, "saved_model"):
                 signatures[name] = prepared.function
-                setattr(module, name, prepared.layer)
+                setattr(
+                    module,
+                    name,
+                    prepared.layer
+                    if name in self.whole
+                    else prepared.layer.variables,
+                )
                 requests[name] = [
                     {k: v.numpy() for k, v in case.make_inputs(sizes).items()}
                     for sizes in case.sizes

@@ -442,7 +442,7 @@ CASES = {
         ),
     ),
 }
-SUITE = suite.Suite(__name__, CASES)
+SUITE = suite.Suite(__name__, CASES, whole=["transformer_layers"])
 
 
 @pytest.mark.both_kerases

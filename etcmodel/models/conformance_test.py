@@ -386,7 +386,9 @@ CASES = {
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
     ),
 }
-SUITE = suite.Suite(__name__, CASES, checkpoints.load_checkpoint)
+SUITE = suite.Suite(
+    __name__, CASES, checkpoints.load_checkpoint, whole=["etc_document_bert"]
+)
 
 
 @pytest.mark.both_kerases

@@ -25,56 +25,66 @@ FEATURES = "features"
 LENGTH_STEP = 64
 
 
-def _in_parts(
-    function: Callable,
+def read_in_parts(
+    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
     inputs: Mapping[str, tf.Tensor],
     size: int,
-    ranks: Mapping[str, int],
+    outputs: Mapping[str, tf.TensorSpec],
+    stops: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Calls a function with a few rows at a time; graph code.
 
+    Example: of 5 rows where one can stop behind the second, the third and the
+    fifth, calls of at most 3 have the rows `[0, 1, 2]` and `[3, 4]`.
+
     Args:
-        function: from a dict of tensors to a dict of `<float32>` tensors, row
-            by row.
+        function: from a dict of tensors `[rows, ...]` to another.
         inputs: `[rows, ...]` each.
         size: the most rows of a call.
-        ranks: name of each output -> its rank.
+        outputs: what the function returns: name -> type and shape, `[None,
+            ...]`.
+        stops: `<int32>[stops]` rows behind which a call can end, ascending, at
+            most `size` apart, the last one the number of rows; None for any.
 
     Returns:
-        The function's outputs, `[rows, ...]` each.
+        The function's outputs for all rows.
     """
     rows = tf.shape(next(iter(inputs.values())))[0]
+    if stops is None:
+        stops = tf.range(tf.maximum(rows, 1)) + 1
 
-    def step(start, arrays):
-        outputs = function(
-            {name: x[start : start + size] for name, x in inputs.items()}
+    def step(call, start, arrays):
+        last = tf.searchsorted(stops, [start + size], side="right")[0] - 1
+        stop = tf.gather(stops, last)
+        made = function({name: x[start:stop] for name, x in inputs.items()})
+        return (
+            call + 1,
+            stop,
+            {name: x.write(call, made[name]) for name, x in arrays.items()},
         )
-        index = tf.math.floordiv(start, size)
-        return start + size, {
-            name: array.write(index, outputs[name])
-            for name, array in arrays.items()
-        }
 
     # At least once, which tells the outputs' sizes.
-    _, arrays = tf.while_loop(
-        lambda start, _: start < tf.maximum(rows, 1),
+    *_, arrays = tf.while_loop(
+        lambda call, start, _: tf.logical_or(start < rows, tf.equal(call, 0)),
         step,
         (
-            tf.constant(0),
+            0,
+            0,
             {
                 name: tf.TensorArray(
-                    tf.float32,
-                    size=tf.maximum(tf.math.floordiv(rows + size - 1, size), 1),
+                    spec.dtype,
+                    size=0,
+                    dynamic_size=True,
                     infer_shape=False,
-                    element_shape=[None] * rank,
+                    element_shape=spec.shape,
                 )
-                for name, rank in ranks.items()
+                for name, spec in outputs.items()
             },
         ),
         parallel_iterations=1,
     )
     # [rows, ...]
-    return {name: array.concat() for name, array in arrays.items()}
+    return {name: x.concat() for name, x in arrays.items()}
 
 
 def _tokens_cut(made: Encoded) -> tf.Tensor:
@@ -189,11 +199,14 @@ def make_serving_module(
         if builder.ROWS_AT_ONCE is None:
             outputs = outputs_of(features)
         else:
-            outputs = _in_parts(
+            outputs = read_in_parts(
                 outputs_of,
                 features,
                 builder.ROWS_AT_ONCE,
-                {name: len(x.shape) for name, x in model.output.items()},
+                {
+                    name: tf.TensorSpec([None] * len(x.shape), x.dtype)
+                    for name, x in model.output.items()
+                },
             )
         chosen = task_model.choose(outputs, features, context)
         answers = task_model.answer(

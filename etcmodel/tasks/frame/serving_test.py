@@ -14,7 +14,7 @@ from etcmodel.tasks.frame import toy_testing as toy
 from etcmodel.tasks.frame.features_test import make_toy_builder
 
 
-class InPartsTest(tf.test.TestCase, parameterized.TestCase):
+class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
     def _outputs(self, inputs):
         """Row by row: a scalar, a vector and a matrix."""
         first, second = inputs["first"], inputs["second"]
@@ -43,8 +43,11 @@ class InPartsTest(tf.test.TestCase, parameterized.TestCase):
 
         @tf.function(input_signature=[spec], autograph=False)
         def in_parts(inputs):
-            ranks = {"scalar": 1, "vector": 2, "matrix": 3}
-            return serving._in_parts(self._outputs, inputs, 4, ranks)
+            specs = {
+                name: tf.TensorSpec([None] * rank)
+                for name, rank in dict(scalar=1, vector=2, matrix=3).items()
+            }
+            return serving.read_in_parts(self._outputs, inputs, 4, specs)
 
         actual = in_parts(inputs)
         self.assertEqual(set(expected), set(actual))
@@ -61,8 +64,14 @@ class InPartsTest(tf.test.TestCase, parameterized.TestCase):
 
         tf.config.run_functions_eagerly(True)
         self.addCleanup(tf.config.run_functions_eagerly, False)
-        serving._in_parts(outputs, {"x": tf.zeros([6, 1])}, 4, {"y": 2})
+        specs = {"y": tf.TensorSpec([None, None])}
+        inputs = {"x": tf.zeros([6, 1])}
+        serving.read_in_parts(outputs, inputs, 4, specs)
         self.assertEqual([4, 2], seen)
+        # Rows that belong together are not torn apart.
+        seen.clear()
+        serving.read_in_parts(outputs, inputs, 4, specs, tf.constant([3, 5, 6]))
+        self.assertEqual([3, 3], seen)
 
 
 class WithoutPaddingTest(tf.test.TestCase, parameterized.TestCase):

@@ -1,8 +1,5 @@
 """What an exported model answers: documents of any length."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-
 import numpy as np
 import tensorflow as tf
 
@@ -50,67 +47,16 @@ def number_blocks(
     return tf.cumsum(tf.cast(tf.equal(own_pos, 1), tf.int32)), own_pos
 
 
-def read_in_parts(
-    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
-    inputs: Mapping[str, tf.Tensor],
-    most: int,
-    outputs: Mapping[str, tf.TensorSpec],
-) -> dict[str, tf.Tensor]:
-    """Calls a function with a few whole documents at a time; graph code.
+def _in_blocks(made: features_lib.Passages, most: int) -> dict[str, tf.Tensor]:
+    """What the model reads of segments; see `number_blocks`."""
+    ids, pos = number_blocks(made.documents, made.block_pos, most)
+    return made._asdict() | {"block_ids": ids, "block_pos": pos}
 
-    Args:
-        function: from a dict of tensors `[segments, ...]` to another.
-        inputs: with `block_ids` `<int32>[segments]`, from 1, ascending.
-        most: the most segments of a call; no document has more.
-        outputs: what the function returns: name -> type and shape, `[None,
-            ...]`.
 
-    Returns:
-        The function's outputs for all segments.
-    """
-    block_ids = inputs["block_ids"]
-    number = tf.size(block_ids)
-    # [documents + 1]: where one can stop.
-    stops = tf.concat(
-        [
-            tf.cast(tf.where(block_ids[1:] > block_ids[:-1])[:, 0], tf.int32)
-            + 1,
-            [number],
-        ],
-        axis=0,
-    )
-
-    def step(call, start, arrays):
-        last = tf.searchsorted(stops, [start + most], side="right")[0] - 1
-        stop = tf.gather(stops, last)
-        made = function({name: x[start:stop] for name, x in inputs.items()})
-        return (
-            call + 1,
-            stop,
-            {name: x.write(call, made[name]) for name, x in arrays.items()},
-        )
-
-    # At least once, which tells the outputs' sizes.
-    *_, arrays = tf.while_loop(
-        lambda call, start, _: tf.logical_or(start < number, tf.equal(call, 0)),
-        step,
-        (
-            0,
-            0,
-            {
-                name: tf.TensorArray(
-                    spec.dtype,
-                    size=0,
-                    dynamic_size=True,
-                    infer_shape=False,
-                    element_shape=spec.shape,
-                )
-                for name, spec in outputs.items()
-            },
-        ),
-        parallel_iterations=1,
-    )
-    return {name: x.concat() for name, x in arrays.items()}
+def _stops(block_ids: tf.Tensor) -> tf.Tensor:
+    """Behind which segments a document ends, `<int32>[documents]`."""
+    ends = tf.cast(tf.where(block_ids[1:] > block_ids[:-1])[:, 0], tf.int32)
+    return tf.concat([ends + 1, [tf.size(block_ids)]], axis=0)
 
 
 def make_serving_module(
@@ -147,8 +93,6 @@ def make_serving_module(
         Pair of the module and, by signature, the inputs of one small request.
     """
     config = builder.config
-    most = config.num_blocks_per_example
-    context = (*encoding.MODEL_FEATURES, *encoding.OFFSET_FEATURES)
     specs = {
         name: tf.TensorSpec([None] * len(x.shape), tf.int32, name=name)
         for name, x in model.input.items()
@@ -163,33 +107,30 @@ def make_serving_module(
         outputs = compute({name: inputs[name] for name in specs})
         return task_model.choose(outputs, inputs, inputs)
 
-    top_k = task_model.options.decode_top_k
-    chosen_specs = {
-        "span_scores": tf.TensorSpec([None, top_k], tf.float32),
-        "span_starts": tf.TensorSpec([None, top_k], tf.int32),
-        "span_ends": tf.TensorSpec([None, top_k], tf.int32),
+    read_specs = specs | {
+        name: tf.TensorSpec([None, None], tf.int32)
+        for name in encoding.OFFSET_FEATURES
     }
-    if task_model.HAS_OPTIONS:
-        chosen_specs["option_logits"] = tf.TensorSpec(
-            [None, len(features_lib.OPTIONS)], tf.float32
+    choose = tf.function(choose, input_signature=[read_specs], autograph=False)
+    chosen_specs = choose.get_concrete_function().structured_outputs
+
+    def answers(inputs, owner, texts):
+        chosen = serving.read_in_parts(
+            choose,
+            {name: inputs[name] for name in read_specs},
+            config.num_blocks_per_example,
+            chosen_specs,
+            _stops(inputs["block_ids"]),
         )
+        return task_model.answer(chosen, owner, texts)
 
     def serving_default(question, document):
         made = builder.build(question=question, document=document)
-        block_ids, block_pos = number_blocks(
-            made.documents, made.block_pos, most
-        )
-        inputs = made._asdict() | {
-            "block_ids": block_ids,
-            "block_pos": block_pos,
+        inputs = _in_blocks(made, config.num_blocks_per_example)
+        return {
+            **answers(inputs, made.documents, builder.texts(document)),
+            "tokens_cut": made.tokens_cut,
         }
-        chosen = read_in_parts(
-            choose, {x: inputs[x] for x in context}, most, chosen_specs
-        )
-        answers = task_model.answer(
-            chosen, made.documents, builder.texts(document)
-        )
-        return {**answers, "tokens_cut": made.tokens_cut}
 
     def serialized_examples(examples):
         # [n, segments, ...]
@@ -219,15 +160,14 @@ def make_serving_module(
             for name, x in fields.items()
         }
         flat["block_ids"] = tf.gather(numbers, rows)
-        chosen = read_in_parts(
-            choose, {x: flat[x] for x in context}, most, chosen_specs
-        )
-        answers = task_model.answer(
-            chosen,
-            flat["block_ids"] - 1,
-            {"document": texts["document"].values},
-        )
-        return {"example_id": texts["example_id"].values, **answers}
+        return {
+            "example_id": texts["example_id"].values,
+            **answers(
+                flat,
+                flat["block_ids"] - 1,
+                {"document": texts["document"].values},
+            ),
+        }
 
     def outputs(**inputs):
         return compute({x: tf.cast(y, tf.int32) for x, y in inputs.items()})
@@ -264,8 +204,7 @@ def _requests(
     made = builder.build(**{x: tf.constant(y) for x, y in request.items()})
     # Its first segment does.
     made = features_lib.Passages(*(x[:1] for x in made))
-    block_ids, block_pos = number_blocks(made.documents, made.block_pos, 1)
-    inputs = made._asdict() | {"block_ids": block_ids, "block_pos": block_pos}
+    inputs = _in_blocks(made, 1)
     example = {}
     for name, spec in encoding.parsed_specs(builder.config).items():
         values = np.zeros(spec.shape, np.int64)

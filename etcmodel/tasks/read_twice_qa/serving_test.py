@@ -26,38 +26,13 @@ class PartsTest(tf.test.TestCase):
             ]
             self.assertAllEqual(expected, tf.stack([ids, pos], axis=1))
 
-    def test_whole_documents_are_read_together(self):
-        """As many as there is room for."""
-        calls = []
-
-        def function(inputs):
-            sizes = tf.fill([tf.size(inputs["x"])], tf.size(inputs["x"]))
-            calls.append(inputs["block_ids"].numpy().tolist())
-            return {"y": inputs["x"] * 2, "size": sizes}
-
-        specs = {
-            "y": tf.TensorSpec([None], tf.int32),
-            "size": tf.TensorSpec([None], tf.int32),
-        }
-        block_ids = [1, 1, 2, 3, 3, 3, 4, 5]
-        made = serving.read_in_parts(
-            function,
-            {"block_ids": tf.constant(block_ids), "x": tf.range(8)},
-            4,
-            specs,
-        )
-        self.assertAllEqual(2 * tf.range(8), made["y"])
-        self.assertAllEqual([3, 3, 3, 4, 4, 4, 4, 1], made["size"])
-        self.assertEqual([[1, 1, 2], [3, 3, 3, 4], [5]], calls)
-        calls.clear()
-        made = serving.read_in_parts(
-            function,
-            {"block_ids": tf.zeros([0], tf.int32), "x": tf.range(0)},
-            4,
-            specs,
-        )
-        self.assertAllEqual([0], made["y"].shape)
-        self.assertEqual([[]], calls)
+    def test_calls_end_with_a_document(self):
+        for expected, block_ids in (
+            ([2, 3, 6, 7, 8], [1, 1, 2, 3, 3, 3, 4, 5]),
+            ([0], []),
+        ):
+            stops = serving._stops(tf.constant(block_ids, tf.int32))
+            self.assertAllEqual(expected, stops)
 
 
 if __name__ == "__main__":
