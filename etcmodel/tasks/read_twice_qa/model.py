@@ -9,8 +9,6 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers import building
-from etcmodel.layers import graph_layer
 from etcmodel.models import heads
 from etcmodel.models import span_loss
 from etcmodel.models import span_prediction
@@ -26,77 +24,6 @@ _MOST_TEXTS = 64
 _MOST_PLACES = 2 * _MOST_TEXTS
 # Scores of spans that are none are below.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-
-
-@tf.keras.utils.register_keras_serializable(package="etcmodel")
-class OptionHead(graph_layer.GraphLayer):
-    """Whether the answer is a span, "yes" or "no", by each segment's CLS.
-
-    A dense layer with tanh, and logits (ReadTwice paper, Appendix C.2).
-
-    Args:
-        initializer_range: standard deviation of the initial weights.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-    """
-
-    def __init__(
-        self,
-        initializer_range: float = 0.02,
-        name: str | None = None,
-        **kwargs,
-    ):
-        super().__init__(name=name, **kwargs)
-        self.initializer_range = initializer_range
-        self.pooler = None
-        self.logits = heads.make_logits_layer(
-            len(features_lib.OPTIONS), initializer_range, "logits"
-        )
-
-    def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `hidden_states`.
-        """
-        size = input_shape[-1]
-        if self.pooler is None:
-            self.pooler = tf.keras.layers.Dense(
-                size,
-                activation="tanh",
-                kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range
-                ),
-                dtype=self.dtype_policy,
-                name="pooler",
-            )
-        building.build_once(self.pooler, (None, size))
-        building.build_once(self.logits, (None, size))
-        super().build(input_shape)
-
-    def call(self, hidden_states):
-        """Calculates the logits.
-
-        Args:
-            hidden_states: `<float>[segments, length, hidden_size]`.
-
-        Returns:
-            `<float32>[segments, 3]`, of `OPTIONS`.
-        """
-        # [segments, hidden_size]
-        pooled = self.pooler(hidden_states[:, 0])
-        return self.logits(tf.cast(pooled, tf.float32))
-
-    def compute_output_shape(self, input_shape):
-        """Three logits for each segment."""
-        return (input_shape[0], len(features_lib.OPTIONS))
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "initializer_range": self.initializer_range,
-        }
 
 
 class ReadTwiceQA(frame.AnswerModel):
@@ -190,9 +117,20 @@ class ReadTwiceQA(frame.AnswerModel):
             )
         }
         if self.HAS_OPTIONS:
-            outputs["option_logits"] = OptionHead(
-                config.initializer_range, name="option_head"
-            )(hidden)
+            # Of each segment's CLS (Appendix C.2).
+            pooled = tf.keras.layers.Dense(
+                config.hidden_size,
+                activation="tanh",
+                kernel_initializer=heads.make_kernel_initializer(
+                    config.initializer_range
+                ),
+                name="option_pooler",
+            )(hidden[:, 0])
+            outputs["option_logits"] = heads.make_logits_layer(
+                len(features_lib.OPTIONS),
+                config.initializer_range,
+                "option_logits",
+            )(pooled)
         return tf.keras.Model(inputs, outputs, name=type(self).__name__.lower())
 
     def loss_names(self):
