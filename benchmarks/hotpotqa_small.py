@@ -34,11 +34,8 @@ records, and of `--pretrain_text`, before all that.
 """
 
 import collections
-import contextlib
 import json
-import os
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 
@@ -46,6 +43,7 @@ from absl import app
 from absl import flags
 
 from benchmarks import hotpotqa_training
+from benchmarks import training_runs
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
@@ -207,12 +205,7 @@ def main(argv: list[str]) -> None:
     rows = measure_baselines(train, dev)
     print_table(rows)
     start = time.perf_counter()
-    with contextlib.ExitStack() as stack:
-        directory = values.directory
-        if directory:
-            os.makedirs(directory)
-        else:
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
+    with training_runs.open_directory(values) as directory:
         result = hotpotqa_training.Training(values, directory).run()
     seconds = time.perf_counter() - start
     rows[f"ETC, {values.steps} steps"] = result

@@ -17,9 +17,7 @@ begins with random weights:
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
 """
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Mapping
 
 from absl import app
@@ -188,12 +186,13 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     Args:
         flag_values: where to define them.
     """
-    for name, text in (
-        ("lift", "Directory of a BERT to begin with."),
-        ("directory", "New directory for all runs, if they are to be kept."),
-        ("output", "File for the rows, as JSON lines."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    training_runs.define_flags(flag_values)
+    flags.DEFINE_string(
+        "lift",
+        None,
+        "Directory of a BERT to begin with.",
+        flag_values=flag_values,
+    )
     for name, value, text in (
         ("pages", 3000, "Pages to learn from."),
         ("heldout", 300, "Pages to measure on."),
@@ -217,12 +216,7 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
     Returns:
         The rows.
     """
-    with contextlib.ExitStack() as stack:
-        folder = values.directory
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-        else:
-            os.mkdir(folder)
+    with training_runs.open_directory(values) as folder:
         if values.lift:
             rows = measure_lifted(values, folder)
         else:

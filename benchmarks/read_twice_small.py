@@ -13,11 +13,9 @@ prints the exact match on documents that it has not seen, in percent, next to
 that of one of the document's cities by chance, and the seconds of the training.
 """
 
-import contextlib
 import json
 import os
 import random
-import tempfile
 
 from absl import app
 from absl import flags
@@ -178,11 +176,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     Args:
         flag_values: where to define them.
     """
-    for name, text in (
-        ("directory", "New directory for all runs, if they are to be kept."),
-        ("output", "File for the rows, as JSON lines."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    training_runs.define_flags(flag_values)
     for name, value, text in (
         ("records", 4000, "Documents to learn from."),
         ("heldout", 300, "Documents to measure on."),
@@ -203,12 +197,7 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
     Returns:
         The rows.
     """
-    with contextlib.ExitStack() as stack:
-        folder = values.directory
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-        else:
-            os.mkdir(folder)
+    with training_runs.open_directory(values) as folder:
         prepare(folder, values.records, values.heldout)
         rows = [
             {

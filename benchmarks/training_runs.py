@@ -1,10 +1,15 @@
 """Runs of the package's own commands, for benchmarks of what is learned."""
 
+import contextlib
 import json
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+
+from absl import flags
 
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.commands import cli
@@ -17,6 +22,40 @@ _SIZES = (
     "intermediate_size",
     "local_radius",
 )
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines where a program writes: its runs, and its table.
+
+    Args:
+        flag_values: where to define the flags.
+    """
+    for name, text in (
+        ("directory", "New directory for all runs, if they are to be kept."),
+        ("output", "File for the rows, as JSON lines."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+
+
+@contextlib.contextmanager
+def open_directory(values: flags.FlagValues) -> Iterator[str]:
+    """A directory for all runs, which is kept if it was asked for.
+
+    Args:
+        values: the flags; see `define_flags`.
+
+    Yields:
+        The directory, empty.
+
+    Raises:
+        FileExistsError: there is one of that name.
+    """
+    if values.directory is not None:
+        os.makedirs(values.directory)
+        yield values.directory
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            yield directory
 
 
 def run_command(*arguments: str) -> None:

@@ -6,6 +6,8 @@ import tempfile
 import unittest
 from unittest import mock
 
+from absl import flags as absl_flags
+
 from benchmarks import training_runs
 
 
@@ -35,6 +37,22 @@ class TrainingRunsTest(unittest.TestCase):
             {"initial_learning_rate": 0.5, "decay_steps": 30},
             schedule["learning_rate"]["polynomial"],
         )
+
+    def test_open_directory(self):
+        """It is kept if it was asked for, and never written over."""
+        values = absl_flags.FlagValues()
+        training_runs.define_flags(values)
+        values(["x"])
+        with training_runs.open_directory(values) as directory:
+            self.assertEqual([], os.listdir(directory))
+        self.assertFalse(os.path.exists(directory))
+        with tempfile.TemporaryDirectory() as root:
+            values.directory = os.path.join(root, "a", "b")
+            with training_runs.open_directory(values) as directory:
+                self.assertEqual(values.directory, directory)
+            self.assertTrue(os.path.exists(directory))
+            with self.assertRaises(FileExistsError):
+                training_runs.open_directory(values).__enter__()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+import json
+import os
+from unittest import mock
+
+import msgspec
+import tensorflow as tf
+from absl import flags
+
+from benchmarks import read_twice_stories
+from benchmarks import training_runs
+from etcmodel.datasets import narrativeqa
+from etcmodel.tasks import reading_testing
+
+
+class ReadTwiceStoriesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.qaps, self.vocab = reading_testing.write_small_narrativeqa(
+            self.get_temp_dir(), 4
+        )
+
+    def test_best_spans(self):
+        """Those that score best, as they are or nearly so."""
+        record = next(narrativeqa.FORMAT.read(self.qaps))
+        best = read_twice_stories.best_spans(
+            [
+                msgspec.structs.replace(record, id=str(i), answers=answers)
+                for i, answers in enumerate(
+                    (
+                        # The first is there.
+                        ("paris", "Lyon"),
+                        # Two of three words, or two of two.
+                        ("Jan always lives", "rains the whole day"),
+                        ("Lyon", "Nice"),
+                    )
+                )
+            ]
+        )
+        self.assertEqual({"0": "paris", "1": "Jan lives", "2": ""}, best)
+
+    def test_rows(self):
+        """The second one's numbers are those of the answers it was given."""
+        values = flags.FlagValues()
+        read_twice_stories.define_flags(values)
+        output = os.path.join(self.get_temp_dir(), "rows.jsonl")
+        values(
+            [
+                *("x", f"--qaps={self.qaps}", f"--vocab_file={self.vocab}"),
+                f"--output={output}",
+            ]
+        )
+        ids = [x.id for x in narrativeqa.FORMAT.read(self.qaps)]
+        commands = []
+
+        def run_command(*arguments):
+            commands.append(arguments[0])
+            if arguments[0] != "predict":
+                return
+            (path,) = (
+                x.removeprefix("--output=")
+                for x in arguments
+                if x.startswith("--output=")
+            )
+            with open(path, "w") as stream:
+                for name in ids:
+                    # Right for one of four.
+                    stream.write(json.dumps({"id": name, "answer": "Rome"}))
+                    stream.write("\n")
+
+        with mock.patch.object(
+            training_runs, "run_command", side_effect=run_command
+        ):
+            rows = read_twice_stories.run(values)
+        self.assertEqual(["preprocess", "train", "export", "predict"], commands)
+        self.assertAllClose([100, 25], [x["rouge_l"] for x in rows])
+        with open(output) as stream:
+            self.assertLen(stream.readlines(), 2)
+
+
+if __name__ == "__main__":
+    tf.test.main()
