@@ -6,13 +6,13 @@ import msgspec
 import tensorflow as tf
 from absl import flags
 
-from benchmarks import read_twice_stories
+from benchmarks import read_twice_by_heart
 from benchmarks import training_runs
 from etcmodel.datasets import narrativeqa
 from etcmodel.tasks import reading_testing
 
 
-class ReadTwiceStoriesTest(tf.test.TestCase):
+class ReadTwiceByHeartTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.qaps, self.vocab = reading_testing.write_small_narrativeqa(
@@ -22,7 +22,7 @@ class ReadTwiceStoriesTest(tf.test.TestCase):
     def test_best_spans(self):
         """Those that score best, as they are or nearly so."""
         record = next(narrativeqa.FORMAT.read(self.qaps))
-        best = read_twice_stories.best_spans(
+        best = read_twice_by_heart.best_spans(
             [
                 msgspec.structs.replace(record, id=str(i), answers=answers)
                 for i, answers in enumerate(
@@ -41,11 +41,11 @@ class ReadTwiceStoriesTest(tf.test.TestCase):
     def test_rows(self):
         """The second one's numbers are those of the answers it was given."""
         values = flags.FlagValues()
-        read_twice_stories.define_flags(values)
+        read_twice_by_heart.define_flags(values)
         output = os.path.join(self.get_temp_dir(), "rows.jsonl")
         values(
             [
-                *("x", f"--qaps={self.qaps}", f"--vocab_file={self.vocab}"),
+                *("x", f"--input={self.qaps}", f"--vocab_file={self.vocab}"),
                 f"--output={output}",
             ]
         )
@@ -54,24 +54,25 @@ class ReadTwiceStoriesTest(tf.test.TestCase):
 
         def run_command(*arguments):
             commands.append(arguments[0])
-            if arguments[0] != "predict":
-                return
-            (path,) = (
-                x.removeprefix("--output=")
-                for x in arguments
-                if x.startswith("--output=")
-            )
-            with open(path, "w") as stream:
-                for name in ids:
-                    # Right for one of four.
-                    stream.write(json.dumps({"id": name, "answer": "Rome"}))
-                    stream.write("\n")
+            for x in arguments:
+                if x.startswith("--output="):
+                    path = x.removeprefix("--output=")
+            if arguments[0] == "evaluate":
+                with open(path, "w") as stream:
+                    json.dump({"span_loss": 0.5, "rouge_l": 100.0}, stream)
+            elif arguments[0] == "predict":
+                # Right for one of four.
+                answers = dict.fromkeys(ids, "Rome")
+                with open(path, "w") as stream:
+                    narrativeqa.write_predictions(answers, stream)
 
         with mock.patch.object(
             training_runs, "run_command", side_effect=run_command
         ):
-            rows = read_twice_stories.run(values)
-        self.assertEqual(["preprocess", "train", "export", "predict"], commands)
+            rows = read_twice_by_heart.run(values)
+        self.assertEqual(
+            ["preprocess", "train", "evaluate", "export", "predict"], commands
+        )
         self.assertAllClose([100, 25], [x["rouge_l"] for x in rows])
         with open(output) as stream:
             self.assertLen(stream.readlines(), 2)

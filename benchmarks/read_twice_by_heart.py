@@ -1,0 +1,298 @@
+r"""Long documents learned by heart: questions that a served model answers.
+
+A model of ReadTwice learns a few official records, is exported, and is asked
+the same questions again, each with its whole document as one request of raw
+text. It has seen all of them: this tells that whole books pass through labels,
+parts, memories and decoding, and nothing about questions that are new.
+
+A small model and NarrativeQA's stories:
+
+    python -m benchmarks.read_twice_by_heart --input=qaps.csv \
+        --vocab_file=vocab.txt
+
+A BERT and TriviaQA's pages, with the memories of the ReadTwice paper and with
+each segment's own alone:
+
+    python -m benchmarks.read_twice_by_heart --task=triviaqa \
+        --input=qa/wikipedia-train.json,qa/web-train.json \
+        --lift=all-MiniLM-L6-v2 --variants=E,SS --steps=80 --examples=1 \
+        --learning_rate=1e-4
+
+It prints the official metrics of the answers, those of NarrativeQA next to what
+the best spans of the stories score; the loss of spans, and the seconds of the
+training.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable
+
+from absl import app
+from absl import flags
+
+from benchmarks import measure
+from benchmarks import training_runs
+from etcmodel.datasets.answer_spans import find_answers
+from etcmodel.datasets.narrativeqa import metrics
+from etcmodel.datasets.narrativeqa import oracle
+from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
+from etcmodel.tasks import registry
+
+# Task -> sizes of segments, of which several are read together.
+_SIZES = {
+    "narrativeqa": {
+        "block_length": 160,
+        "block_overlap": 32,
+        "max_question_length": 32,
+        "num_blocks_per_example": 32,
+        "max_num_annotations": 8,
+    },
+    "triviaqa": {
+        "block_length": 256,
+        "block_overlap": 64,
+        "max_question_length": 32,
+        "num_blocks_per_example": 16,
+        "max_num_annotations": 16,
+    },
+}
+_VARIANTS = {"E": "", "STS": "_sts", "CLS": "_cls", "SS": "_single_segment"}
+_COLUMNS = {
+    "narrativeqa": ("rouge_l", "bleu_1", "bleu_4", "meteor"),
+    "triviaqa": ("exact_match", "f1"),
+}
+_NO_DROPOUT = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+
+def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
+    """What a reader of spans says at best.
+
+    Args:
+        records: questions with their answers.
+
+    Returns:
+        Record id -> of all that is learned, which is answers that are in the
+        story and spans that are like them, what has the best ROUGE-L; "" if
+        there is nothing.
+    """
+    words, found = {}, {}
+    for record in records:
+        if record.text not in words:
+            words[record.text] = oracle.Words(record.text)
+        spans = [x for x in record.answers if find_answers([record.text], [x])]
+        for answer in record.answers:
+            spans += [
+                record.text[x.start : x.end]
+                for x in oracle.find_approximate_answers(
+                    words[record.text], answer
+                )
+            ]
+        truths = [metrics.normalize_answer(x) for x in record.answers]
+        found[record.id] = max(
+            {*spans, ""},
+            key=lambda x: metrics.rouge_l(metrics.normalize_answer(x), truths),
+        )
+    return found
+
+
+def prepare(values: flags.FlagValues, folder: str) -> list[str]:
+    """Preprocesses the records, for a BERT's vocabulary if there is one.
+
+    Args:
+        values: the flags.
+        folder: where `records` is written, and `lifted`.
+
+    Returns:
+        Further flags of `train`.
+    """
+    vocab, options = values.vocab_file, []
+    if values.lift:
+        lifted = os.path.join(folder, "lifted")
+        training_runs.run_command(
+            "lift",
+            f"--from={values.lift}",
+            "--model=read_twice",
+            f"--output_dir={lifted}",
+        )
+        vocab = vocab or os.path.join(lifted, "vocab.txt")
+        options = [f"--init_checkpoint={lifted}"]
+    training_runs.run_command(
+        "preprocess",
+        f"--task=read_twice_{values.task}",
+        f"--input={values.input}",
+        f"--vocab_file={vocab}",
+        f"--output_dir={os.path.join(folder, 'records')}",
+        "--num_shards=8",
+        *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
+    )
+    return options
+
+
+def learn(
+    values: flags.FlagValues, folder: str, variant: str, options: list[str]
+) -> dict[str, object]:
+    """Trains a model, exports it and asks it.
+
+    Args:
+        values: the flags.
+        folder: with what `prepare` has written.
+        variant: which memories.
+        options: what `prepare` has returned.
+
+    Returns:
+        The row.
+    """
+    run = os.path.join(folder, variant)
+    records = os.path.join(folder, "records")
+    sizes = _SIZES[values.task]
+    size = {
+        "global_batch_size": values.examples * sizes["num_blocks_per_example"]
+    }
+    encoder = _NO_DROPOUT | {"cross_attention_top_k": None}
+    if not values.lift:
+        encoder |= {
+            "max_seq_length": sizes["block_length"],
+            "hidden_size": values.hidden_size,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+            "intermediate_size": 4 * values.hidden_size,
+            "second_read_num_new_layers": 1,
+            "initializer_range": 0.1,
+        }
+    measured = training_runs.train_and_evaluate(
+        run,
+        f"read_twice/{values.task}{_VARIANTS[variant]}",
+        {
+            "train_data": {"input_path": records, **size},
+            "validation_data": size,
+            "decode_max_size": 24,
+            "model": {"encoder": encoder},
+        },
+        training_runs.make_trainer(
+            values.steps, values.learning_rate, interval=50
+        ),
+        records,
+        options,
+    )
+    training_runs.run_command(
+        "export", f"--model_dir={run}", f"--output_dir={run}_saved_model"
+    )
+    answers = ask(f"{run}_saved_model", values.input, f"{run}_answers.json")
+    return {
+        "name": variant,
+        **_score(values, answers),
+        "span_loss": measured["span_loss"],
+        "seconds": measured["seconds"],
+    }
+
+
+def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
+    """Asks all questions, one request each.
+
+    Args:
+        saved_model: directory of the SavedModel.
+        files: the questions.
+        output: file for the answers.
+
+    Returns:
+        Record id -> answer.
+    """
+    training_runs.run_command(
+        "predict",
+        f"--saved_model={saved_model}",
+        f"--input={files}",
+        f"--output={output}",
+        "--batch_size=1",
+    )
+    with open(output, encoding="utf-8") as stream:
+        text = stream.read()
+    if text.startswith('{"id"'):
+        return {
+            x["id"]: x["answer"] for x in map(json.loads, text.splitlines())
+        }
+    return json.loads(text)
+
+
+def _records(values: flags.FlagValues) -> list:
+    """What is learned."""
+    dataset = registry.get(f"read_twice_{values.task}").dataset
+    files = values.input.split(",")
+    return [record for path in files for record in dataset.FORMAT.read(path)]
+
+
+def _score(values: flags.FlagValues, answers: dict) -> dict[str, float]:
+    """The official metrics."""
+    dataset = registry.get(f"read_twice_{values.task}").dataset
+    return dataset.score(
+        answers, {x.id: dataset.gold(x) for x in _records(values)}
+    )
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        flag_values: where to define them.
+    """
+    training_runs.define_flags(flag_values)
+    flags.DEFINE_enum(
+        "task", "narrativeqa", [*_SIZES], "Which.", flag_values=flag_values
+    )
+    for name, text in (
+        ("input", "Official files, with their texts beside them."),
+        ("vocab_file", "The vocabulary, unless it is the BERT's."),
+        ("lift", "Directory of a BERT to begin with."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    flags.DEFINE_list(
+        "variants",
+        ["E"],
+        f"Memories: {', '.join(_VARIANTS)}.",
+        flag_values=flag_values,
+    )
+    for name, value, text in (
+        ("steps", 1500, "Training steps."),
+        ("examples", 4, "Parts of documents a step."),
+        ("hidden_size", 128, "Of the encoder, unless it is lifted."),
+    ):
+        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    flags.DEFINE_float(
+        "learning_rate", 2e-3, "The highest.", flag_values=flag_values
+    )
+
+
+def run(values: flags.FlagValues) -> list[dict[str, object]]:
+    """Learns the records, and prints the table.
+
+    Args:
+        values: the flags.
+
+    Returns:
+        The rows.
+    """
+    names = ("name", *_COLUMNS[values.task], "span_loss", "seconds")
+    columns = dict.fromkeys(names, ".1f") | {"name": "s", "span_loss": ".3f"}
+    rows = []
+    if values.task == "narrativeqa":
+        start = time.perf_counter()
+        scores = _score(values, best_spans(_records(values)))
+        seconds = time.perf_counter() - start
+        best = {"name": "best spans", **scores, "seconds": seconds}
+        rows.append(dict.fromkeys(names) | best)
+    with training_runs.open_directory(values) as folder:
+        options = prepare(values, folder)
+        for variant in values.variants:
+            rows.append(learn(values, folder, variant, options))
+            print(measure.format_table(rows, columns), flush=True)
+    if values.output:
+        measure.write_lines(values.output, rows)
+    return rows
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    flags.mark_flags_as_required(["input"])
+    app.run(lambda argv: run(flags.FLAGS) and None)
