@@ -19,7 +19,6 @@ The model has no pre-training: what it learns is what these records hold. With
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
         --lift_option=--question_words_in_global \
-        --lift_option=--global_tokens=mean --lift_option=--own_text_bias=4 \
         --lift_option=--local_radius=42 --pseudo_steps=350 --steps=250 \
         --copies=2 --long_length=640 --evaluated_length=2048 \
         --learning_rate=1e-4 --fact_prior=0.1 --fact_threshold=0.3 \

@@ -103,7 +103,8 @@ def prepare(values: flags.FlagValues, folder: str) -> list[str]:
 
     Args:
         values: the flags.
-        folder: where `records` is written, and `lifted`.
+        folder: where `train`, `dev` and `lifted` are written; both have all
+            records, `train` without the parts that have no answer.
 
     Returns:
         Further flags of `train`.
@@ -119,15 +120,17 @@ def prepare(values: flags.FlagValues, folder: str) -> list[str]:
         )
         vocab = vocab or os.path.join(lifted, "vocab.txt")
         options = [f"--init_checkpoint={lifted}"]
-    training_runs.run_command(
-        "preprocess",
-        f"--task=read_twice_{values.task}",
-        f"--input={values.input}",
-        f"--vocab_file={vocab}",
-        f"--output_dir={os.path.join(folder, 'records')}",
-        "--num_shards=8",
-        *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
-    )
+    for split in ("train", "dev"):
+        training_runs.run_command(
+            "preprocess",
+            f"--task=read_twice_{values.task}",
+            f"--input={values.input}",
+            f"--split={split}",
+            f"--vocab_file={vocab}",
+            f"--output_dir={os.path.join(folder, split)}",
+            "--num_shards=4",
+            *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
+        )
     return options
 
 
@@ -146,7 +149,6 @@ def learn(
         The row.
     """
     run = os.path.join(folder, variant)
-    records = os.path.join(folder, "records")
     sizes = _SIZES[values.task]
     size = {
         "global_batch_size": values.examples * sizes["num_blocks_per_example"]
@@ -166,7 +168,10 @@ def learn(
         run,
         f"read_twice/{values.task}{_VARIANTS[variant]}",
         {
-            "train_data": {"input_path": records, **size},
+            "train_data": {
+                "input_path": os.path.join(folder, "train"),
+                **size,
+            },
             "validation_data": size,
             "decode_max_size": 24,
             "model": {"encoder": encoder},
@@ -174,7 +179,7 @@ def learn(
         training_runs.make_trainer(
             values.steps, values.learning_rate, interval=50
         ),
-        records,
+        os.path.join(folder, "dev"),
         options,
     )
     training_runs.run_command(
