@@ -136,7 +136,7 @@ def prepare(values: flags.FlagValues, folder: str) -> list[str]:
 
 def learn(
     values: flags.FlagValues, folder: str, variant: str, options: list[str]
-) -> dict[str, object]:
+) -> tuple[dict[str, float], dict[str, str]]:
     """Trains a model, exports it and asks it.
 
     Args:
@@ -146,7 +146,7 @@ def learn(
         options: what `prepare` has returned.
 
     Returns:
-        The row.
+        What was measured, and record id -> served answer.
     """
     run = os.path.join(folder, variant)
     sizes = _SIZES[values.task]
@@ -185,13 +185,9 @@ def learn(
     training_runs.run_command(
         "export", f"--model_dir={run}", f"--output_dir={run}_saved_model"
     )
-    answers = ask(f"{run}_saved_model", values.input, f"{run}_answers.json")
-    return {
-        "name": variant,
-        **_score(values, answers),
-        "span_loss": measured["span_loss"],
-        "seconds": measured["seconds"],
-    }
+    return measured, ask(
+        f"{run}_saved_model", values.input, f"{run}_answers.json"
+    )
 
 
 def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
@@ -215,25 +211,10 @@ def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
     with open(output, encoding="utf-8") as stream:
         text = stream.read()
     if text.startswith('{"id"'):
-        return {
-            x["id"]: x["answer"] for x in map(json.loads, text.splitlines())
-        }
+        # Answers may have what `splitlines` takes for an end of a line.
+        lines = map(json.loads, text.strip().split("\n"))
+        return {x["id"]: x["answer"] for x in lines}
     return json.loads(text)
-
-
-def _records(values: flags.FlagValues) -> list:
-    """What is learned."""
-    dataset = registry.get(f"read_twice_{values.task}").dataset
-    files = values.input.split(",")
-    return [record for path in files for record in dataset.FORMAT.read(path)]
-
-
-def _score(values: flags.FlagValues, answers: dict) -> dict[str, float]:
-    """The official metrics."""
-    dataset = registry.get(f"read_twice_{values.task}").dataset
-    return dataset.score(
-        answers, {x.id: dataset.gold(x) for x in _records(values)}
-    )
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -280,17 +261,30 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
     """
     names = ("name", *_COLUMNS[values.task], "span_loss", "seconds")
     columns = dict.fromkeys(names, ".1f") | {"name": "s", "span_loss": ".3f"}
+    dataset = registry.get(f"read_twice_{values.task}").dataset
+    records = [
+        x for path in values.input.split(",") for x in dataset.FORMAT.read(path)
+    ]
+    gold = {x.id: dataset.gold(x) for x in records}
     rows = []
     if values.task == "narrativeqa":
         start = time.perf_counter()
-        scores = _score(values, best_spans(_records(values)))
+        scores = dataset.score(best_spans(records), gold)
         seconds = time.perf_counter() - start
         best = {"name": "best spans", **scores, "seconds": seconds}
         rows.append(dict.fromkeys(names) | best)
     with training_runs.open_directory(values) as folder:
         options = prepare(values, folder)
         for variant in values.variants:
-            rows.append(learn(values, folder, variant, options))
+            measured, answers = learn(values, folder, variant, options)
+            rows.append(
+                {
+                    "name": variant,
+                    **dataset.score(answers, gold),
+                    "span_loss": measured["span_loss"],
+                    "seconds": measured["seconds"],
+                }
+            )
             print(measure.format_table(rows, columns), flush=True)
     if values.output:
         measure.write_lines(values.output, rows)

@@ -63,6 +63,8 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
             elif arguments[0] == "predict":
                 # Right for one of four.
                 answers = dict.fromkeys(ids, "Rome")
+                # A line of the file all the same.
+                answers[ids[0]] = "x\u2028y"
                 with open(path, "w") as stream:
                     narrativeqa.write_predictions(answers, stream)
 
