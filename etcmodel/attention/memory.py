@@ -6,12 +6,77 @@ one matrix product, and a mask of a batch needs no axis for the heads.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.attention import core
+from etcmodel.attention import sparse
+from etcmodel.attention import streaming
+
+
+def in_chunks(
+    attend: Callable,
+    examples: Mapping[str, tf.Tensor | None],
+    scores_per_example,
+) -> tf.Tensor:
+    """Attends for a few examples at a time, where scores are not kept.
+
+    Only the scores of these few exist, about `streaming.CHUNK_ELEMENTS`. There
+    is a gradient, but it keeps all of them.
+
+    Args:
+        attend: function of keyword arguments, named as `examples` but with
+            fewer of them, to `<float>[fewer, ...]` of the first one's dtype.
+        examples: `<any>[batch, ...]` each, or None, the first one not.
+        scores_per_example: int or `<int32>[]`.
+
+    Returns:
+        `<float>[batch, ...]`.
+    """
+    examples = {
+        name: None if x is None else tf.convert_to_tensor(x)
+        for name, x in examples.items()
+    }
+    first = next(iter(examples.values()))
+    batch = tensor_utils.get_shape_list(first)[0]
+    number, _ = streaming.plan_chunks(batch, scores_per_example)
+    # Rounding up may have left nothing for the last ones.
+    num_chunks = sparse.ceil_div(batch, number)
+    if isinstance(num_chunks, int):
+        if num_chunks < 2:
+            return attend(**examples)
+    else:
+        # One of nothing shows what shape outputs have.
+        num_chunks = tf.maximum(num_chunks, 1)
+        number = tf.minimum(number, batch)
+
+    def body(index, outputs):
+        # The last chunk has as many as the others, some of them once more.
+        start = tf.minimum(index * number, batch - number)
+        chunk = {
+            name: None if x is None else core.part(x, 0, start, number)
+            for name, x in examples.items()
+        }
+        return [outputs.write(index, attend(**chunk))]
+
+    (outputs,) = streaming.loop(
+        num_chunks, body, [tf.TensorArray(first.dtype, num_chunks)]
+    )
+    # [chunks * number, ...]
+    rows = tensor_utils.flatten_dims(outputs.stack(), last_dim=1)
+    before = (num_chunks - 1) * number
+    rest = batch - before
+    # [batch, ...]
+    return tf.concat(
+        [
+            core.part(rows, 0, 0, before),
+            core.part(rows, 0, before + number - rest, rest),
+        ],
+        axis=0,
+    )
 
 
 def attend(

@@ -3,6 +3,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import attention
+from etcmodel.attention import attention_testing
 from etcmodel.attention import memory
 from etcmodel.attention.attention_testing import reference_attention
 
@@ -60,6 +61,65 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 memory.attend(x, [attention.Keys(x, x, mask, name="side_")])
+
+
+class InChunksTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        # Scores of an example, of which 12 fit; and how many are then computed
+        # at a time, in chunks of about the same size: what would be two is one.
+        (3, 7, 7, 1),
+        (4, 7, 3, 3),
+        (6, 8, 2, 4),
+        (6, 10, 2, 5),
+        (5, 10, 2, 5),
+        (13, 3, 1, 3),
+        (13, 1, 1, 1),
+        (13, 0, 0, 1),
+    )
+    def test_all_examples_in_order(self, scores, batch, number, num_chunks):
+        rows = np.arange(2.0 * batch).reshape(batch, 2)
+
+        def run(is_static, tape=None):
+            seen = []
+
+            def attend(rows, others, nothing):
+                seen.append(rows.shape[0])
+                self.assertIsNone(nothing)
+                count.assign_add(1)
+                size.assign(tf.shape(rows)[0])
+                return rows * tf.cast(others, rows.dtype)[:, tf.newaxis]
+
+            count, size = tf.Variable(0), tf.Variable(0)
+
+            def compute(rows):
+                return memory.in_chunks(
+                    attend,
+                    {
+                        "rows": rows,
+                        "others": tf.range(tf.shape(rows)[0]),
+                        "nothing": None,
+                    },
+                    scores,
+                )
+
+            length = batch if is_static else None
+            compute = tf.function(
+                compute, input_signature=[tf.TensorSpec([length, 2])]
+            )
+            with attention_testing.chunks_of(12), tf.GradientTape() as tape:
+                x = tf.constant(rows, tf.float32)
+                tape.watch(x)
+                output = compute(x)
+            factors = np.arange(batch)[:, np.newaxis]
+            self.assertAllEqual(output, rows * factors)
+            self.assertAllEqual(
+                tape.gradient(output, x), np.tile(factors, [1, 2])
+            )
+            self.assertEqual(count.numpy(), num_chunks)
+            self.assertEqual(size.numpy(), number)
+
+        run(is_static=True)
+        run(is_static=False)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,15 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
+def is_training(training) -> bool:
+    """Whether a backward pass is to be expected.
+
+    Args:
+        training: argument of a call; a tensor may be true.
+    """
+    return training is not None and training is not False
+
+
 def _name_scope(layer):
     """The scope that Keras 2 opens for the variables of a called layer."""
     if hasattr(tf.keras, "__version__"):

@@ -144,38 +144,85 @@ class FusedSideAttention(graph_layer.GraphLayer):
                 number of columns.
         """
         tensor_utils.assert_rank(main_input, 3, "main_input")
-        masks, pieces = [att_mask], []
+        examples = {"main_input": main_input, "att_mask": att_mask}
+        shared = {}
+        _, main_len, _ = tensor_utils.get_shape_list(main_input)
+        keys_per_query = main_len
         if side_input is not None:
             tensor_utils.assert_rank(side_input, [2, 3], "side_input")
             side_input = tf.cast(side_input, main_input.dtype)
-            masks = memory.split_masks(
-                att_mask, side_att_mask, main_input, side_input
+            examples["att_mask"], examples["side_att_mask"] = (
+                memory.split_masks(
+                    att_mask, side_att_mask, main_input, side_input
+                )
             )
-        for rows, mask, name, projections in zip(
-            [main_input, side_input],
-            masks,
-            ["", "side_"],
-            [
-                (self.main_key_projection, self.main_value_projection),
-                (self.side_key_projection, self.side_value_projection),
-            ],
-            strict=False,
-        ):
-            # [batch, main, heads, size] and [..., side, heads, size]
-            keys, values = (project(rows) for project in projections)
-            pieces.append(attention.Keys(keys, values, mask, name=name))
+            keys_per_query += tensor_utils.get_shape_list(side_input)[-2]
+            (shared if side_input.shape.rank == 2 else examples).update(
+                side_keys=self.side_key_projection(side_input),
+                side_values=self.side_value_projection(side_input),
+            )
+
+        def attend(**examples):
+            return self._attend(**examples, **shared, training=training)
+
+        if return_attention_scores:
+            output, scores = attend(**examples)
+            main, *side = map(memory.batch_first, scores)
+            # [batch, heads, main, 0] for none: Keras 3 takes no None.
+            return output, (main, side[0] if side else main[..., :0])
+        if building.is_training(training):
+            return attend(**examples)[0]
+        return memory.in_chunks(
+            lambda **examples: attend(**examples)[0],
+            examples,
+            self.num_heads * main_len * keys_per_query,
+        )
+
+    def _attend(
+        self,
+        main_input,
+        att_mask,
+        side_att_mask=None,
+        side_keys=None,
+        side_values=None,
+        training=None,
+    ):
+        """Attends.
+
+        Args:
+            main_input: see `call`.
+            att_mask: see `call`, of the tokens alone.
+            side_att_mask: see `call`.
+            side_keys: `<float>[..., side, heads, size]`, or None.
+            side_values: likewise.
+            training: see `call`.
+
+        Returns:
+            `<float>[batch, main, hidden_size]`, and the probabilities of tokens
+            and of the side input, if there is one, `<float>[heads, batch, main,
+            to]`.
+        """
+        pieces = [
+            # [batch, main, heads, size]
+            attention.Keys(
+                self.main_key_projection(main_input),
+                self.main_value_projection(main_input),
+                att_mask,
+            )
+        ]
+        if side_keys is not None:
+            pieces.append(
+                attention.Keys(
+                    side_keys, side_values, side_att_mask, name="side_"
+                )
+            )
         output, scores = memory.attend(
             self.main_query_projection(main_input),
             pieces,
             drop=self.att_dropout_prob
             and functools.partial(self.att_dropout, training=training),
         )
-        output = self.output_projection(output)
-        if not return_attention_scores:
-            return output
-        main, *side = map(memory.batch_first, scores)
-        # [batch, heads, main, 0] for none: Keras 3 takes no None.
-        return output, (main, side[0] if side else main[..., :0])
+        return self.output_projection(output), scores
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

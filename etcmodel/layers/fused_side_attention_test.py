@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.attention import attention_testing
+from etcmodel.attention import memory
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
@@ -204,6 +205,49 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             lambda a, b: layer(a, side_input=b, att_mask=mask),
             lambda a, b: reference(layer, a, b, mask),
         )
+
+    @parameterized.product(
+        has_side=(False, True), side_rank=(2, 3), is_dynamic=(False, True)
+    )
+    def test_a_few_examples_at_a_time(self, has_side, side_rank, is_dynamic):
+        layer = make_layer(dtype="float64")
+        main, side, mask = make_inputs(side_rank, batch=7)
+        if not has_side:
+            side, mask = None, mask[..., :MAIN]
+        arrays = {
+            name: x
+            for name, x in (
+                ("main_input", main),
+                ("side_input", side),
+                ("att_mask", mask),
+            )
+            if x is not None
+        }
+        specs = {
+            name: tf.TensorSpec(
+                [*[None] * (x.ndim - 1), x.shape[-1]]
+                if is_dynamic
+                else x.shape,
+                x.dtype,
+            )
+            for name, x in arrays.items()
+        }
+        # Three examples of all heads.
+        elements = 3 * 3 * MAIN * (MAIN + SIDE * has_side)
+        with (
+            attention_testing.chunks_of(elements),
+            mock.patch.object(
+                memory, "attend", autospec=True, side_effect=memory.attend
+            ) as attend,
+        ):
+            output = tf.function(lambda x: layer(**x), input_signature=[specs])(
+                arrays
+            )
+        self.assertAllClose(
+            output, reference(layer, main, side, mask), 1e-9, 1e-9
+        )
+        queries, _ = attend.call_args.args
+        self.assertEqual(queries.shape[0], None if is_dynamic else 3)
 
     def test_masks_of_all_forms(self):
         layer = make_layer()

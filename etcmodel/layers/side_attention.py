@@ -274,7 +274,9 @@ class SideAttention(graph_layer.GraphLayer):
         tensor_utils.assert_rank(main_input, 3, "main_input")
         tensor_utils.assert_rank(side_input, [2, 3], "side_input")
         side_input = tf.cast(side_input, main_input.dtype)
-        if self.pos_embed_mode is not None:
+        if self.pos_embed_mode is None:
+            main_pos = side_pos = None
+        else:
             main_pos, side_pos = self._check_positions(main_pos, side_pos)
         # [..., side, heads, size]
         keys = self._project(self.key_projection, side_input)
@@ -284,42 +286,62 @@ class SideAttention(graph_layer.GraphLayer):
             )
         # [..., side, heads, size]
         values = self._project(self.value_projection, side_input)
-        output, scores = self._attend(
-            main_input,
-            att_mask,
-            keys,
-            values,
-            main_pos,
-            side_pos,
-            training,
+        examples = {
+            "tokens": main_input,
+            "mask": att_mask,
+            "value_mask": att_value_mask,
+            "main_pos": main_pos,
+        }
+        shared = {}
+        (shared if keys.shape.rank == 3 else examples).update(
+            keys=keys, values=values
+        )
+        has_own_pos = side_pos is not None and side_pos.shape.rank == 2
+        (examples if has_own_pos else shared)["side_pos"] = side_pos
+
+        def attend(**examples):
+            return self._attend(**examples, **shared, training=training)
+
+        if return_attention_scores:
+            output, scores = attend(**examples)
+            return output, memory.batch_first(scores)
+        if building.is_training(training):
+            return attend(**examples)[0]
+        _, main_len, _ = tensor_utils.get_shape_list(main_input)
+        side_len, heads, _ = tensor_utils.get_shape_list(keys)[-3:]
+        return memory.in_chunks(
+            lambda **examples: attend(**examples)[0],
+            examples,
+            heads * main_len * side_len,
         )
 
-        def masked(x):
-            if att_value_mask is None:
-                return x
-            # [batch, main, 1]
-            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-            return tf.where(keep, x, tf.zeros([], x.dtype))
-
-        if not return_attention_scores:
-            return masked(output)
-        return masked(output), memory.batch_first(masked(scores))
-
-    def _attend(self, tokens, mask, keys, values, main_pos, side_pos, training):
+    def _attend(
+        self,
+        tokens,
+        mask,
+        value_mask,
+        main_pos,
+        keys,
+        values,
+        side_pos,
+        training,
+    ):
         """Attends.
 
         Args:
             tokens: `<float>[batch, main, hidden_size]`.
             mask: see `call`.
+            value_mask: `att_value_mask` of `call`.
+            main_pos: see `call`.
             keys: `<float>[..., side, heads, size]`, with what positions add.
             values: likewise.
-            main_pos: see `call`.
             side_pos: see `call`.
             training: see `call`.
 
         Returns:
             `<float>[batch, main, hidden_size]`, and the probabilities,
-            `<float>[heads, batch, main, side]`.
+            `<float>[heads, batch, main, side]`; both zeros where `value_mask`
+            is.
         """
         # [batch, main, heads, size]
         queries = self._project(self.query_projection, tokens)
@@ -347,7 +369,13 @@ class SideAttention(graph_layer.GraphLayer):
         )
         if self.output_projection is not None:
             output = self.output_projection(output)
-        return output, scores
+        if value_mask is None:
+            return output, scores
+        # [batch, main, 1]
+        keep = tf.cast(value_mask, tf.bool)[..., tf.newaxis]
+        return tuple(
+            tf.where(keep, x, tf.zeros([], x.dtype)) for x in (output, scores)
+        )
 
     def _check_positions(self, main_pos, side_pos):
         """The positions, `<int32>[batch]` and `<int32>[..., side]`."""

@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention
 
@@ -183,6 +184,9 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
         output = layer(**call)
         self.assertEqual(output.shape, [BATCH, MAIN, HIDDEN])
         self.assertAllClose(output, expect(layer, call), 1e-9, 1e-9)
+        # An example at a time.
+        with attention_testing.chunks_of(1):
+            self.assertAllClose(output, layer(**call), 1e-9, 1e-9)
         inputs = [call.pop("main_input"), call.pop("side_input")]
         shared.check_gradients(
             self,
