@@ -7,6 +7,7 @@ Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
 Modeling", 2019; https://github.com/microsoft/OpenKP.
 """
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
-from etcmodel.errors import RecordError
 from etcmodel.errors import show
 
 _OWN_FEATURES = (
@@ -110,23 +110,20 @@ def normalize_phrase(phrase: str) -> str:
 
 def _make(page: _Page, source: Source) -> OpenKPRecord:
     words = page.text.split(" ")
-
-    def error(reason: str, problem: str) -> RecordError:
-        return RecordError(
-            *source, reason, record_id=page.url, field="VDOM", problem=problem
-        )
-
+    error = functools.partial(source.error, record_id=page.url, field="VDOM")
     try:
         values = json.loads(page.VDOM)
     except (ValueError, RecursionError) as cause:
         raise error(
             "VDOM is not JSON",
-            f"got {show(page.VDOM)}, expected a string of JSON: {cause}",
+            problem=(
+                f"got {show(page.VDOM)}, expected a string of JSON: {cause}"
+            ),
         ) from None
     if not isinstance(values, list):
         raise error(
             "VDOM is not a list",
-            f"got {show(values)}, expected a list of nodes",
+            problem=f"got {show(values)}, expected a list of nodes",
         )
     nodes, end = [], 0
     for i, value in enumerate(values):
@@ -135,13 +132,15 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
         except msgspec.ValidationError as cause:
             raise error(
                 "a node is not as expected",
-                f"node {i} is {show(value)}: {cause}; expected "
-                '{"text": "...", "feature": [20 numbers], "start_idx": 0, '
-                '"end_idx": 3}',
+                problem=(
+                    f"node {i} is {show(value)}: {cause}; expected "
+                    '{"text": "...", "feature": [20 numbers], "start_idx": 0, '
+                    '"end_idx": 3}'
+                ),
             ) from None
         problem = _problem(node, end, words)
         if problem:
-            raise error(problem[0], f"node {i}: {problem[1]}")
+            raise error(problem[0], problem=f"node {i}: {problem[1]}")
         end = node.end_idx
         nodes.append(Node(node.start_idx, end, node.feature))
     annotations = page.KeyPhrases

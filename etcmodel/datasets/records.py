@@ -41,6 +41,18 @@ class Source(NamedTuple):
     path: str = ""
     index: int = 0
 
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """A `RecordError` about what was read there, to be raised.
+
+        Args:
+            reason: a few words that group such errors.
+            **kwargs: as for `RecordError`.
+
+        Returns:
+            The error.
+        """
+        return RecordError(*self, reason, **kwargs)
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of all datasets have.
@@ -68,7 +80,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         Returns:
             The error.
         """
-        return RecordError(*self.source, reason, record_id=self.id, **kwargs)
+        return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
         self, name: str, field: str, value: object, split: str
@@ -262,8 +274,7 @@ class _Problem:
         # What is wrong with the id itself is told as its value.
         if kwargs.get("field") == self._format.id_field:
             record_id = None
-        return RecordError(
-            *self._source,
+        return self._source.error(
             reason,
             record_id=None if record_id is None else str(record_id),
             **kwargs,

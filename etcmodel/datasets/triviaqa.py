@@ -31,7 +31,6 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
-from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -106,16 +105,7 @@ def _read_page(path: str) -> str:
 
 
 def _make(value: _Question, source: Source) -> TriviaQARecord:
-    def error(reason: str, field: str, problem: str, **kwargs) -> RecordError:
-        return RecordError(
-            *source,
-            reason,
-            record_id=value.QuestionId,
-            field=field,
-            problem=problem,
-            **kwargs,
-        )
-
+    error = functools.partial(source.error, record_id=value.QuestionId)
     root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
     texts = []
     for field, folder in _FOLDERS.items():
@@ -126,8 +116,8 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
             except UserError as cause:
                 raise error(
                     "no evidence file",
-                    f"{field}[{i}].Filename",
-                    f"its evidence cannot be read: {cause}",
+                    field=f"{field}[{i}].Filename",
+                    problem=f"its evidence cannot be read: {cause}",
                     advice=(
                         "Unpack the official archive, so that `evidence` is "
                         "beside `qa`"
@@ -136,8 +126,8 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
             if json_stream.INVALID_UTF8_MARK in text:
                 raise error(
                     "invalid UTF-8",
-                    f"{field}[{i}].Filename",
-                    f"{path} has bytes that are not UTF-8",
+                    field=f"{field}[{i}].Filename",
+                    problem=f"{path} has bytes that are not UTF-8",
                     advice="Convert it to UTF-8",
                 )
             texts.append(text)
@@ -145,8 +135,8 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
         pages = len(value.EntityPages) + len(value.SearchResults)
         raise error(
             "no evidence",
-            "EntityPages",
-            f"none of its {pages} pages has any text",
+            field="EntityPages",
+            problem=f"none of its {pages} pages has any text",
         )
     answers = truths = None
     if value.Answer is not None:

@@ -35,25 +35,24 @@ class Mentions(NamedTuple):
 class SegmentConfig:
     """Sizes of segments.
 
+    Integers are at least 1, unless the field's metadata name what is `least`.
+
     Attributes:
-        block_length: tokens of a segment, with the CLS.
+        block_length: tokens of a segment: the CLS and at least one of text.
         max_num_annotations: mentions of a segment; more are left out.
     """
 
-    block_length: int = 512
+    block_length: int = dataclasses.field(default=512, metadata={"least": 2})
     max_num_annotations: int = 32
 
     def __post_init__(self):
-        if self.block_length < 2:
-            raise ValueError(
-                f"block_length is {self.block_length}, expected at least 2: "
-                "the CLS and a token of text."
-            )
-        if self.max_num_annotations < 1:
-            raise ValueError(
-                f"max_num_annotations is {self.max_num_annotations}, expected "
-                "at least 1."
-            )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            least = field.metadata.get("least", 1)
+            if isinstance(value, int) and value < least:
+                raise ValueError(
+                    f"{field.name} is {value}, expected at least {least}."
+                )
 
 
 class Segments(NamedTuple):

@@ -15,7 +15,21 @@ import functools
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+# How much recall counts next to precision.
 _BETA = 1.2
+
+
+def f_score(precision, recall):
+    """What ROUGE-L makes of precision and recall; NaN if both are 0.
+
+    Args:
+        precision: `<float>[...]`.
+        recall: `<float>[...]`.
+
+    Returns:
+        `<float>[...]`.
+    """
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
 def normalize_answer(text: str) -> str:
@@ -73,9 +87,7 @@ def rouge_l(prediction: str, truths: Sequence[str]) -> float:
     ]
     precision = max(x.precision for x in scores)
     recall = max(x.recall for x in scores)
-    if not precision or not recall:
-        return 0.0
-    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+    return f_score(precision, recall) if precision and recall else 0.0
 
 
 def _bleu(

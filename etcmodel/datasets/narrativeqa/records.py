@@ -28,7 +28,6 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
-from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 
 _COLUMNS = ("document_id", "set", "question", "answer1", "answer2")
@@ -110,25 +109,22 @@ def _make(row: _Row, source: Source) -> NarrativeQARecord:
     folder = os.path.dirname(files.full_name(source.path))
     path = os.path.join(folder, "stories", f"{row.document_id}.content")
 
-    def error(reason: str, problem: str) -> RecordError:
-        return RecordError(
-            *source,
-            reason,
-            record_id=row.id,
-            field="document_id",
-            problem=problem,
-            advice=(
-                "Download the stories to the folder `stories` beside the csv "
-                "file"
-            ),
-        )
-
+    error = functools.partial(
+        source.error,
+        record_id=row.id,
+        field="document_id",
+        advice=(
+            "Download the stories to the folder `stories` beside the csv file"
+        ),
+    )
     try:
         text = _load_story(path)
     except UserError as cause:
-        raise error("no story", f"its story cannot be read: {cause}") from None
+        raise error(
+            "no story", problem=f"its story cannot be read: {cause}"
+        ) from None
     if not text:
-        raise error("empty story", f"{path} has no text")
+        raise error("empty story", problem=f"{path} has no text")
     answers = tuple(x for x in (row.answer1, row.answer2) if x.strip())
     return NarrativeQARecord(
         id=row.id,

@@ -19,7 +19,6 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
-from etcmodel.errors import RecordError
 
 _SPAN_FIELDS = {"start": "start_token", "end": "end_token"}
 _YES_NO = Literal["NONE", "YES", "NO"]
@@ -121,16 +120,14 @@ def _make(value: _Json, source: Source) -> NQRecord:
         tokens = value.document_text.split(" ")
         is_html = [x[:1] == "<" and x[-1:] == ">" for x in tokens]
     else:
-        raise RecordError(
-            *source,
+        raise source.error(
             f"no field {field!r}",
             record_id=record_id,
             field=field,
             problem=f"it is missing; expected {FORMAT.example}",
         )
     if not any(map(str.strip, tokens)):
-        raise RecordError(
-            *source,
+        raise source.error(
             "no tokens",
             record_id=record_id,
             field=field,

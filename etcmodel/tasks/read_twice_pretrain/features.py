@@ -52,11 +52,6 @@ class PretrainFeatureConfig(segments.SegmentConfig):
     def __post_init__(self):
         super().__post_init__()
         check_documents(self.documents)
-        if self.num_blocks_per_example < 1:
-            raise ValueError(
-                f"num_blocks_per_example is {self.num_blocks_per_example}, "
-                "expected at least 1."
-            )
 
 
 class PretrainFeatureBuilder(segments.SegmentBuilder):

@@ -42,16 +42,6 @@ class QuestionFeatureConfig(segments.SegmentConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, least in (
-            ("block_overlap", 0),
-            ("max_question_length", 1),
-            ("num_blocks_per_example", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}, expected at least "
-                    f"{least}."
-                )
         # The CLS, the separator, and one token that is new.
         needed = self.max_question_length + self.block_overlap + 3
         if self.block_length < needed:

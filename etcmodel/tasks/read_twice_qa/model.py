@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import tensor_utils
 from etcmodel.models import heads
 from etcmodel.models import span_loss
 from etcmodel.models import span_prediction
@@ -170,15 +171,16 @@ class ReadTwiceQA(frame.AnswerModel):
         )
         chosen = {
             "span_scores": best.scores,
-            **{
-                f"span_{name}": tf.gather(
-                    context[f"token_{name}"], positions, batch_dims=1
-                )
-                for name, positions in (
-                    ("starts", best.begins),
-                    ("ends", best.ends),
-                )
-            },
+            # [segments, spans, 2]
+            "span_bytes": tf.stack(
+                [
+                    tf.gather(
+                        context["token_starts"], best.begins, batch_dims=1
+                    ),
+                    tf.gather(context["token_ends"], best.ends, batch_dims=1),
+                ],
+                axis=2,
+            ),
         }
         if self.HAS_OPTIONS:
             chosen["option_logits"] = outputs["option_logits"]
@@ -193,62 +195,47 @@ class ReadTwiceQA(frame.AnswerModel):
         """
         document = tf.convert_to_tensor(text["document"])
         batch = tf.size(document)
-        spans = {
-            # [batch, (spans)]
-            name: tf.RaggedTensor.from_value_rowids(
-                tf.reshape(chosen[f"span_{name}"], [-1]),
-                tf.repeat(owner, tf.shape(chosen["span_scores"])[1]),
-                nrows=batch,
-                validate=False,
-            )
-            for name in ("scores", "starts", "ends")
-        }
         nothing = 4 * span_prediction.MASKED_LOGIT
-        # [batch, spans]
-        scores, starts, ends = (
-            tf.concat(
-                [x.to_tensor(fill), tf.fill([batch, _MOST_PLACES], fill)],
-                axis=1,
-            )
-            for x, fill in (
-                (spans["scores"], nothing),
-                (spans["starts"], 0),
-                (spans["ends"], 0),
-            )
+        # [batch, spans]: as many as are compared, or more.
+        scores = tf.pad(
+            _of_each(chosen["span_scores"], owner, batch, nothing),
+            [[0, 0], [0, _MOST_PLACES]],
+            constant_values=nothing,
+        )
+        # [batch, spans, 2]
+        places = tf.pad(
+            _of_each(chosen["span_bytes"], owner, batch, 0),
+            [[0, 0], [0, _MOST_PLACES], [0, 0]],
         )
 
-        def keep(number, scores, starts, ends):
-            """The best ones, `[batch, number]`."""
-            scores, places = tf.math.top_k(scores, number)
-            return (
-                scores,
-                *(tf.gather(x, places, batch_dims=1) for x in (starts, ends)),
-            )
+        def keep(number, scores, places):
+            """The best ones, `[batch, number]` and `[batch, number, 2]`."""
+            scores, best = tf.math.top_k(scores, number)
+            return scores, tf.gather(places, best, batch_dims=1)
 
-        scores, starts, ends = keep(_MOST_PLACES, scores, starts, ends)
+        scores, places = keep(_MOST_PLACES, scores, places)
         # [batch, places, places]: those that two segments share count once.
-        is_same = tf.logical_and(
-            *(
-                tf.equal(x[:, :, tf.newaxis], x[:, tf.newaxis])
-                for x in (starts, ends)
-            )
+        is_same = tf.reduce_all(
+            tf.equal(places[:, :, tf.newaxis], places[:, tf.newaxis]), axis=3
         )
         is_repeated = tf.reduce_any(
             tf.linalg.band_part(is_same, -1, 0)
             & tf.logical_not(tf.eye(_MOST_PLACES, dtype=tf.bool)),
             axis=2,
         )
-        scores = tf.where(is_repeated, nothing, scores)
-        scores, starts, ends = keep(_MOST_TEXTS, scores, starts, ends)
-        is_span = tf.logical_and(scores > _LEAST_SCORE, starts < ends)
-        starts, ends = (tf.where(is_span, x, 0) for x in (starts, ends))
+        scores, places = keep(
+            _MOST_TEXTS, tf.where(is_repeated, nothing, scores), places
+        )
+        is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
+        places = tf.where(is_span[..., tf.newaxis], places, 0)
         # One by one: a document is copied for each of its texts.
         texts = tf.map_fn(
-            lambda x: tf.strings.substr(tf.gather(document, x[0]), *x[1:]),
+            lambda x: tf.strings.substr(
+                tf.gather(document, x[0]), x[1][0], x[1][1] - x[1][0]
+            ),
             (
                 tf.repeat(tf.range(batch), _MOST_TEXTS),
-                tf.reshape(starts, [-1]),
-                tf.reshape(ends - starts, [-1]),
+                tf.reshape(places, [-1, 2]),
             ),
             parallel_iterations=1,
             fn_output_signature=tf.TensorSpec([], tf.string),
@@ -263,12 +250,13 @@ class ReadTwiceQA(frame.AnswerModel):
         def pick(values):
             return tf.gather(values, best, batch_dims=1)
 
-        has_any = tf.reduce_any(is_span, axis=1)
+        has_any = tf.reduce_any(is_span, axis=1, keepdims=True)
+        start, end = tf.unstack(tf.where(has_any, pick(places), -1), axis=1)
         answers = {
             "answer": pick(texts),
             "answer_score": pick(confidence),
-            "answer_start": tf.where(has_any, pick(starts), -1),
-            "answer_end": tf.where(has_any, pick(ends), -1),
+            "answer_start": start,
+            "answer_end": end,
         }
         if self.HAS_OPTIONS:
             answers = self._with_options(chosen, owner, answers, batch)
@@ -294,33 +282,28 @@ class ReadTwiceQA(frame.AnswerModel):
 
     def _with_options(self, chosen, owner, answers, batch):
         """Puts "yes" and "no" where a segment is most confident of them."""
-        # [batch, 3]
-        logits = tf.math.unsorted_segment_max(
-            chosen["option_logits"], owner, batch
+        number = len(features_lib.OPTIONS)
+        # [batch, segments * 3]: of all options in all segments, as learned.
+        probs = tf.nn.softmax(
+            _of_each(
+                chosen["option_logits"],
+                owner,
+                batch,
+                span_prediction.MASKED_LOGIT,
+            )
         )
-        option = tf.argmax(logits, axis=1, output_type=tf.int32)
+        # [batch, 3]
+        probs = tf.reduce_max(
+            tf.reshape(probs, [batch, tf.shape(probs)[1] // number, number]),
+            axis=1,
+        )
+        option = tf.argmax(probs, axis=1, output_type=tf.int32)
         is_span = tf.equal(option, 0)
         word = tf.gather(tf.constant(["", *features_lib.OPTIONS[1:]]), option)
-        # Of all options in all segments, as they are learned.
-        total = tf.math.unsorted_segment_sum(
-            tf.reduce_sum(
-                tf.exp(
-                    chosen["option_logits"]
-                    - tf.gather(tf.reduce_max(logits, axis=1), owner)[
-                        :, tf.newaxis
-                    ]
-                ),
-                axis=1,
-            ),
-            owner,
-            batch,
-        )
         return {
             "answer": tf.where(is_span, answers["answer"], word),
             "answer_score": tf.where(
-                is_span,
-                answers["answer_score"],
-                tf.math.divide_no_nan(1.0, total),
+                is_span, answers["answer_score"], tf.reduce_max(probs, axis=1)
             ),
             **{
                 name: tf.where(is_span, answers[name], -1)
@@ -333,6 +316,25 @@ class ReadTwiceQA(frame.AnswerModel):
         """The answer's text."""
         del reference
         return bytes(answers["answer"]).decode("utf-8", "replace")
+
+
+def _of_each(rows, owner, batch, fill):
+    """What the segments of each document have, with `fill` behind.
+
+    Args:
+        rows: `<any>[segments, number, ...]`.
+        owner: `<int32>[segments]` document of each, ascending.
+        batch: how many documents there are.
+        fill: for documents with fewer segments.
+
+    Returns:
+        `<any>[batch, most segments * number, ...]`.
+    """
+    # [batch, (segments), number, ...]
+    ragged = tf.RaggedTensor.from_value_rowids(
+        rows, owner, nrows=batch, validate=False
+    )
+    return tensor_utils.flatten_dims(ragged.to_tensor(fill), 1, 2)
 
 
 class HotpotQA(ReadTwiceQA):

@@ -21,8 +21,9 @@ def make_model(model_class=model_lib.ReadTwiceQA, **options):
 def choose(scores, starts, ends, **more):
     return {
         "span_scores": tf.constant(scores, tf.float32),
-        "span_starts": tf.constant(starts, tf.int32),
-        "span_ends": tf.constant(ends, tf.int32),
+        "span_bytes": tf.stack(
+            [tf.constant(x, tf.int32) for x in (starts, ends)], axis=2
+        ),
         **{name: tf.constant(x, tf.float32) for name, x in more.items()},
     }
 
@@ -115,8 +116,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         # From the third to the third token, and from the first to the second;
         # from the first to the third would be three.
         self.assertAllClose([[6, 5]], chosen["span_scores"])
-        self.assertAllEqual([[20, 10]], chosen["span_starts"])
-        self.assertAllEqual([[21, 18]], chosen["span_ends"])
+        self.assertAllEqual([[[20, 21], [10, 18]]], chosen["span_bytes"])
 
     def test_predict_and_bad_options(self):
         self.assertEqual(
