@@ -35,9 +35,9 @@ from benchmarks import measure
 from benchmarks import training_runs
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.narrativeqa import metrics
-from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
 from etcmodel.tasks import registry
+from etcmodel.tasks.read_twice_qa import features
 
 # Task -> sizes of segments, of which several are read together.
 _SIZES = {
@@ -45,7 +45,7 @@ _SIZES = {
         "block_length": 160,
         "block_overlap": 32,
         "max_question_length": 32,
-        "num_blocks_per_example": 32,
+        "num_blocks_per_example": 64,
         "max_num_annotations": 8,
     },
     "triviaqa": {
@@ -78,21 +78,16 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
         story and spans that are like them, what has the best ROUGE-L; "" if
         there is nothing.
     """
-    words, found = {}, {}
+    spec = registry.get("read_twice_narrativeqa")
+    builder = features.NarrativeQABuilder(spec.feature_config({}), None)
+    found = {}
     for record in records:
-        if record.text not in words:
-            words[record.text] = oracle.Words(record.text)
-        spans = [x for x in record.answers if find_answers([record.text], [x])]
-        for answer in record.answers:
-            spans += [
-                record.text[x.start : x.end]
-                for x in oracle.find_approximate_answers(
-                    words[record.text], answer
-                )
-            ]
+        spans = [
+            x for x in builder.forms(record) if find_answers([record.text], [x])
+        ]
         truths = [metrics.normalize_answer(x) for x in record.answers]
         found[record.id] = max(
-            {*spans, ""},
+            sorted({*spans, ""}),
             key=lambda x: metrics.rouge_l(metrics.normalize_answer(x), truths),
         )
     return found
@@ -240,8 +235,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     for name, value, text in (
-        ("steps", 1500, "Training steps."),
-        ("examples", 4, "Parts of documents a step."),
+        ("steps", 2000, "Training steps."),
+        ("examples", 2, "Parts of documents a step."),
         ("hidden_size", 128, "Of the encoder, unless it is lifted."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)

@@ -368,11 +368,13 @@ class NarrativeQABuilder(QuestionBuilder):
     def forms(self, record):
         """The answers, and the spans with the best ROUGE-L."""
         words = _words(record.text)
+        # As they are compared, in any case.
+        answers = [x.rstrip(" .") for x in record.answers]
         return (
-            *record.answers,
+            *filter(None, answers),
             *(
                 record.text[x.start : x.end]
-                for answer in record.answers
+                for answer in answers
                 for x in oracle.find_approximate_answers(
                     words, answer, self.config.min_rouge_l_oracle_score
                 )

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import registry
@@ -165,6 +166,24 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
     def test_sizes(self, changes, message):
         with self.assertRaisesRegex(ValueError, message):
             make_config(**changes)
+
+    def test_answers_of_narrativeqa(self):
+        """A period at the end is none of the answer's words.
+
+        Answers are compared without it (Appendix C.4), and in the files it is a
+        word of its own. With it, any other is as much like "Dain ." as "Dain".
+        """
+        record = narrativeqa.NarrativeQARecord(
+            id="1",
+            question="Who was it ?",
+            text="They ran away . It was a poor slave , not Dain .",
+            answers=("a slave .", "Dain .", "."),
+        )
+        spec = registry.get("read_twice_narrativeqa")
+        builder = features.NarrativeQABuilder(spec.feature_config({}), None)
+        self.assertEqual(
+            {"a slave", "Dain", "a poor slave"}, {*builder.forms(record)}
+        )
 
     def test_sizes_of_narrativeqa(self):
         for values, message in (

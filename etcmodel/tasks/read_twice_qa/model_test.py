@@ -53,18 +53,19 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([best / total, 0], found["answer_score"])
 
     def test_what_two_segments_share_counts_once(self):
+        # What only begins alike does not.
         found = make_model(combine="sum").answer(
             choose(
-                [[1.0, 0.9], [0.8, 0.9]],
-                [[5, 0], [0, 0]],
-                [[9, 3], [3, 3]],
+                [[1.0, 0.9, 0.5], [0.8, 0.9, _NONE]],
+                [[5, 0, 0], [0, 0, -1]],
+                [[9, 3, 9], [3, 3, -1]],
             ),
             tf.constant([0, 0]),
             {"document": tf.constant([self.text])},
         )
         self.assertAllEqual([b"Brno"], found["answer"])
         self.assertAllClose(
-            [math.exp(1) / (math.exp(1) + math.exp(0.9))],
+            [math.exp(1) / (math.exp(1) + math.exp(0.9) + math.exp(0.5))],
             found["answer_score"],
         )
 
@@ -77,6 +78,19 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([b"", b""], found["answer"])
         self.assertAllEqual([-1, -1], found["answer_start"])
         self.assertAllEqual([0, 0], found["answer_score"])
+
+    @parameterized.parameters(model_lib.ReadTwiceQA, model_lib.HotpotQA)
+    def test_no_documents(self, model_class):
+        found = make_model(model_class).answer(
+            {
+                **{name: x[:0] for name, x in self.chosen.items()},
+                "option_logits": tf.zeros([0, 3]),
+            },
+            tf.zeros([0], tf.int32),
+            {"document": tf.zeros([0], tf.string)},
+        )
+        for values in found.values():
+            self.assertEqual([0], values.shape)
 
     def test_options(self):
         """The best option of any segment decides."""
