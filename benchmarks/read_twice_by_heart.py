@@ -42,11 +42,11 @@ from etcmodel.tasks.read_twice_qa import features
 # Task -> sizes of segments, of which several are read together.
 _SIZES = {
     "narrativeqa": {
-        "block_length": 160,
+        "block_length": 320,
         "block_overlap": 32,
         "max_question_length": 32,
-        "num_blocks_per_example": 64,
-        "max_num_annotations": 8,
+        "num_blocks_per_example": 24,
+        "max_num_annotations": 16,
     },
     "triviaqa": {
         "block_length": 256,
@@ -82,12 +82,14 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
     builder = features.NarrativeQABuilder(spec.feature_config({}), None)
     found = {}
     for record in records:
-        spans = [
-            x for x in builder.forms(record) if find_answers([record.text], [x])
-        ]
+        text = record.text.encode("utf-8", "replace")
+        spans = {
+            text[x.start : x.end].decode("utf-8")
+            for x in find_answers([record.text], builder.forms(record))
+        }
         truths = [metrics.normalize_answer(x) for x in record.answers]
         found[record.id] = max(
-            sorted({*spans, ""}),
+            sorted(spans | {""}),
             key=lambda x: metrics.rouge_l(metrics.normalize_answer(x), truths),
         )
     return found
@@ -235,8 +237,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     for name, value, text in (
-        ("steps", 2000, "Training steps."),
-        ("examples", 2, "Parts of documents a step."),
+        ("steps", 1600, "Training steps."),
+        ("examples", 3, "Parts of documents a step."),
         ("hidden_size", 128, "Of the encoder, unless it is lifted."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)

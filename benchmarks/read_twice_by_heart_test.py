@@ -20,7 +20,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
         )
 
     def test_best_spans(self):
-        """Those that score best, as they are or nearly so."""
+        """Those that score best, as they are or nearly so; of the text."""
         record = next(narrativeqa.FORMAT.read(self.qaps))
         best = read_twice_by_heart.best_spans(
             [
@@ -36,7 +36,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
                 )
             ]
         )
-        self.assertEqual({"0": "paris", "1": "Jan lives", "2": ""}, best)
+        self.assertEqual({"0": "Paris", "1": "Jan lives", "2": ""}, best)
 
     def test_rows(self):
         """The second one's numbers are those of the answers it was given."""

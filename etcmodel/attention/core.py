@@ -345,7 +345,8 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
         `<any>[...]`, of `size` positions.
     """
     begin = [0] * tensor.shape.rank
-    sizes = [-1] * tensor.shape.rank
+    # What is known of a shape stays known, also where `start` is not.
+    sizes = [-1 if x is None else x for x in tensor.shape]
     begin[axis], sizes[axis] = start, size
     return tf.slice(tensor, begin, sizes)
 

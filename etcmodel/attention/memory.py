@@ -42,9 +42,19 @@ def in_chunks(
     }
     first = next(iter(examples.values()))
     batch = tensor_utils.get_shape_list(first)[0]
+    # What all examples share is not cut.
+    cut = {
+        name: x
+        for name, x in examples.items()
+        if x is not None and (x.shape[0] != 1 or first.shape[0] == 1)
+    }
+    _check_batches(cut, batch)
     number, _ = streaming.plan_chunks(batch, scores_per_example)
     # Rounding up may have left nothing for the last ones.
     num_chunks = sparse.ceil_div(batch, number)
+    if isinstance(batch, int) and batch < 3:
+        # Of two chunks one is made.
+        return attend(**examples)
     if isinstance(num_chunks, int):
         if num_chunks < 2:
             return attend(**examples)
@@ -57,10 +67,9 @@ def in_chunks(
         # The last chunk has as many as the others, some of them once more.
         start = tf.minimum(index * number, batch - number)
         chunk = {
-            name: None if x is None else core.part(x, 0, start, number)
-            for name, x in examples.items()
+            name: core.part(x, 0, start, number) for name, x in cut.items()
         }
-        return [outputs.write(index, attend(**chunk))]
+        return [outputs.write(index, attend(**{**examples, **chunk}))]
 
     (outputs,) = streaming.loop(
         num_chunks, body, [tf.TensorArray(first.dtype, num_chunks)]
@@ -70,13 +79,28 @@ def in_chunks(
     before = (num_chunks - 1) * number
     rest = batch - before
     # [batch, ...]
-    return tf.concat(
+    output = tf.concat(
         [
             core.part(rows, 0, 0, before),
             core.part(rows, 0, before + number - rest, rest),
         ],
         axis=0,
     )
+    return tf.ensure_shape(output, [first.shape[0], *rows.shape[1:]])
+
+
+def _check_batches(examples, batch):
+    """Raises an error unless all have as many examples.
+
+    What is cut from those with more would be a part of it.
+    """
+    for name, x in examples.items():
+        number = tensor_utils.get_shape_list(x)[0]
+        message = f"{name} has another number of examples than the others."
+        if not (isinstance(number, int) and isinstance(batch, int)):
+            tf.debugging.assert_equal(number, batch, message)
+        elif number != batch:
+            raise ValueError(f"{message[:-1]}: {number}, not {batch}.")
 
 
 def attend(

@@ -79,11 +79,8 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
     def test_all_examples_in_order(self, scores, batch, number, num_chunks):
         rows = np.arange(2.0 * batch).reshape(batch, 2)
 
-        def run(is_static, tape=None):
-            seen = []
-
+        def run(is_static):
             def attend(rows, others, nothing):
-                seen.append(rows.shape[0])
                 self.assertIsNone(nothing)
                 count.assign_add(1)
                 size.assign(tf.shape(rows)[0])
@@ -120,6 +117,45 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
 
         run(is_static=True)
         run(is_static=False)
+
+    @parameterized.parameters(False, True)
+    def test_what_is_the_same_for_all(self, is_static):
+        """Of one row, in a batch of more, as tensors are broadcast."""
+        rows = np.arange(10.0).reshape(5, 2)
+        spec = tf.TensorSpec([5 if is_static else None, 2], tf.float64)
+
+        @tf.function(input_signature=[spec])
+        def compute(rows):
+            return memory.in_chunks(
+                lambda rows, factor: rows * factor,
+                {"rows": rows, "factor": np.array([[2.0, 3.0]])},
+                1,
+            )
+
+        with attention_testing.chunks_of(1):
+            self.assertAllEqual(compute(rows), rows * [2.0, 3.0])
+
+    @parameterized.parameters(False, True)
+    def test_another_number_of_examples(self, is_static):
+        """Is not cut off."""
+        spec = tf.TensorSpec([7 if is_static else None])
+
+        @tf.function(input_signature=[spec])
+        def compute(rows):
+            return memory.in_chunks(
+                lambda rows, mask: rows + mask[0],
+                {"rows": rows, "mask": tf.zeros([9])},
+                1,
+            )
+
+        with (
+            attention_testing.chunks_of(1),
+            self.assertRaisesRegex(
+                (ValueError, tf.errors.InvalidArgumentError),
+                "mask has another number of examples",
+            ),
+        ):
+            compute(np.zeros([7], np.float32))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ class Mentions(NamedTuple):
 class SegmentConfig:
     """Sizes of segments.
 
-    Integers are at least 1, unless the field's metadata name what is `least`.
+    Fields of type `int` are at least 1, unless their metadata tell what is
+    `least`.
 
     Attributes:
         block_length: tokens of a segment: the CLS and at least one of text.
@@ -49,7 +50,7 @@ class SegmentConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             least = field.metadata.get("least", 1)
-            if isinstance(value, int) and value < least:
+            if field.type is int and value < least:
                 raise ValueError(
                     f"{field.name} is {value}, expected at least {least}."
                 )

@@ -144,7 +144,10 @@ class FusedSideAttention(graph_layer.GraphLayer):
                 number of columns.
         """
         tensor_utils.assert_rank(main_input, 3, "main_input")
-        examples = {"main_input": main_input, "att_mask": att_mask}
+        examples = {
+            "main_input": main_input,
+            "att_mask": memory.as_mask(att_mask, "att_mask"),
+        }
         shared = {}
         _, main_len, _ = tensor_utils.get_shape_list(main_input)
         keys_per_query = main_len

@@ -240,9 +240,12 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
                 memory, "attend", autospec=True, side_effect=memory.attend
             ) as attend,
         ):
-            output = tf.function(lambda x: layer(**x), input_signature=[specs])(
-                arrays
-            )
+            compute = tf.function(lambda x: layer(**x), input_signature=[specs])
+            output = compute(arrays)
+        self.assertEqual(
+            specs["main_input"].shape.as_list(),
+            compute.get_concrete_function().output_shapes.as_list(),
+        )
         self.assertAllClose(
             output, reference(layer, main, side, mask), 1e-9, 1e-9
         )

@@ -52,9 +52,10 @@ class SideAttention(graph_layer.GraphLayer):
     A token that may attend to nothing gets the output projection of zeros,
     which is its bias; `att_value_mask` makes it zeros.
 
-    Scores are `heads * batch * main * side` numbers. If all tokens of a segment
-    see the same memories, as they do if that depends on the document alone, a
-    mask of `[batch, side]` does.
+    Scores are `heads * batch * main * side` numbers, of a few examples at a
+    time where neither a backward pass nor the scores are wanted. If all tokens
+    of a segment see the same memories, as they do if that depends on the
+    document alone, a mask of `[batch, side]` does.
 
     The projections are attributes: `query_projection`, `key_projection`,
     `value_projection` and `output_projection`, None without any heads.
@@ -288,38 +289,46 @@ class SideAttention(graph_layer.GraphLayer):
         values = self._project(self.value_projection, side_input)
         examples = {
             "tokens": main_input,
-            "mask": att_mask,
-            "value_mask": att_value_mask,
+            "mask": memory.as_mask(att_mask, "att_mask"),
             "main_pos": main_pos,
         }
         shared = {}
-        (shared if keys.shape.rank == 3 else examples).update(
-            keys=keys, values=values
-        )
-        has_own_pos = side_pos is not None and side_pos.shape.rank == 2
-        (examples if has_own_pos else shared)["side_pos"] = side_pos
+        for name, x, rank in (
+            ("keys", keys, 4),
+            ("values", values, 4),
+            ("side_pos", side_pos, 2),
+        ):
+            has_own = x is not None and x.shape.rank == rank
+            (examples if has_own else shared)[name] = x
 
         def attend(**examples):
             return self._attend(**examples, **shared, training=training)
 
+        def masked(x):
+            if att_value_mask is None:
+                return x
+            # [batch, main, 1]
+            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
+            return tf.where(keep, x, tf.zeros([], x.dtype))
+
         if return_attention_scores:
             output, scores = attend(**examples)
-            return output, memory.batch_first(scores)
+            return masked(output), memory.batch_first(masked(scores))
         if building.is_training(training):
-            return attend(**examples)[0]
+            return masked(attend(**examples)[0])
         _, main_len, _ = tensor_utils.get_shape_list(main_input)
         side_len, heads, _ = tensor_utils.get_shape_list(keys)[-3:]
-        return memory.in_chunks(
+        output = memory.in_chunks(
             lambda **examples: attend(**examples)[0],
             examples,
             heads * main_len * side_len,
         )
+        return masked(output)
 
     def _attend(
         self,
         tokens,
         mask,
-        value_mask,
         main_pos,
         keys,
         values,
@@ -331,7 +340,6 @@ class SideAttention(graph_layer.GraphLayer):
         Args:
             tokens: `<float>[batch, main, hidden_size]`.
             mask: see `call`.
-            value_mask: `att_value_mask` of `call`.
             main_pos: see `call`.
             keys: `<float>[..., side, heads, size]`, with what positions add.
             values: likewise.
@@ -340,8 +348,7 @@ class SideAttention(graph_layer.GraphLayer):
 
         Returns:
             `<float>[batch, main, hidden_size]`, and the probabilities,
-            `<float>[heads, batch, main, side]`; both zeros where `value_mask`
-            is.
+            `<float>[heads, batch, main, side]`.
         """
         # [batch, main, heads, size]
         queries = self._project(self.query_projection, tokens)
@@ -369,13 +376,7 @@ class SideAttention(graph_layer.GraphLayer):
         )
         if self.output_projection is not None:
             output = self.output_projection(output)
-        if value_mask is None:
-            return output, scores
-        # [batch, main, 1]
-        keep = tf.cast(value_mask, tf.bool)[..., tf.newaxis]
-        return tuple(
-            tf.where(keep, x, tf.zeros([], x.dtype)) for x in (output, scores)
-        )
+        return output, scores
 
     def _check_positions(self, main_pos, side_pos):
         """The positions, `<int32>[batch]` and `<int32>[..., side]`."""

@@ -1,8 +1,11 @@
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.attention import attention_testing
+from etcmodel.attention import memory
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention
 
@@ -184,9 +187,6 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
         output = layer(**call)
         self.assertEqual(output.shape, [BATCH, MAIN, HIDDEN])
         self.assertAllClose(output, expect(layer, call), 1e-9, 1e-9)
-        # An example at a time.
-        with attention_testing.chunks_of(1):
-            self.assertAllClose(output, layer(**call), 1e-9, 1e-9)
         inputs = [call.pop("main_input"), call.pop("side_input")]
         shared.check_gradients(
             self,
@@ -195,6 +195,54 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             lambda a, b: layer(a, b, **call),
             lambda a, b: reference(layer, a, b, **call),
         )
+
+    @parameterized.parameters(
+        # Mode, ranks of the side input, of its positions and of the mask; and
+        # whether the graph knows how many examples there are.
+        (None, 2, 1, 3, False),
+        (None, 3, 1, 2, True),
+        ("absolute", 2, 1, 2, False),
+        ("absolute_add_ln", 2, 2, 3, False),
+        ("absolute_add_ln", 3, 1, 3, True),
+        ("simple_relative", 2, 2, 3, True),
+        ("query_dot_relative", 3, 2, 2, False),
+    )
+    def test_an_example_at_a_time(
+        self, mode, side_rank, pos_rank, mask_rank, is_static
+    ):
+        layer = make_layer(mode=mode, dtype="float64")
+        call = make_call(side_rank)
+        rng = np.random.default_rng(2)
+        call["att_value_mask"] = rng.integers(0, 2, [BATCH, MAIN])
+        call["side_pos"] = rng.integers(0, 9, [BATCH, SIDE][2 - pos_rank :])
+        if mask_rank == 2:
+            call["att_mask"] = call["att_mask"][:, 1]
+        length = BATCH if is_static else None
+        specs = {
+            name: tf.TensorSpec(
+                [length if len(x) == BATCH else len(x), *x.shape[1:]], x.dtype
+            )
+            for name, x in call.items()
+        }
+        with (
+            attention_testing.chunks_of(1),
+            mock.patch.object(
+                memory, "attend", autospec=True, side_effect=memory.attend
+            ) as attend,
+        ):
+            compute = tf.function(lambda x: layer(**x), input_signature=[specs])
+            output = compute(call)
+        if mask_rank == 2:
+            call["att_mask"] = np.tile(
+                call["att_mask"][:, np.newaxis], [1, MAIN, 1]
+            )
+        self.assertAllClose(output, expect(layer, call), 1e-9, 1e-9)
+        self.assertEqual(
+            [length, MAIN, HIDDEN],
+            compute.get_concrete_function().output_shapes.as_list(),
+        )
+        queries, _ = attend.call_args.args
+        self.assertEqual(queries.shape[0], 1 if is_static else None)
 
 
 class HandComputedTest(tf.test.TestCase):

@@ -20,11 +20,11 @@ _BETA = 1.2
 
 
 def f_score(precision, recall):
-    """What ROUGE-L makes of precision and recall; NaN if both are 0.
+    """What ROUGE-L makes of precision and recall.
 
     Args:
         precision: `<float>[...]`.
-        recall: `<float>[...]`.
+        recall: `<float>[...]`; not both are 0 (arrays give NaN there).
 
     Returns:
         `<float>[...]`.

@@ -369,7 +369,7 @@ class NarrativeQABuilder(QuestionBuilder):
         """The answers, and the spans with the best ROUGE-L."""
         words = _words(record.text)
         # As they are compared, in any case.
-        answers = [x.rstrip(" .") for x in record.answers]
+        answers = [x.strip().rstrip(" .") for x in record.answers]
         return (
             *filter(None, answers),
             *(
