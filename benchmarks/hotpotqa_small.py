@@ -46,7 +46,6 @@ from benchmarks import training_runs
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.tasks.commands import cli
 
 # Words that nearly every sentence has.
 _COMMON_WORDS = frozenset(
@@ -221,7 +220,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.prepare_environment()
     hotpotqa_training.define_flags(flags.FLAGS)
     flags.DEFINE_string("output", None, "JSON file for the numbers.")
     flags.mark_flags_as_required(["train", "dev"])

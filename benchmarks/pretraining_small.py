@@ -31,7 +31,6 @@ from absl import flags
 
 from benchmarks import training_runs
 from etcmodel.datasets import documents
-from etcmodel.tasks.commands import cli
 
 _EVERY = 5
 _BATCH_SIZE = 8
@@ -302,7 +301,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.prepare_environment()
     define_flags(flags.FLAGS)
     flags.mark_flags_as_required(["corpus", "vocab_file"])
     app.run(main)

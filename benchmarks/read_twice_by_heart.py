@@ -45,7 +45,7 @@ _SIZES = {
         "block_length": 320,
         "block_overlap": 32,
         "max_question_length": 32,
-        "num_blocks_per_example": 24,
+        "num_blocks_per_example": 8,
         "max_num_annotations": 16,
     },
     "triviaqa": {
@@ -238,7 +238,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
     for name, value, text in (
         ("steps", 1600, "Training steps."),
-        ("examples", 3, "Parts of documents a step."),
+        ("examples", 9, "Parts of documents a step."),
         ("hidden_size", 128, "Of the encoder, unless it is lifted."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)

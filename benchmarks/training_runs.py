@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,15 +14,17 @@ from collections.abc import Sequence
 from absl import flags
 
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.commands import cli
 
-# Of an encoder's configuration: what makes it as large as a BERT.
+# Of an encoder's configuration: what makes it as a BERT, but for its weights.
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
     "intermediate_size",
     "local_radius",
+    "hidden_act",
+    "absolute_positions",
+    "max_absolute_position_embeddings",
 )
 
 
@@ -59,7 +63,10 @@ def open_directory(values: flags.FlagValues) -> Iterator[str]:
 
 
 def run_command(*arguments: str) -> None:
-    """Runs a command of the package.
+    """Runs a command of the package, in a process of its own as users do.
+
+    Training needs Keras 2, which a process has to choose before it loads
+    TensorFlow.
 
     Args:
         *arguments: the command and its flags.
@@ -67,7 +74,8 @@ def run_command(*arguments: str) -> None:
     Raises:
         RuntimeError: it failed, and said why.
     """
-    if cli.main(list(arguments)):
+    command = [sys.executable, "-m", "etcmodel", *arguments]
+    if subprocess.run(command, check=False).returncode:
         raise RuntimeError(f"The command {arguments[0]} failed (see above).")
 
 
@@ -79,7 +87,8 @@ def lift(source: str, directory: str) -> dict[str, int]:
         directory: where the lifted model is written.
 
     Returns:
-        Values of an encoder's configuration that give it the same sizes.
+        Values of an encoder's configuration that give it the same sizes,
+        positions and activation.
 
     Raises:
         RuntimeError: it failed, and said why.

@@ -2,8 +2,10 @@
 
 Beside its headings a page has links and labels of as many words, which look
 different: their text alone does not tell them apart. Phrases of either kind
-come again in paragraphs, now and then before the node that they are. Of some
-pages a keyphrase stands nowhere, or behind a paragraph that is too long.
+come again in paragraphs, in other case, now and then before the node that they
+are. Of some pages a keyphrase stands nowhere, or behind a paragraph that is too
+long. Nodes are in columns; what a node's parent is, itself, its column or the
+block before it, is as in the official files.
 """
 
 import json
@@ -39,6 +41,10 @@ _LOOKS = {
     "paragraph": (1, 0, 0, (14, 16)),
 }
 _LONG = 400
+# How short nodes are written.
+_CASES = (str.title, str.title, str.capitalize, str)
+# Left edge and width of each column.
+_COLUMNS = ((24, 700), (48, 619), (358, 309))
 
 
 def make_page(
@@ -62,7 +68,7 @@ def make_page(
     def phrase():
         return " ".join(words.pop() for _ in range(rng.choice((1, 2, 2, 3))))
 
-    headings = [phrase() for _ in range(rng.choice((2, *[3] * 9)))]
+    headings = [phrase() for _ in range(rng.choice((1, 2, 2, *[3] * 17)))]
     others = [phrase() for _ in range(rng.randint(4, 6))]
     short = [("heading", x) for x in headings]
     short += [(rng.choice(("link", "label")), x) for x in others]
@@ -86,25 +92,30 @@ def make_page(
     if rng.random() < 0.05:
         filler = " ".join(rng.choices(words, k=_LONG))
         kinds.insert(-1, ("paragraph", filler))
+    kinds = [
+        (kind, x.capitalize() if kind == "paragraph" else rng.choice(_CASES)(x))
+        for kind, x in kinds
+    ]
     text = " ".join(x for _, x in kinds)
     return {
         "url": f"http://{words[0]}.com/{seed}",
         "text": text,
         "VDOM": json.dumps(_nodes(rng, kinds)),
-        "KeyPhrases": [x.split() for x in headings],
+        "KeyPhrases": [x.title().split() for x in headings],
     }
 
 
 def _nodes(rng, kinds) -> list[dict]:
-    """The nodes, each within a parent of its own or that of the one before."""
-    nodes, start, y, parent = [], 0, rng.randint(40, 120), None
+    """The nodes, each within a column and with a parent."""
+    nodes, start, y, block_before = [], 0, rng.randint(40, 120), None
     for kind, text in kinds:
         end = start + len(text.split())
         block, inline, heading, sizes = _LOOKS[kind]
+        if block_before is None or rng.random() < 0.2:
+            x, width = rng.choice(_COLUMNS)
         own = {
-            "x": rng.choice((24, 48, 220))
-            + (80 * start % 400 if inline else 0),
-            "width": 60 + 20 * rng.randint(0, 9) if inline else 619,
+            "x": x + (80 * start % 400 if inline else 0),
+            "width": 60 + 20 * rng.randint(0, 9) if inline else width,
             "y": y,
             "height": 20 + 4 * (end - start),
             "is_block": block,
@@ -114,12 +125,14 @@ def _nodes(rng, kinds) -> list[dict]:
             "font_size": rng.choice(sizes),
             "is_bold": int(rng.random() < 0.4),
         }
-        if parent is None or not inline:
-            parent = {
-                **own,
-                **{"x": 24, "width": 700, "height": own["height"] + 8},
-                **{"is_block": 1, "is_inline": 0, "is_leaf": 0},
-            }
+        column = {
+            **own,
+            **{"x": x, "width": width, "height": own["height"] + 8},
+            **{"is_block": 1, "is_inline": 0, "is_leaf": 0},
+        }
+        if not inline:
+            block_before = own
+        parent = rng.choice((own, column, block_before or column))
         values = {**own, **{f"parent_{k}": x for k, x in parent.items()}}
         nodes.append(
             {

@@ -14,23 +14,28 @@ class PagesTest(tf.test.TestCase):
         with open(path) as stream:
             pages = [json.loads(line) for line in stream]
         headings, absent, repeated, words = 0, 0, 0, {0: [], 1: []}
+        numbers, features = set(), []
         column = openkp.FEATURES.index("is_heading")
         for page in pages:
-            phrases = [" ".join(x) for x in page["KeyPhrases"]]
-            self.assertBetween(len(phrases), 2, 3)
+            phrases = [" ".join(x).lower() for x in page["KeyPhrases"]]
+            numbers.add(len(phrases))
             found = []
             for node in json.loads(page["VDOM"]):
-                self.assertLen(node["feature"], 20)
+                features.append(node["feature"])
                 is_heading = int(node["feature"][column])
                 length = len(node["text"].split())
                 if length <= 3:
                     words[is_heading].append(length)
                 if is_heading:
-                    found.append(node["text"])
-                    repeated += page["text"].count(node["text"]) > 1
+                    text = node["text"].lower()
+                    found.append(text)
+                    repeated += page["text"].lower().count(text) > 1
             self.assertContainsSubset(found, phrases)
             headings += len(found)
             absent += len(phrases) - len(found)
+        self.assertEqual({1, 2, 3}, numbers)
+        # All 20 of them tell nodes apart.
+        self.assertEqual((20,), np.std(features, axis=0).nonzero()[0].shape)
         self.assertBetween(absent, 3, 20)
         self.assertBetween(repeated, headings // 10, headings // 2)
         self.assertAllClose(np.mean(words[0]), np.mean(words[1]), atol=0.2)
@@ -41,7 +46,7 @@ class PagesTest(tf.test.TestCase):
         for seed in range(20):
             page = openkp_testing.make_page(seed, other_headings=others)
             headings = {
-                node["text"]
+                node["text"].lower()
                 for node in json.loads(page["VDOM"])
                 if node["feature"][openkp.FEATURES.index("is_heading")]
             }

@@ -338,7 +338,7 @@ def pad(values: Any, spec: tf.TensorSpec) -> np.ndarray:
         The tensor as an array, strings as `bytes` objects.
     """
     rank = spec.shape.rank
-    sizes = [0] * rank
+    sizes = [size or 0 for size in spec.shape]
 
     def measure(value, level):
         sizes[level] = max(sizes[level], len(value))

@@ -53,6 +53,11 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
             actual = tf.constant(features.pad(values, spec), dtype)
             self.assertEqual(shape, actual.shape)
 
+    def test_nothing_of_a_known_size(self):
+        """A page without nodes, each of which would have 20 numbers."""
+        spec = tf.TensorSpec([None, None, 20], tf.float32)
+        self.assertEqual((1, 0, 20), features.pad([[]], spec).shape)
+
 
 class RecordViewTest(tf.test.TestCase):
     def test_takes_records_apart(self):

@@ -113,24 +113,24 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
-                in order, or there is padding between them.
+                in order or no spans of the words, there is padding between
+                them, a feature is no finite number, or the inputs differ in
+                the number of nodes.
         """
         words = texts.without_padding(words)
+        nodes = (node_starts, node_ends, node_features)
+        with tf.control_dependencies([_check(words.row_lengths(), *nodes)]):
+            node_starts, node_ends, node_features = map(tf.identity, nodes)
         is_node = node_starts >= 0
-        with tf.control_dependencies(_checks(node_starts, node_ends, is_node)):
-            # What is no node starts behind all words.
-            starts = tf.where(is_node, node_starts, tf.int32.max)
+        # What is no node starts behind all words.
+        starts = tf.where(is_node, node_starts, tf.int32.max)
         tokens = pages.tokenize_pages(
             self.tokenizer, words, None, starts, node_ends
         )
         visible = ngrams.number_words(tokens.words)
         if self.config.fixed_block_size:
             # All words are of one node, which looks like nothing.
-            visible = visible._replace(
-                nodes=visible.nodes.with_values(
-                    tf.zeros_like(visible.nodes.values)
-                )
-            )
+            visible = visible._replace(nodes=tf.zeros_like(visible.nodes))
         # [batch, (visible words)]
         spoken = visible.words.with_values(
             tf.gather(
@@ -151,10 +151,8 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         length = tf.shape(made.features["long_token_ids"])[1]
         first = ngrams.first_occurrences(spoken, visible.nodes)
         if "visual" not in values:
-            nothing = tf.zeros_like(
-                made.features["global_token_ids"], tf.float32
-            )
-            nothing = tf.tile(nothing[..., tf.newaxis], [1, 1, _NUM_FEATURES])
+            shape = tf.shape(made.features["global_token_ids"])
+            nothing = tf.zeros(tf.concat([shape, [_NUM_FEATURES]], axis=0))
             made = made._replace(values={**made.values, "visual": nothing})
         return features.Encoded(
             layout=made,
@@ -232,19 +230,29 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         return f"{size:g} pt: {text}"
 
 
-def _checks(starts, ends, is_node) -> list[tf.Operation]:
-    """That nodes are in order and do not overlap; eagerly there is no op."""
-    # [batch, nodes], where the node before each ends, none behind padding
-    ends = tf.where(is_node, ends, tf.int32.max)
-    before = tf.pad(ends[:, :-1], [[0, 0], [1, 0]])[:, : tf.shape(starts)[1]]
-    is_right = ((before <= starts) & (starts <= ends)) | ~is_node
-    wrong = tf.where(~is_right)[:1]
-    check = tf.debugging.Assert(
+def _check(num_words, starts, ends, looks) -> tf.Operation | None:
+    """That there can be such nodes; eagerly there is no operation."""
+    # [3, 2]
+    sizes = tf.stack([tf.shape(x)[:2] for x in (starts, ends, looks)])
+    same = tf.debugging.assert_equal(
+        *(sizes, sizes[:1]),
+        "node_starts, node_ends and node_features, expected to be of as many "
+        "pages and to have as many nodes",
+    )
+    with tf.control_dependencies([same]):
+        # [batch, nodes], where the node before each ends, none behind padding
+        before = tf.where(starts >= 0, ends, tf.int32.max)
+        before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
+        most = tf.cast(num_words, tf.int32)[:, tf.newaxis]
+        is_right = (before <= starts) & (starts <= ends) & (ends <= most)
+        is_right &= tf.reduce_all(tf.math.is_finite(looks), axis=2)
+    wrong = tf.where(~is_right & tf.not_equal(starts, -1))[:1]
+    return tf.debugging.Assert(
         tf.equal(tf.size(wrong), 0),
         [
-            "node_starts and node_ends, expected to be in the order of the "
-            "words, without overlaps, and padded at the end. Page and node:",
+            "node_starts and node_ends, expected to be spans of the words, in "
+            "the order of the words, without overlaps, and padded with -1 at "
+            "the end; and node_features, finite numbers. Page and node:",
             wrong,
         ],
     )
-    return [] if check is None else [check]

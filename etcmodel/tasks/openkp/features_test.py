@@ -3,6 +3,7 @@
 import json
 import os
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -139,25 +140,62 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             [*range(32)], [x[0] for x in got["first_occurrences"]][:32]
         )
 
+    def _request(self, starts, ends, looks):
+        """Builds the second of two pages of five words each."""
+        nothing = [-1] * len(starts)
+        return self._encoder(16, 4).builder.build(
+            [["star"] * 5] * 2,
+            tf.constant([nothing, starts]),
+            tf.constant([[-1] * len(ends), ends]),
+            tf.stack([tf.zeros_like(looks), looks]),
+        )
+
     def test_nodes_of_a_request_must_be_in_order(self):
-        builder = self._encoder(16, 4).builder
         for starts, ends, wrong in (
             ((0, 1), (2, 3), 1),
             ((3, 0), (4, 2), 1),
             ((2, -1), (1, -1), 0),
             ((0, -1, 3), (2, -1, 5), 2),
+            # Behind the last word; no padding.
+            ((0, 3), (2, 6), 1),
+            ((0, 7), (2, 7), 1),
+            ((0, -5), (2, 5), 1),
         ):
-            nothing = [-1] * len(starts)
             with self.assertRaisesRegex(
                 tf.errors.InvalidArgumentError,
                 rf"(?s)order of the words.*1, {wrong}",
             ):
-                builder.build(
-                    [["star"] * 5] * 2,
-                    tf.constant([nothing, starts]),
-                    tf.constant([nothing, ends]),
-                    tf.zeros([2, len(starts), 20]),
+                self._request(starts, ends, tf.zeros([len(starts), 20]))
+
+    def test_looks_of_a_request_must_be_numbers(self):
+        looks = np.zeros([3, 20], np.float32)
+        # What is padding may be anything.
+        looks[2] = np.nan
+        self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
+        for value in (np.nan, np.inf):
+            looks[1, 8] = value
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError,
+                "(?s)node_features.*finite.*1, 1",
+            ):
+                self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
+
+    def test_nodes_of_a_request_are_as_many_everywhere(self):
+        for num_ends, num_looks in ((1, 2), (3, 2), (2, 1), (2, 3)):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "as many nodes"
+            ):
+                self._request(
+                    (0, 1), range(1, 1 + num_ends), tf.zeros([num_looks, 20])
                 )
+
+    def test_a_page_without_nodes(self):
+        """It has nothing to read, and can be answered."""
+        record = _record(spans=(), annotations=(("doug",),))
+        got = self._build(record, 16, 4)
+        self.assertEqual([0] * 16, got["long_token_ids"])
+        (encoded,) = self._encoder(16, 4).encode([record], "predict")
+        self.assertLen(encoded.examples, 1)
 
     def test_labels(self):
         """The first occurrence in a node; most of several annotations."""
@@ -176,6 +214,11 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ("tokens", 13),
         ):
             self.assertEqual(number, counts[name], name)
+
+    def test_pages_of_one_url(self):
+        record = msgspec.structs.replace(_record(), num_pages=3)
+        (encoded,) = self._encoder(16, 4).encode([record], "predict")
+        self.assertEqual(2, encoded.counts["pages_of_the_same_url"])
 
     def test_keyphrases_that_were_cut(self):
         for split, expected in (("train", None), ("dev", [[], []])):
