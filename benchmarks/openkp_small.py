@@ -197,7 +197,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("pages", 3000, "Pages to learn from."),
         ("heldout", 300, "Pages to measure on."),
         ("steps", 600, "Training steps."),
-        ("lift_steps", 100, "The same of a BERT."),
+        ("lift_steps", 80, "The same of a BERT."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)
     for name, value, text in (

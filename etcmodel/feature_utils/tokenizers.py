@@ -528,17 +528,21 @@ class SentencepieceTokenizer(_Tokenizer):
             or pieces[name] == SENTENCEPIECE_OPTIONAL_TOKENS[name]
         }
 
+    def _clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Line breaks and tabs, for which there are no pieces, are spaces."""
+        return tf.strings.regex_replace(sanitize(texts), r"\s", " ")
+
     def _tokenize_flat(self, texts):
-        return self._tokenizer.tokenize(sanitize(texts))
+        return self._tokenizer.tokenize(self._clean(texts))
 
     def _tokenize_flat_with_offsets(self, texts):
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(
-            sanitize(texts)
+            self._clean(texts)
         )
         return ids, _as_int32(starts), _as_int32(ends)
 
     def _tokenize_flat_with_keys(self, texts):
-        texts = sanitize(texts)
+        texts = self._clean(texts)
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(texts)
         return ids, self._unknown_keys(texts, ids, starts, ends)
 

@@ -339,7 +339,12 @@ class RealVocabularyTest(_TestCase):
             },
         )
         self.assertEqual(tokenizer.vocab_size, 50358)
-        text = "Hello  World, the end. café"
+        # White space of any kind is what a space is.
+        text = "Hello \n\tWorld,\r\nthe end.\ncafé"
+        self.assertAllEqual(
+            tokenizer.tokenize([" ".join(text.split())]).to_list(),
+            tokenizer.tokenize_with_keys([text])[0].to_list(),
+        )
         ids, starts, ends = tokenizer.tokenize_with_offsets([text])
         pieces = [x.decode() for x in tokenizer.id_to_token(ids)[0].numpy()]
         self.assertEqual(

@@ -28,7 +28,6 @@ _PAPER = dict(
 )
 _DENSE = dict(_PAPER, use_sparse_memory_attention=False)
 _TINY = dict(
-    max_seq_length=64,
     hidden_size=32,
     num_hidden_layers=2,
     num_attention_heads=2,

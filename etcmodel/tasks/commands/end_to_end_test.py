@@ -104,5 +104,29 @@ class PretrainTest(Learning, task_testing.EndToEndTestCase):
     names = ("entity_accuracy",)
 
 
+class TriviaQATest(Learning, task_testing.EndToEndTestCase):
+    task = "read_twice_triviaqa"
+    experiment = "read_twice/triviaqa"
+    steps = 40
+    overrides = {
+        # Segments, of which an example has 8 and a record up to 4.
+        "task.train_data.global_batch_size": 16,
+        "task.validation_data.global_batch_size": 16,
+        "task.model.encoder.second_read_num_new_layers": 1,
+    }
+
+    def raw_records(self):
+        return task_testing.read_json(self.input)["Data"]
+
+    def test_answers_other_texts(self):
+        """The same question about texts that it has not seen."""
+        self.assertEqual(100, self.evaluate()["exact_match"])
+        write, _ = task_testing.SMALL_RECORDS[self.task]
+        path, _ = write(self.path("more"), _NUM_RECORDS + 8)
+        out, predictions = self.predict(path, "--batch_size=5")
+        self.assertIn("\nexact_match: 100\n", out)
+        self.assertEqual("Paris", predictions[f"small_{_NUM_RECORDS}"])
+
+
 if __name__ == "__main__":
     tf.test.main()

@@ -15,14 +15,16 @@ from etcmodel.tasks.commands import runs
 
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"
 
+_BATCH_SIZES = (
+    "task.train_data.global_batch_size",
+    "task.validation_data.global_batch_size",
+)
+
 # Flag -> the parameters that it sets.
 _PARAMETERS = {
     "train_data": ("task.train_data.input_path",),
     "validation_data": ("task.validation_data.input_path",),
-    "batch_size": (
-        "task.train_data.global_batch_size",
-        "task.validation_data.global_batch_size",
-    ),
+    "batch_size": _BATCH_SIZES,
     "learning_rate": (f"{_RATE}.initial_learning_rate",),
     "preset": ("task.model.encoder.preset",),
     "init_checkpoint": ("task.init_checkpoint",),
@@ -34,8 +36,7 @@ _SMALL = {
     "task.model.encoder.preset": "tiny",
     "task.model.encoder.hidden_dropout_prob": 0.0,
     "task.model.encoder.attention_probs_dropout_prob": 0.0,
-    "task.train_data.global_batch_size": 8,
-    "task.validation_data.global_batch_size": 8,
+    **dict.fromkeys(_BATCH_SIZES, 8),
     f"{_RATE}.initial_learning_rate": 0.001,
     "trainer.summary_interval": 10,
 }
@@ -54,18 +55,39 @@ def _nested(values: dict) -> dict:
 
 
 @contextlib.contextmanager
-def small_config() -> Iterator[str]:
+def small_config(train_data: str | None = None) -> Iterator[str]:
     """A configuration file of what `--small` stands for.
+
+    Args:
+        train_data: the records, if they are known. Of ReadTwice's, whose
+            batches count segments, a batch has at least a whole example.
 
     Yields:
         Its path.
     """
+    values = dict(_SMALL)
+    blocks = _num_blocks(_metadata(train_data) if train_data else None)
+    for name in _BATCH_SIZES:
+        values[name] = -(-values[name] // blocks) * blocks
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "small.yaml")
         with open(path, "w", encoding="utf-8") as stream:
             # JSON is YAML.
-            json.dump(_nested(_SMALL), stream)
+            json.dump(_nested(values), stream)
         yield path
+
+
+def _metadata(train_data: str) -> dict | None:
+    """What `preprocess` noted about records."""
+    from etcmodel.tasks import tfrecords
+
+    return tfrecords.read_metadata(tfrecords.find_files(train_data))
+
+
+def _num_blocks(metadata: dict | None) -> int:
+    """How many rows of a batch an example is: segments, of ReadTwice's."""
+    features = metadata["features"] if metadata else {}
+    return features.get("num_blocks_per_example", 1)
 
 
 def check_paths(flag_values: flags.FlagValues) -> None:
@@ -201,8 +223,6 @@ def follow_records(
         experiment: name of the experiment.
         flag_values: the parsed flags.
     """
-    from etcmodel.tasks import tfrecords
-
     if "epochs" not in flag_values or not params.task.train_data.input_path:
         return
     trainer, epochs = params.trainer, flag_values["epochs"].value
@@ -211,13 +231,11 @@ def follow_records(
             return
         recipe = {**spec.recipe, **spec.experiments[experiment].options}
         epochs = recipe.get("epochs")
-    files = tfrecords.find_files(params.task.train_data.input_path)
-    metadata = tfrecords.read_metadata(files)
+    metadata = _metadata(params.task.train_data.input_path)
     if epochs is None or metadata is None:
         return
     number = metadata["num_examples"]
-    # Batches of ReadTwice count segments.
-    rows = number * metadata["features"].get("num_blocks_per_example", 1)
+    rows = number * _num_blocks(metadata)
     size = params.task.train_data.global_batch_size
     each = max(rows // size, 1)
     trainer.train_steps = max(round(each * epochs), 1)

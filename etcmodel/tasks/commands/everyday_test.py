@@ -125,6 +125,23 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("base", params.task.model.encoder.preset)
         self.assertEqual(8, params.task.train_data.global_batch_size)
 
+    def test_small_of_segments(self):
+        """Batches hold a whole example, which the model can read."""
+        records = self._records(130, num_blocks_per_example=6)
+        params, _ = self._params(
+            "--small",
+            f"--train_data={records}",
+            experiment="read_twice/narrativeqa",
+        )
+        self.assertEqual(12, params.task.train_data.global_batch_size)
+        self.assertEqual(12, params.task.validation_data.global_batch_size)
+        self.assertEqual(
+            registry.get("read_twice_narrativeqa")
+            .feature_config({})
+            .block_length,
+            params.task.model.encoder.to_read_twice_config(9).max_seq_length,
+        )
+
     def test_steps_follow_the_records(self):
         train_data = f"--train_data={self._records(130)}"
         params, out = self._params(train_data, "--batch_size=40")

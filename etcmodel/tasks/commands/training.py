@@ -97,7 +97,7 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     )
     defaults = exp_factory.get_exp_config(experiment)
     if of("small", False):
-        with everyday.small_config() as path:
+        with everyday.small_config(of("train_data", None)) as path:
             options.config_file = [path, *options.config_file]
             params = _parse(options, experiment)
     else:

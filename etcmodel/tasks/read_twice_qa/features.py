@@ -145,7 +145,7 @@ def skip_space(
         ends: `<int32>[texts, (tokens)]` the byte behind its last.
 
     Returns:
-        `<int32>[texts, (tokens)]`, at most the last byte.
+        `<int32>[texts, (tokens)]`, at most the end: of a token of nothing else.
     """
     # Bytes are counted through all texts.
     data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
@@ -157,9 +157,7 @@ def skip_space(
     places = tf.cast(tf.where(data > ord(" "))[:, 0], tf.int32)
     places = tf.concat([places, [tf.size(data)]], axis=0)
     moved = tf.gather(places, tf.searchsorted(places, starts.values + offsets))
-    return starts.with_values(
-        tf.maximum(tf.minimum(moved - offsets, ends.values - 1), starts.values)
-    )
+    return starts.with_values(tf.minimum(moved - offsets, ends.values))
 
 
 class QuestionBuilder(tf.Module):
