@@ -14,9 +14,8 @@ A BERT and TriviaQA's pages, with the memories of the ReadTwice paper and with
 each segment's own alone:
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
-        --input=qa/wikipedia-train.json,qa/web-train.json \
-        --lift=all-MiniLM-L6-v2 --variants=E,SS --steps=80 --examples=1 \
-        --learning_rate=1e-4
+        --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS \
+        --steps=80 --examples=1 --learning_rate=1e-4
 
 It prints the official metrics of the answers, those of NarrativeQA next to what
 the best spans of the stories score; the loss of spans, and the seconds of the
@@ -56,7 +55,13 @@ _SIZES = {
         "max_num_annotations": 16,
     },
 }
-_VARIANTS = {"E": "", "STS": "_sts", "CLS": "_cls", "SS": "_single_segment"}
+# Name of each row -> the experiment's, and the preset that a BERT is lifted to.
+_VARIANTS = {
+    "E": ("", "base"),
+    "STS": ("_sts", "base_sts"),
+    "CLS": ("_cls", "base_cls"),
+    "SS": ("_single_segment", "base"),
+}
 _COLUMNS = {
     "narrativeqa": ("rouge_l", "bleu_1", "bleu_4", "meteor"),
     "triviaqa": ("exact_match", "f1"),
@@ -95,28 +100,26 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
     return found
 
 
-def prepare(values: flags.FlagValues, folder: str) -> list[str]:
+def prepare(values: flags.FlagValues, folder: str) -> None:
     """Preprocesses the records, for a BERT's vocabulary if there is one.
 
     Args:
         values: the flags.
-        folder: where `train`, `dev` and `lifted` are written; both have all
-            records, `train` without the parts that have no answer.
-
-    Returns:
-        Further flags of `train`.
+        folder: where `train`, `dev`, and a lifted model by each preset's name
+            are written; the first two have all records, `train` without the
+            parts that have no answer.
     """
-    vocab, options = values.vocab_file, []
-    if values.lift:
-        lifted = os.path.join(folder, "lifted")
+    vocab = values.vocab_file
+    for preset in {_VARIANTS[x][1] for x in values.variants if values.lift}:
+        lifted = os.path.join(folder, preset)
         training_runs.run_command(
             "lift",
             f"--from={values.lift}",
             "--model=read_twice",
+            f"--preset={preset}",
             f"--output_dir={lifted}",
         )
         vocab = vocab or os.path.join(lifted, "vocab.txt")
-        options = [f"--init_checkpoint={lifted}"]
     for split in ("train", "dev"):
         training_runs.run_command(
             "preprocess",
@@ -128,11 +131,10 @@ def prepare(values: flags.FlagValues, folder: str) -> list[str]:
             "--num_shards=4",
             *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
         )
-    return options
 
 
 def learn(
-    values: flags.FlagValues, folder: str, variant: str, options: list[str]
+    values: flags.FlagValues, folder: str, variant: str
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Trains a model, exports it and asks it.
 
@@ -140,12 +142,13 @@ def learn(
         values: the flags.
         folder: with what `prepare` has written.
         variant: which memories.
-        options: what `prepare` has returned.
 
     Returns:
         What was measured, and record id -> served answer.
     """
     run = os.path.join(folder, variant)
+    suffix, preset = _VARIANTS[variant]
+    lifted = os.path.join(folder, preset)
     sizes = _SIZES[values.task]
     size = {
         "global_batch_size": values.examples * sizes["num_blocks_per_example"]
@@ -163,7 +166,7 @@ def learn(
         }
     measured = training_runs.train_and_evaluate(
         run,
-        f"read_twice/{values.task}{_VARIANTS[variant]}",
+        f"read_twice/{values.task}{suffix}",
         {
             "train_data": {
                 "input_path": os.path.join(folder, "train"),
@@ -177,7 +180,7 @@ def learn(
             values.steps, values.learning_rate, interval=50
         ),
         os.path.join(folder, "dev"),
-        options,
+        [f"--init_checkpoint={lifted}"] if values.lift else [],
     )
     training_runs.run_command(
         "export", f"--model_dir={run}", f"--output_dir={run}_saved_model"
@@ -271,9 +274,9 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
         best = {"name": "best spans", **scores, "seconds": seconds}
         rows.append(dict.fromkeys(names) | best)
     with training_runs.open_directory(values) as folder:
-        options = prepare(values, folder)
+        prepare(values, folder)
         for variant in values.variants:
-            measured, answers = learn(values, folder, variant, options)
+            measured, answers = learn(values, folder, variant)
             rows.append(
                 {
                     "name": variant,
