@@ -202,8 +202,13 @@ def _read_safetensors(path) -> dict[str, np.ndarray]:
             tensors |= _read_safetensors(os.path.join(folder, name))
         return tensors
     # Only what is read from such a file needs the library.
-    import safetensors
-
+    try:
+        import safetensors
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{path} is read with the package safetensors, which is not "
+            "installed. Install etcmodel[text]."
+        ) from error
     try:
         # PyTorch's bfloat16 is known to TensorFlow, and not to NumPy.
         with safetensors.safe_open(path, framework="tf") as file:
@@ -222,12 +227,12 @@ def _read_safetensors(path) -> dict[str, np.ndarray]:
 def _read_checkpoint(path, folder):
     """All tensors of a TensorFlow checkpoint, and whose names they have."""
     try:
-        checkpoint = files.open_checkpoint(path)
+        checkpoint = files.open_checkpoint(path, advice="")
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{folder or '.'} has no {_SAFETENSORS} in one file, and {error} "
-            "(PyTorch's own files, and weights in several parts, have to be "
-            "written as one such file.)"
+            f"{folder or '.'} has no {_SAFETENSORS}, and {error} (PyTorch's "
+            "own pytorch_model.bin is not read. Hugging Face's library writes "
+            f"it as {_SAFETENSORS}: `save_pretrained` of the model.)"
         ) from None
     tensors = {
         name: checkpoint.read(name)
@@ -278,8 +283,8 @@ def _check(weights, sizes, config, path) -> None:
     missing = [name for name in names if name not in weights]
     if missing:
         raise ValueError(
-            f"{path}: weights of a BERT of {layers} layers are missing: "
-            f"{files.list_some(missing)}"
+            f"{path}: weights of a BERT of {layers} layers are missing:"
+            f"{files.listed(missing)}"
         )
     wrong = []
     for name, x in weights.items():
@@ -296,6 +301,6 @@ def _check(weights, sizes, config, path) -> None:
             )
     if wrong:
         raise ValueError(
-            f"{path}: weights have other shapes than the configuration says: "
-            f"{files.list_some(wrong)}"
+            f"{path}: weights have other shapes than the configuration says:"
+            f"{files.listed(wrong)}"
         )

@@ -1,6 +1,8 @@
 import json
 import math
 import os
+import sys
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -295,7 +297,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         del weights["encoder.layer.0.output.dense.bias"]
         write_original(self.folder, weights)
         with self.assertRaisesRegex(
-            ValueError, "missing: encoder.layer.0.output.dense.bias"
+            ValueError, r"missing:\s+encoder.layer.0.output.dense.bias"
         ):
             bert_files.read_bert(self.folder)
         os.remove(
@@ -332,12 +334,39 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "weight_map"):
             bert_files.read_bert(self.folder)
 
+    def test_all_weights_that_are_missing(self):
+        write_original(self.folder, {})
+        with self.assertRaises(ValueError) as raised:
+            bert_files.read_bert(self.folder)
+        self.assertContainsSubset(
+            SHAPES.keys() - {"embeddings.token_type_embeddings"},
+            str(raised.exception).split(),
+        )
+
+    def test_without_the_library(self):
+        write_hugging_face(self.folder, make_weights())
+        with (
+            mock.patch.dict(sys.modules, {"safetensors": None}),
+            self.assertRaisesRegex(ImportError, r"etcmodel\[text\]"),
+        ):
+            bert_files.read_bert(self.folder)
+
     def test_no_file(self):
         with self.assertRaisesRegex(FileNotFoundError, "bert_config.json"):
             bert_files.read_bert(self.folder)
         write_json(self.folder, "config.json", {"hidden_act": "gelu", **SIZES})
         with self.assertRaisesRegex(FileNotFoundError, "safetensors"):
             bert_files.read_bert(self.folder)
+        # PyTorch's own.
+        torch_file = os.path.join(self.folder, "pytorch_model.bin")
+        with open(torch_file, "wb"):
+            pass
+        for path in (self.folder, torch_file):
+            with self.assertRaises(FileNotFoundError) as raised:
+                bert_files.read_bert(path)
+            message = str(raised.exception)
+            self.assertRegex(message, "pytorch_model.bin.*save_pretrained")
+            self.assertNotIn("lifted first", message)
         path = os.path.join(self.folder, "model.safetensors")
         with open(path, "wb") as stream:
             stream.write(b"nothing")

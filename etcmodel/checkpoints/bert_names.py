@@ -8,6 +8,7 @@ of the masked language model.
 """
 
 import re
+from collections.abc import Iterable
 
 TOKENS = "embeddings.word_embeddings"
 POSITIONS = "embeddings.position_embeddings"
@@ -124,6 +125,22 @@ def common_name(name: str, replacements) -> str:
     for pattern, replacement in replacements:
         name = re.sub(pattern, replacement, name)
     return name
+
+
+def is_bert(names: Iterable[str]) -> bool:
+    """Whether a TensorFlow checkpoint is that of a BERT.
+
+    Args:
+        names: of its variables.
+
+    Returns:
+        Whether one of them is BERT's table of tokens.
+    """
+    return any(
+        common_name(name, kind) == TOKENS
+        for name in names
+        for kind in (ORIGINAL, MODEL_GARDEN)
+    )
 
 
 def expected_names(num_layers: int) -> list[str]:

@@ -11,12 +11,18 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from etcmodel.checkpoints import bert_names
+from etcmodel.models import ReadTwiceModel
 from etcmodel.models import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
 
 # What a checkpoint of TensorFlow 2 has beside its variables.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_SHOWN = 10
+# What the names of an encoder's variables alone have, in either layout.
+_MARKS = {
+    "an EtcModel": r"(^|/)global_local_transformer_layers/",
+    "a ReadTwiceModel": r"(^|/)(read_it_twice_bert|\w+_with_side_inputs)/",
+}
 
 
 class Checkpoint:
@@ -65,12 +71,16 @@ class Checkpoint:
             ) from None
 
 
-def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
+def open_checkpoint(
+    path: str | os.PathLike,
+    advice: str = "(Weights of BERT or RoBERTa have to be lifted first.)",
+) -> Checkpoint:
     """Opens a TensorFlow checkpoint.
 
     Args:
         path: the checkpoint, such as "runs/1/ckpt-200"; or a directory, of
             which the latest one is taken, or the only one.
+        advice: what to do if there is none.
 
     Returns:
         The checkpoint.
@@ -89,8 +99,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     if found is None or not tf.io.gfile.exists(f"{found}.index"):
         raise FileNotFoundError(
             f"{path}: there is no TensorFlow checkpoint, or there are several "
-            "and no `checkpoint` file that names the latest one. (Weights of "
-            "BERT or RoBERTa have to be lifted first.)"
+            f"and no `checkpoint` file that names the latest one. {advice}"
         )
     folder, name = os.path.split(found)
     pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
@@ -138,6 +147,43 @@ def find_encoder(model):
             "whose weights are to be loaded"
         )
     return next(iter(found.values()))
+
+
+def check_kind(encoder, path: str, names: Collection[str]) -> None:
+    """Refuses a checkpoint of another kind of encoder, and says what it is.
+
+    Args:
+        encoder: an `EtcModel` or a `ReadTwiceModel`.
+        path: the checkpoint.
+        names: of its variables; in an object graph, their paths.
+
+    Raises:
+        ValueError: it is that of another kind, or a BERT's.
+    """
+    found = [
+        kind
+        for kind, pattern in _MARKS.items()
+        if any(re.search(pattern, name) for name in names)
+    ]
+    own = (
+        "a ReadTwiceModel"
+        if isinstance(encoder, ReadTwiceModel)
+        else "an EtcModel"
+    )
+    if found and own not in found:
+        advice = f"Give a checkpoint of {own}, or make {found[0]}."
+    elif not found and bert_names.is_bert(names):
+        found = ["a BERT"]
+        advice = (
+            "Lift it first: `python -m etcmodel lift --from=DIR`, or "
+            "`etcmodel.checkpoints.lift`."
+        )
+    else:
+        return
+    raise ValueError(
+        f"the checkpoint {path} is of {found[0]}, but {encoder.name} is {own}, "
+        f"and nothing has been loaded. {advice}"
+    )
 
 
 def without_new(
@@ -202,9 +248,9 @@ def assign(
     if any(problems.values()):
         raise ValueError(
             f"{what}, and nothing has been loaded. Make the model with the "
-            "configuration that the checkpoint was made with. "
-            + "; ".join(
-                f"{problem}: {list_some(names)}"
+            "configuration that the checkpoint was made with."
+            + "".join(
+                f"\n{problem}:{listed(names)}"
                 for problem, names in problems.items()
                 if names
             )
@@ -229,14 +275,13 @@ def beside(path: str | os.PathLike, name: str) -> str:
     return os.path.join(folder, name)
 
 
-def list_some(names: Sequence[str]) -> str:
-    """Some names, and how many more there are.
+def listed(names: Sequence[str]) -> str:
+    """Names as they stand below a line of a message, each on its own.
 
     Args:
         names: all of them.
 
     Returns:
-        "a, b, c and 7 more".
+        The end of that line, and theirs.
     """
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return "".join(f"\n  {name}" for name in names)

@@ -55,8 +55,6 @@ _PARTS = (
         "output.LayerNorm",
     ),
 )
-# Of how many related words the rows must be alike, to be a vocabulary's.
-_MIN_PAIRS, _MIN_SHARE = 100, 0.7
 _SECOND_READ = "second_transformer"
 _WORDS = {
     "STACK": "global_local_transformer_layers|transformer_with_side_inputs|"
@@ -361,14 +359,9 @@ class _Lifting:
             [x for x, known in zip(pieces, is_known, strict=True) if known],
             table[self.rows[is_known]],
         )
-        if kinship.pairs >= _MIN_PAIRS and kinship.share < _MIN_SHARE:
-            note = (
-                f"{target} does not seem to be the vocabulary of "
-                f"{self.source.path}: of {kinship.pairs} pairs of words such "
-                f"as 'house' and 'houses', {kinship.share:.0%} have rows that "
-                "are more alike than those of others, which is chance."
-            )
-            logging.warning(note)
+        if kinship.is_chance:
+            note = kinship.describe(target, self.source.path)
+            logging.warning("%s", note)
             self.notes.append(note)
 
     def value(self, path, weight):

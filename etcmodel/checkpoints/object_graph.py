@@ -65,6 +65,7 @@ def load_checkpoint(
         original.load_original(encoder, path)
         return
     graph = _read_graph(checkpoint)
+    files.check_kind(encoder, path, [x for x, _ in _variables(graph, 0)])
     weights = get_weight_paths(encoder)
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
@@ -166,7 +167,7 @@ def _walk(graph, root, left_out=()):
 
 
 def _variables(graph, root):
-    """Paths and numbers of the variables of an encoder."""
+    """Paths and numbers of the variables below a node."""
     for path, node in _walk(graph, root, left_out=_OF_TRAINING):
         if _key(graph, node) is not None:
             yield path, node

@@ -193,6 +193,7 @@ def _load(model, path, kind):
     path = os.fspath(path)
     checkpoint = files.open_checkpoint(path)
     shapes = checkpoint.shapes
+    files.check_kind(encoder, path, shapes)
     scope, _ = _KINDS[kind]
     of_encoder = {
         name

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.feature_utils import tokenizers
-
 # RoBERTa's special tokens, and what they are called in a tokenizer here.
 _ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
 # Global tokens, which no encoder like BERT knows.
 GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
 _SPACE = "\u2581"
+# Of how many related words the rows must be alike, to be a vocabulary's.
+_MIN_PAIRS, _MIN_SHARE = 100, 0.7
 
 
 class Vocabulary(NamedTuple):
@@ -50,6 +50,9 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
     path = os.fspath(path)
     if path.endswith(".json"):
         return Vocabulary(path, _read_json(path), {})
+    # Only what reads such a file needs TensorFlow Text.
+    from etcmodel.feature_utils import tokenizers
+
     tokenizer = tokenizers.make_tokenizer(path)
     pieces = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()
     return Vocabulary(
@@ -122,6 +125,28 @@ class Kinship(NamedTuple):
 
     pairs: int
     share: float
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether the table seems to be that of another vocabulary."""
+        return self.pairs >= _MIN_PAIRS and self.share < _MIN_SHARE
+
+    def describe(self, vocab_file: str, source: str) -> str:
+        """Tells of a table that seems to be that of another vocabulary.
+
+        Args:
+            vocab_file: the vocabulary.
+            source: where the table is from.
+
+        Returns:
+            A sentence.
+        """
+        return (
+            f"{vocab_file} does not seem to be the vocabulary of {source}: of "
+            f"{self.pairs} pairs of words such as 'house' and 'houses', "
+            f"{self.share:.0%} have rows that are more alike than those of "
+            "others, which is chance."
+        )
 
 
 def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:

@@ -53,6 +53,11 @@ def find(paths: str | Sequence[str]) -> list[str]:
     for part in (part.strip() for part in paths):
         if is_remote(part):
             files = _gfile().glob(part)
+        elif os.path.isdir(part):
+            raise UserError(
+                f"{part} is a directory. Name the files inside it that are to "
+                f"be read, such as {os.path.join(part, '*.json')}."
+            )
         elif os.path.exists(part):
             files = [part]
         else:
@@ -138,8 +143,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         raw = None
     except IsADirectoryError:
         raise UserError(
-            f"{path} is a directory. Name the files inside it that are to be "
-            f"read, such as {os.path.join(path, '*.json')}."
+            f"{path} is a directory, but a file is expected."
         ) from None
     except OSError as error:
         raise UserError(

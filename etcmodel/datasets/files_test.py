@@ -41,6 +41,8 @@ class FilesTest(unittest.TestCase):
         for paths in ("c.json", "c*.json", "a.json,c.json", ""):
             with self.assertRaisesRegex(UserError, "no such file"):
                 files.find(paths)
+        with self.assertRaisesRegex(UserError, r"is a directory.*\*.json"):
+            files.find(f"{self.folder}/a.json,{self.folder}")
 
     def test_remote_files(self):
         """TensorFlow reads file:// as it reads gs://."""
@@ -70,7 +72,7 @@ class FilesTest(unittest.TestCase):
 
     def test_cannot_be_opened(self):
         for path, message in (
-            (self.folder, r"is a directory.*\*.json"),
+            (self.folder, r"is a directory, but a file is expected\.$"),
             (self.folder / "c.json", "no such file"),
         ):
             with self.assertRaisesRegex(UserError, message):

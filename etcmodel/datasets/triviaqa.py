@@ -15,13 +15,11 @@ Scale Distantly Supervised Challenge Dataset for Reading Comprehension", 2017.
 
 import collections
 import functools
-import json
 import os
 import re
 import string
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import IO
 
 import msgspec
 
@@ -31,7 +29,9 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
+from etcmodel.datasets.wikihop import write_predictions as write_predictions
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _TO_SPACES = str.maketrans(dict.fromkeys(f"_{string.punctuation}‘’´`", " "))
@@ -110,26 +110,25 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
     texts = []
     for field, folder in _FOLDERS.items():
         for i, page in enumerate(getattr(value, field)):
-            path = os.path.join(root, "evidence", folder, page.Filename)
+            name = page.Filename
+            path = os.path.join(root, "evidence", folder, name)
             try:
+                if name.startswith("/") or ".." in name.split("/"):
+                    raise UserError(f"{show(name)} is not in evidence/{folder}")
                 text = _read_page(path)
+                if json_stream.INVALID_UTF8_MARK in text:
+                    raise UserError(f"{path} has bytes that are not UTF-8")
             except UserError as cause:
+                problem = f"its evidence cannot be read: {cause}"
                 raise error(
                     "no evidence file",
                     field=f"{field}[{i}].Filename",
-                    problem=f"its evidence cannot be read: {cause}",
+                    problem=problem.removesuffix("."),
                     advice=(
                         "Unpack the official archive, so that `evidence` is "
                         "beside `qa`"
                     ),
                 ) from None
-            if json_stream.INVALID_UTF8_MARK in text:
-                raise error(
-                    "invalid UTF-8",
-                    field=f"{field}[{i}].Filename",
-                    problem=f"{path} has bytes that are not UTF-8",
-                    advice="Convert it to UTF-8",
-                )
             texts.append(text)
     if not any(texts):
         pages = len(value.EntityPages) + len(value.SearchResults)
@@ -188,17 +187,6 @@ def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
         The normalised aliases, and normalised answers of people.
     """
     return record.truths
-
-
-def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{id: answer}`, the official submission format.
-
-    Args:
-        predictions: record id -> answer.
-        stream: what to write to.
-    """
-    json.dump(predictions, stream, indent=0, ensure_ascii=False)
-    stream.write("\n")
 
 
 def score(

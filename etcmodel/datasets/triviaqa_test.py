@@ -103,6 +103,19 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(2, len(read) + bad_records.total)
         self.assertGreaterEqual(bad_records.total, 1)
 
+    @parameterized.parameters("../qa/web-dev.json", "a/../../x", "/dev/null")
+    def test_evidence_from_elsewhere(self, name):
+        path = self._write([good_record(SearchResults=[{"Filename": name}])])
+        with self.assertRaisesRegex(
+            RecordError, f"SearchResults.0..Filename.*{name}.*evidence/web"
+        ):
+            list(triviaqa.FORMAT.read(path))
+
+    def test_missing_evidence_is_told_in_sentences(self):
+        path = self._write([good_record()], **{"web/4/4_2.txt": None})
+        with self.assertRaisesRegex(RecordError, r"Check the path\. Unpack"):
+            list(triviaqa.FORMAT.read(path))
+
     def test_another_file(self):
         path = os.path.join(self.get_temp_dir(), "a.json")
         for text, message in (

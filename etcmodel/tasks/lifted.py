@@ -1,15 +1,23 @@
-"""What `lift` notes beside weights, so that records are made for them."""
+"""Which vocabulary weights have, so that records are made for them."""
 
+import glob
 import json
 import os
 
+import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from etcmodel import checkpoints
+from etcmodel.checkpoints import vocabularies
 from etcmodel.errors import UserError
 from etcmodel.tasks import tfrecords
 
 FILE = "lift.json"
+# What `train` notes in the directory of a run, and where its best one is.
+_RUN_FILE, _BEST = "etcmodel.json", "best_ckpt"
+# Vocabularies beside published checkpoints.
+_NAMES = ("*vocab*.txt", "*.model")
 
 
 def write(directory: str, vocab_file: str, source: str) -> None:
@@ -30,25 +38,74 @@ def write(directory: str, vocab_file: str, source: str) -> None:
     tfrecords.write_json(directory, FILE, content)
 
 
-def check_vocabulary(path: str, metadata: dict | None) -> None:
+def check_vocabulary(path: str, metadata: dict | None) -> bool:
     """Checks that records were made with the vocabulary of the weights.
+
+    That is what `lift` or the `train` of a run noted, or what lies beside a
+    published checkpoint.
 
     Args:
         path: the checkpoint or its directory.
         metadata: what `preprocess` noted about the records, or None.
 
+    Returns:
+        Whether it is known, so that nothing is left to be seen by the weights.
+
     Raises:
         UserError: they were made with another one.
     """
-    file = checkpoints.beside(path, FILE)
-    if metadata is None or not tf.io.gfile.exists(file):
-        return
-    with tf.io.gfile.GFile(file) as stream:
-        note = json.load(stream)
-    if note["vocab_fingerprint"] != metadata["vocab_fingerprint"]:
-        own = checkpoints.beside(path, note["vocab_file"])
+    if not metadata:
+        return True
+    own = _vocabularies(path)
+    if own and metadata["vocab_fingerprint"] not in own.values():
         raise UserError(
             f"The records in {metadata['directory']} were made with another "
-            "vocabulary than that of the weights to begin with. Preprocess "
-            f"with --vocab_file={own}."
+            "vocabulary (vocab_fingerprint: "
+            f"{metadata['vocab_fingerprint']} against "
+            f"{', '.join(own.values())}) than that of the weights to begin "
+            f"with, --init_checkpoint={path}, whose rows of tokens would be "
+            "those of other words. Preprocess with "
+            f"--vocab_file={' or '.join(own)}."
         )
+    return bool(own)
+
+
+def _vocabularies(path: str) -> dict[str, str]:
+    """Vocabularies that may be that of weights -> their fingerprints."""
+    folder = os.path.dirname(checkpoints.beside(path, FILE))
+    is_best = os.path.basename(folder) == _BEST
+    run = os.path.dirname(folder) if is_best else folder
+    for directory, name in ((folder, FILE), (run, _RUN_FILE)):
+        file = os.path.join(directory, name)
+        if tf.io.gfile.exists(file):
+            with tf.io.gfile.GFile(file) as stream:
+                note = json.load(stream)
+            note = note if name == FILE else note.get("records")
+            if note:
+                own = os.path.join(directory, note["vocab_file"])
+                return {own: note["vocab_fingerprint"]}
+    if checkpoints.config_file(path) is None:
+        return {}
+    return {
+        file: tfrecords.fingerprint(file)
+        for pattern in _NAMES
+        for file in sorted(
+            glob.glob(os.path.join(glob.escape(folder), pattern))
+        )
+    }
+
+
+def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
+    """Warns if records seem to have another vocabulary than a token table.
+
+    Args:
+        path: the checkpoint of the table.
+        metadata: what `preprocess` noted about the records.
+        table: `<float>[vocab_size, size]`.
+    """
+    file = os.path.join(metadata["directory"], metadata["vocab_file"])
+    pieces = vocabularies.read_vocabulary(file).pieces
+    kinship = vocabularies.measure_kinship(pieces, table)
+    if kinship.is_chance:
+        # Without --verbose less is not shown.
+        logging.error("%s", kinship.describe(file, path))

@@ -12,6 +12,7 @@ METEOR of papers.
 """
 
 import functools
+import types
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -45,13 +46,8 @@ def normalize_answer(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(" .")
 
 
-class _NoSynonyms:
-    """Stands for WordNet where there is none."""
-
-    @staticmethod
-    def synsets(word: str) -> list:
-        del word
-        return []
+# Stands for WordNet where there is none.
+_NO_SYNONYMS = types.SimpleNamespace(synsets=lambda word: [])
 
 
 @functools.cache
@@ -59,14 +55,9 @@ def _rouge_scorer():
     # Loads slowly.
     from rouge_score import rouge_scorer
 
-    class Tokenizer:
-        """White space alone tells words apart, as in nlg-eval."""
-
-        @staticmethod
-        def tokenize(text: str) -> list[str]:
-            return text.split()
-
-    return rouge_scorer.RougeScorer(["rougeL"], tokenizer=Tokenizer())
+    # White space alone tells words apart, as in nlg-eval.
+    tokenizer = types.SimpleNamespace(tokenize=str.split)
+    return rouge_scorer.RougeScorer(["rougeL"], tokenizer=tokenizer)
 
 
 def rouge_l(prediction: str, truths: Sequence[str]) -> float:
@@ -114,7 +105,7 @@ def _meteor(prediction: str, truths: Sequence[str]) -> float:
     from nltk.translate import meteor_score
 
     return meteor_score.meteor_score(
-        [x.split() for x in truths], prediction.split(), wordnet=_NoSynonyms()
+        [x.split() for x in truths], prediction.split(), wordnet=_NO_SYNONYMS
     )
 
 

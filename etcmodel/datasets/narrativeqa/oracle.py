@@ -5,7 +5,6 @@ learns from are the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4).
 """
 
 import re
-from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -45,13 +44,9 @@ class Words:
         found = list(re.finditer(r"\S+", text))
         self.spans = [x.span() for x in found]
         self.known: dict[str, int] = {}
-        self.numbers = np.array(
-            [
-                self.known.setdefault(x[0].lower(), len(self.known))
-                for x in found
-            ],
-            np.int32,
-        )
+        words = (x[0].lower() for x in found)
+        numbers = [self.known.setdefault(x, len(self.known)) for x in words]
+        self.numbers = np.array(numbers, np.int32)
 
 
 def _scores(words: np.ndarray, answer: np.ndarray):
@@ -91,7 +86,6 @@ def find_approximate_answers(
     min_score: float = 0.35,
     top_percentile: float = 0.9,
     top_k: int = 100,
-    stop_words: Collection[str] = (),
 ) -> list[Span]:
     """The spans that are most like an answer, the best first.
 
@@ -108,7 +102,6 @@ def find_approximate_answers(
         min_score: the least score, from 0 to 1.
         top_percentile: the least score as a share of the best one's.
         top_k: the most spans.
-        stop_words: in lower case; spans of nothing else are left out.
 
     Returns:
         The spans; none if the text has no word of the answer.
@@ -129,7 +122,6 @@ def find_approximate_answers(
     rows, columns = np.nonzero(scores >= least)
     # Best first; of equals the last one, and of those the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
-    stopped = {text.known.get(x) for x in stop_words}
     taken = np.zeros(len(text.numbers), bool)
     seen: set[tuple[int, ...]] = set()
     found: list[Span] = []
@@ -138,8 +130,6 @@ def find_approximate_answers(
         last = first + int(columns[i])
         words = tuple(text.numbers[first : last + 1].tolist())
         if taken[first : last + 1].any() or words in seen:
-            continue
-        if stopped.issuperset(words):
             continue
         taken[first : last + 1] = True
         seen.add(words)

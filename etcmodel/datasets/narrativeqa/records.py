@@ -12,6 +12,7 @@ NarrativeQA Reading Comprehension Challenge", 2018.
 import collections
 import csv
 import functools
+import io
 import json
 import os
 from collections.abc import Callable
@@ -52,13 +53,14 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row of the file."""
+    """A row of the file, with what is wrong with its columns."""
 
     id: str
     document_id: Text
     question: Text
     answer1: str
     answer2: str
+    problem: str
 
 
 def _read_rows(
@@ -67,10 +69,9 @@ def _read_rows(
     which: str = "all",
 ) -> Iterator[tuple[int, object]]:
     """The rows of a set; with their numbers among all rows of the file."""
-    csv.field_size_limit(2**31 - 1)
-    lines = json_stream.read_text_lines(path, on_position)
-    reader = csv.DictReader(lines, restval="")
-    missing = [x for x in _COLUMNS if x not in (reader.fieldnames or ())]
+    rows = _read_cells(path, on_position)
+    head = next(rows, [])
+    missing = [x for x in _COLUMNS if x not in head]
     if missing:
         raise UserError(
             f"{path}: there is no column {', '.join(missing)}. Expected "
@@ -78,53 +79,83 @@ def _read_rows(
             ",..."
         )
     times = collections.Counter()
-    for index, row in enumerate(_checked(path, reader)):
-        if which not in ("all", row["set"]):
+    for index, cells in enumerate(rows):
+        row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
+        problem = ""
+        if len(cells) != len(head):
+            # Then it cannot be told of which set it is, either.
+            problem = f"it has {len(cells)} columns, expected {len(head)}"
+        elif which not in ("all", row["set"]):
             continue
         name = f"{row['document_id']}: {row['question']}"
         times[name] += 1
         if times[name] > 1:
             name += f" ({times[name]})"
-        yield index, {"id": name, **{x: row[x] for x in _COLUMNS}}
+        # The field that is not UTF-8 is the one that it was made of.
+        name = name.replace(json_stream.INVALID_UTF8_MARK, "\ufffd")
+        values = {x: row[x] for x in _COLUMNS}
+        yield index, {"id": name, "problem": problem, **values}
 
 
-def _checked(path: str, reader: csv.DictReader) -> Iterator[dict]:
-    """Its rows, with errors that name the file and the line."""
+def _read_cells(path: str, on_position) -> Iterator[list[str]]:
+    """All rows that are not blank, the first one included.
+
+    Raises:
+        UserError: a row is not csv; the message names its first line.
+    """
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(_read_lines(path, on_position), strict=True)
+    line = 1
     try:
-        yield from reader
+        for cells in reader:
+            line = reader.line_num + 1
+            if cells:
+                yield cells
     except csv.Error as error:
         raise UserError(
-            f"{path}, line {reader.line_num}: this is not csv ({error}). Get "
-            "the file again."
+            f"{path}, line {line}: the row that begins there is not csv "
+            f"({error}). Close its quotes, or get the file again if it was cut "
+            "off."
         ) from None
+
+
+def _read_lines(path: str, on_position) -> Iterator[str]:
+    """Whole lines, whether they end with a line feed or a carriage return."""
+    rest = ""
+    for part in json_stream.read_text_lines(path, on_position):
+        *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
+        yield from lines
+    yield rest
 
 
 # The questions of a story stand together.
-@functools.lru_cache(maxsize=4)
-def _load_story(path: str) -> str:
-    return stories.load(path)
+_load_story = functools.lru_cache(maxsize=4)(stories.load)
 
 
 def _make(row: _Row, source: Source) -> NarrativeQARecord:
+    error = functools.partial(source.error, record_id=row.id)
+    if row.problem:
+        raise error(
+            "wrong number of columns",
+            problem=row.problem,
+            advice="Put quotes around what has commas",
+        )
     folder = os.path.dirname(files.full_name(source.path))
     path = os.path.join(folder, "stories", f"{row.document_id}.content")
-
-    error = functools.partial(
-        source.error,
-        record_id=row.id,
-        field="document_id",
-        advice=(
-            "Download the stories to the folder `stories` beside the csv file"
-        ),
-    )
     try:
         text = _load_story(path)
+        if not text:
+            raise UserError(f"{path} has no text.")
     except UserError as cause:
         raise error(
-            "no story", problem=f"its story cannot be read: {cause}"
+            "no story",
+            field="document_id",
+            problem=f"its story cannot be read: {cause}".removesuffix("."),
+            advice=(
+                "Download the stories to the folder `stories` beside the csv "
+                "file"
+            ),
         ) from None
-    if not text:
-        raise error("empty story", problem=f"{path} has no text")
     answers = tuple(x for x in (row.answer1, row.answer2) if x.strip())
     return NarrativeQARecord(
         id=row.id,

@@ -72,7 +72,13 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("c,train,Who?,x,y,x\n", "story cannot be read: .*c.content: there"),
         ("b,train,Who?,x,y,x\n", "b.content has no text"),
         ("a,train, ,x,y,x\n", "'question': it is empty"),
-        ("a,train,Wer?,J\xe4n,y,x\n".encode("latin-1"), "not UTF-8"),
+        (
+            "a,train,Wer?,J\xe4n,y,x\n".encode("latin-1"),
+            "'answer1': .*not UTF-8",
+        ),
+        (b"a,train,\xc4?,x,y,x\n", "'question': there .*not UTF-8"),
+        ("a,train,Who, if,x,y,x\n", "has 7 columns, expected 6. Put"),
+        ("a,Who?,x,y,x\n", "has 5 columns, expected 6"),
     )
     def test_bad_rows_are_skipped_alone(self, row, message):
         row = row if isinstance(row, bytes) else row.encode()
@@ -82,6 +88,40 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         bad_records = BadRecords(skip=True)
         read = narrativeqa.FORMAT.read(path, "predict", bad_records)
         self.assertEqual([1, 2, 4], [x.index for x in read if x.id[0] == "a"])
+        # Nor is it left out silently where its set cannot be told.
+        if "columns" in message:
+            with self.assertRaisesRegex(RecordError, message):
+                list(narrativeqa.FORMATS["valid"].read(path))
+
+    def test_a_missing_story_is_told_in_sentences(self):
+        path = self._write("c,train,Who?,x,y,x\n")
+        with self.assertRaisesRegex(RecordError, r"Check the path\. Download"):
+            list(narrativeqa.FORMAT.read(path))
+
+    @parameterized.parameters("\r", "\r\n")
+    def test_line_ends(self, line_end):
+        """Also of a file that is read in parts of a million bytes."""
+        head, rows = (x.replace("\n", line_end) for x in (_HEAD, _ROWS))
+        row = f"b,train,{'w' * 4990}?,Jan,Eva,x{line_end}"
+        path = self._write(rows + 500 * row, head)
+        records = [*narrativeqa.FORMATS["train"].read(path)]
+        question = 'Who, if\nanyone, said "no"?'.replace("\n", line_end)
+        self.assertEqual(question, records[0].question)
+        self.assertEqual([0, 2, 3], [x.index for x in records[:3]])
+        self.assertLen(records, 503)
+        self.assertEqual({4991}, {len(x.question) for x in records[3:]})
+
+    @parameterized.parameters(
+        # To the end of the file, and to the next quote.
+        ('a,train,"Who?,x,y,x\nb,train,Who?,x,y,x\n', "unexpected end"),
+        ('a,train,"Who?,x,y,x\nb,train,"Who?",x,y,x\n', "expected after"),
+    )
+    def test_a_quote_that_is_not_closed(self, rows, message):
+        path = self._write(_ROWS + rows)
+        with self.assertRaisesRegex(
+            UserError, f"qaps.csv, line 7: .*{message}.*[Cc]lose"
+        ):
+            list(narrativeqa.FORMAT.read(path, None, BadRecords(skip=True)))
 
     def test_another_file(self):
         for head, message in (

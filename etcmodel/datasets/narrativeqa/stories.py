@@ -1,6 +1,7 @@
 """Stories as they were downloaded: plain text, Gutenberg's, or HTML."""
 
 import codecs
+import contextlib
 import gzip
 import html.parser
 import re
@@ -11,11 +12,17 @@ from etcmodel.errors import UserError
 
 # How far from the beginning a file says how it is written.
 _HEAD_BYTES = 1 << 14
+# What says so in single bytes has no wider ones.
 _CHARSET = re.compile(
-    rb"(?:character set encoding:|charset=)\s*[\"']?([\w.:-]+)", re.IGNORECASE
+    rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
+    rb"(?!utf-?(?:16|32))([\w.:-]+)"
 )
+_ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
+    # Begins like that of UTF-16.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
@@ -93,8 +100,10 @@ def _strip_boilerplate(text: str) -> str:
 def decode(content: bytes) -> str:
     """The text of a file.
 
-    It is written as its byte order mark says, or as it says itself
-    ("Character set encoding: ISO-8859-1", `charset=utf-8`), or else in UTF-8.
+    It is written as its byte order mark says; or, with a zero in nearly every
+    second byte, in UTF-16 or UTF-32; or as it says itself ("Character set
+    encoding: ISO-8859-1", `charset=utf-8`); or else in UTF-8, or if most of
+    what is not ASCII is not that, in Windows-1252 as many old files.
 
     Args:
         content: its bytes.
@@ -102,22 +111,22 @@ def decode(content: bytes) -> str:
     Returns:
         The text, with U+FFFD for bytes that mean nothing.
     """
-    encoding = None
-    for mark, name in _BYTE_ORDER_MARKS:
-        if content.startswith(mark):
-            encoding = name
-    named = _CHARSET.search(content[:_HEAD_BYTES])
-    if encoding is None and named:
-        encoding = named[1].decode("ascii", "ignore").lower()
-    # What says so in single bytes has no wider ones.
-    if encoding is None or (
-        named and encoding.startswith(("utf-16", "utf-32"))
-    ):
-        encoding = "utf-8"
-    try:
-        text = content.decode(encoding, "replace")
-    except (LookupError, UnicodeError):
-        text = content.decode("utf-8", "replace")
+    head = content[:_HEAD_BYTES]
+    names = [x for mark, x in _BYTE_ORDER_MARKS if content.startswith(mark)]
+    # Of the bytes with even and with odd numbers.
+    zeros = [head[i::2].count(0) for i in range(2)]
+    if max(zeros) > 0.35 * len(head):
+        bits = 32 if min(zeros) > 0.2 * len(head) else 16
+        names.append(f"utf-{bits}-{'be' if zeros[0] > zeros[1] else 'le'}")
+    names += [x.decode() for x in _CHARSET.findall(head)[:1]]
+    # Of characters that are not ASCII, UTF-8 makes one of several bytes.
+    text = content.decode("utf-8", "replace")
+    if 2 * text.count("\ufffd") > len(content.translate(None, _ASCII)):
+        text = content.decode("windows-1252", "replace")
+    for name in names:
+        with contextlib.suppress(LookupError, UnicodeError):
+            text = content.decode(name, "replace")
+            break
     return text.replace("\0", " ")
 
 

@@ -1,5 +1,6 @@
 """Tests of `stories`."""
 
+import codecs
 import gzip
 import os
 
@@ -87,6 +88,17 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
         (b"\xc3\x84\xff", "\u00c4\ufffd"),
         (b"a\0b", "a b"),
+        # Other bytes that have a mark, and that have none.
+        ("A \u00c4".encode("utf-32"), "A \u00c4"),
+        (codecs.BOM_UTF32_BE + "A \u00c4".encode("utf-32-be"), "A \u00c4"),
+        ("Jan, \u017d\u010f".encode("utf-16-le"), "Jan, \u017d\u010f"),
+        ("Jan, \u017d\u010f".encode("utf-16-be"), "Jan, \u017d\u010f"),
+        ("Jan, \u017d\u010f".encode("utf-32-le"), "Jan, \u017d\u010f"),
+        ("Jan, \u017d\u010f".encode("utf-32-be"), "Jan, \u017d\u010f"),
+        # Windows-1252, with a byte that means nothing there; not if it is
+        # declared as something else, or UTF-8 but for a few bytes.
+        (b"\x93J\xe4n\x94\x81", "\u201cJ\u00e4n\u201d\ufffd"),
+        (b"charset=utf-8 J\xe4n", "J\ufffdn"),
         # What is no encoding of text, and what cannot be true.
         (b"charset=hex \xc3\x84", "\u00c4"),
         (b'<meta charset="utf-16"> \xc3\x84', "\u00c4"),

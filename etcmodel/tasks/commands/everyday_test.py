@@ -10,6 +10,7 @@ from absl import flags
 from absl.testing import parameterized
 from official.core import exp_factory
 
+from etcmodel import models
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks import tfrecords
@@ -94,6 +95,24 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             "--params_override=task.model.encoder.config_file=own.json",
         )
         self.assertIsNone(params.task.model.encoder.hidden_size)
+
+    def test_what_a_checkpoint_overrules_is_told(self):
+        """Of the experiment, whose preset shares the projections."""
+        sizes = models.EtcConfig.from_preset("base", vocab_size=7).to_dict()
+        self._write("lifted/etc_config.json", {**sizes, "local_radius": 40})
+        place = os.path.join(self.get_temp_dir(), "lifted")
+        _, out = self._params(
+            f"--init_checkpoint={place}", experiment="etc/hotpotqa_shared"
+        )
+        (line,) = [x for x in out.splitlines() if "base_shared" in x]
+        self.assertEndsWith(
+            line,
+            ": local_radius is 40, not 84; share_qkv_projections is False, "
+            "not True; share_att_output_projection is False, not True.",
+        )
+        self._write("lifted/etc_config.json", sizes)
+        _, out = self._params(f"--init_checkpoint={place}")
+        self.assertNotIn(place, out)
 
     @parameterized.parameters("run", "run/ckpt-3", "run/best_ckpt")
     def test_sizes_of_another_run(self, place):

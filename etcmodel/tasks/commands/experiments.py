@@ -40,4 +40,4 @@ def run(flag_values: flags.FlagValues) -> None:
         task = registry.get(name)
         print(f"{name}: {task.summary}")
         for experiment, entry in task.experiments.items():
-            print(f"  {experiment:38}{entry.summary}")
+            print(f"  {experiment:37} {entry.summary}")

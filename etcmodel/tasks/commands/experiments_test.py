@@ -11,6 +11,7 @@ class ExperimentsTest(CommandTestCase):
         self.assertStartsWith(lines[0], "hotpotqa: HotpotQA: answer")
         self.assertIn("  etc/nq_2x_radius  ", out)
         self.assertIn("  read_twice/pretrain_sts   ", out)
+        self.assertIn("/hotpotqa_single_segment_10_layers each", out)
         out = self.assert_succeeds(run_cli("experiments", "wikihop"))
         self.assertLen(out.splitlines(), 8)
         self.assertEqual(

@@ -5,6 +5,7 @@ import os
 import shutil
 
 from absl import flags
+from absl import logging
 
 from etcmodel.errors import UserError
 from etcmodel.tasks.atomic import atomic_directory
@@ -27,6 +28,17 @@ EXAMPLE = """
 python -m etcmodel lift --from=bert-base-uncased --output_dir=lifted \\
     --absolute_positions=paragraph --question_words_in_global
 """
+
+# Model -> flags that others have no use for.
+_OF_ONE_MODEL = {
+    "etc": (
+        "absolute_positions",
+        "question_words_in_global",
+        "own_text_bias",
+        "local_radius",
+    ),
+    "read_twice": ("num_hidden_layers",),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -53,6 +65,9 @@ class Flags:
             own sentence; 3 gives them most of its attention.
         local_radius: how many tokens a long token sees to each side, if not as
             in the preset.
+        num_hidden_layers: of ReadTwice: layers of the first read, if it leaves
+            the BERT's last ones to the second read alone, as "SS, 10L" does in
+            the paper; otherwise it has all.
         overwrite: replace the output directory if it exists.
     """
 
@@ -66,6 +81,7 @@ class Flags:
     global_tokens: str = option("cls", one_of=["cls", "mean", "keep"])
     own_text_bias: float = 0.0
     local_radius: int | None = None
+    num_hidden_layers: int | None = None
     overwrite: bool = False
 
 
@@ -107,7 +123,7 @@ def _lift(flag_values, source, folder):
 
     bert = checkpoints.read_bert(source)
     vocab_file = flag_values.vocab_file or bert.vocab_file
-    if vocab_file is None or vocab_file.endswith(".json"):
+    if vocab_file is None:
         raise UserError(
             f"--from={source} has no vocabulary that text can be cut with. "
             "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
@@ -116,15 +132,10 @@ def _lift(flag_values, source, folder):
     changes = {
         "vocab_size": len(vocabularies.read_vocabulary(vocab_file).pieces)
     }
-    if flag_values.model == "read_twice":
-        for name in (
-            "absolute_positions",
-            "question_words_in_global",
-            "own_text_bias",
-            "local_radius",
-        ):
+    for kind, names in _OF_ONE_MODEL.items():
+        for name in names if kind != flag_values.model else ():
             if flag_values[name].value != flag_values[name].default:
-                raise UserError(f"--{name} is of --model=etc.")
+                raise UserError(f"--{name} is of --model={kind}.")
     if flag_values.model == "etc":
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global
@@ -140,6 +151,8 @@ def _lift(flag_values, source, folder):
         )
         model, save = models.EtcModel(config), checkpoints.save_etc
     else:
+        if flag_values.num_hidden_layers is not None:
+            changes["num_hidden_layers"] = flag_values.num_hidden_layers
         config = checkpoints.lifted_config(
             bert, models.ReadTwiceConfig, flag_values.preset, **changes
         )
@@ -152,14 +165,20 @@ def _lift(flag_values, source, folder):
             config,
             layer_norm_epsilon=1e-12 if flag_values.model == "etc" else 1e-3,
         )
-    report = checkpoints.lift(
-        model,
-        bert,
-        vocab_file,
-        flag_values.global_tokens,
-        head,
-        own_text_bias=flag_values.own_text_bias,
-    )
+    # What it warns of is in the report's notes, too, which are printed.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        report = checkpoints.lift(
+            model,
+            bert,
+            vocab_file,
+            flag_values.global_tokens,
+            head,
+            own_text_bias=flag_values.own_text_bias,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
     save(model, folder, head)
     name = os.path.basename(vocab_file)
     shutil.copy(vocab_file, os.path.join(folder, name))

@@ -1,4 +1,5 @@
 import os
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -7,6 +8,8 @@ from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import bert_files_test
 from etcmodel.checkpoints import lifting_test
+from etcmodel.checkpoints import vocabularies
+from etcmodel.tasks import task_testing
 from etcmodel.tasks.task_testing import CommandTestCase
 from etcmodel.tasks.task_testing import run_cli
 
@@ -92,10 +95,48 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             model.get_token_embedding_table()[10],
         )
 
+    def test_a_first_read_of_fewer_layers(self):
+        """Of two layers, the last one is the second read's alone."""
+        self.assert_succeeds(
+            self.lift("--model=read_twice", "--num_hidden_layers=1")
+        )
+        config = models.ReadTwiceConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(
+            (1, 1),
+            (config.num_hidden_layers, config.second_read_num_new_layers),
+        )
+        for flags, message in (
+            (
+                ["--model=read_twice", "--num_hidden_layers=3"],
+                "2 layers in all",
+            ),
+            (["--num_hidden_layers=1"], "is of --model=read_twice"),
+        ):
+            self.assert_fails(self.lift("--overwrite", *flags), message)
+
+    def test_a_doubtful_vocabulary_is_told_once(self):
+        kinship = vocabularies.Kinship(pairs=200, share=0.5)
+        with (
+            mock.patch.object(
+                vocabularies, "measure_kinship", return_value=kinship
+            ),
+            self.assertNoLogs("absl", "WARNING"),
+        ):
+            out = self.assert_succeeds(self.lift())
+        self.assertEqual(1, out.count("does not seem to be the vocabulary"))
+
     def test_errors(self):
         os.rename(self.path("bert", "vocab.txt"), self.path("vocab.txt"))
         self.assert_fails(self.lift(), "no vocabulary that text can be cut")
         self.assert_fails(self.lift("--vocab_file=/none"), "no file /none")
+        pieces = self.path("vocab.json")
+        task_testing.write_json(pieces, {"<s>": 0, "one": 1})
+        self.assert_fails(
+            self.lift(f"--vocab_file={pieces}"),
+            f"{pieces} is RoBERTa's vocabulary.*Give the equivalent",
+        )
         vocab = f"--vocab_file={self.path('vocab.txt')}"
         self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")
         self.source = self.path("nothing")

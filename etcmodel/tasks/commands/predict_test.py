@@ -5,6 +5,7 @@ from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.tasks import reading_testing
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import predict
 from etcmodel.tasks.task_testing import CommandTestCase
@@ -89,6 +90,41 @@ class PredictTest(CommandTestCase):
         self.assertIn("They are not in the figures", out)
         del before["small_3"]
         self.assertEqual(before, read_json(self.output))
+
+    def test_a_part_of_a_file(self):
+        """Of NarrativeQA's; with a model that always answers `x`."""
+        path, _ = reading_testing.write_small_narrativeqa(self.directory, 3)
+        with open(path, encoding="utf-8") as stream:
+            content = stream.read()
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(content.replace("1,train", "1,valid"))
+        model = mock.Mock(
+            signatures={
+                "serving_default": lambda question, document: {
+                    "answer": tf.fill(tf.shape(question), "x")
+                }
+            }
+        )
+        loaded = (model, {"task": "read_twice_narrativeqa", "options": {}})
+        self.input = path
+        with mock.patch.object(
+            predict, "load_saved_model", return_value=loaded
+        ):
+            out = self.assert_succeeds(self._predict("--data_split=valid"))
+            self.assert_fails(
+                self._predict("--data_split=dev", "--overwrite"),
+                "--data_split=dev: read_twice_narrativeqa has all, train, val",
+            )
+        self.assertStartsWith(out, "Wrote 1 answers")
+        self.assertEqual(
+            {"id": "1: Where does Jan live?", "answer": "x"},
+            read_json(self.output),
+        )
+
+    def test_a_part_of_a_file_without_parts(self):
+        self.assert_fails(
+            self._predict("--data_split=valid"), "wikihop has no such parts"
+        )
 
     def test_records_that_nothing_could_be_learned_of(self):
         """They are answered, and count."""

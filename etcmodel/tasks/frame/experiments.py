@@ -4,6 +4,7 @@ Training runs on the TensorFlow Model Garden (`official.core`), which works with
 Keras 2 only.
 """
 
+import numpy as np
 import tensorflow as tf
 
 if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
@@ -26,6 +27,7 @@ from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
 from etcmodel import checkpoints
+from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
@@ -239,16 +241,21 @@ class RecordsTask(base_task.Task):
             model: has the encoder in its `checkpoint_items`.
 
         Raises:
-            UserError: there is no such checkpoint, or it does not fit.
+            UserError: there is no such checkpoint, it does not fit, or the
+                records were made with another vocabulary than its.
         """
         path = self.task_config.init_checkpoint
         if not path:
             return
-        lifted.check_vocabulary(path, self.metadata)
+        is_known = lifted.check_vocabulary(path, self.metadata)
+        encoder = model.checkpoint_items["encoder"]
         try:
-            checkpoints.load_checkpoint(model.checkpoint_items["encoder"], path)
+            checkpoints.load_checkpoint(encoder, path)
         except (ValueError, OSError) as error:
             raise UserError(f"task.init_checkpoint: {error}") from error
+        if not is_known:
+            table = files.find_encoder(encoder).get_token_embedding_table()
+            lifted.warn_of_vocabulary(path, self.metadata, np.asarray(table))
 
     @graph_code
     def train_step(self, inputs, model, optimizer, metrics=None):

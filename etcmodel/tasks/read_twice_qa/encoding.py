@@ -36,24 +36,21 @@ RECORD_FEATURES = ("window", "num_blocks", "option", "is_supporting")
 KEY_FEATURE = "record"
 
 
-def divide(number: int, most: int) -> list[range]:
-    """Divides the segments of a document into as few and equal parts.
+def part_size(number, most: int):
+    """How long the parts are that a document is read in; also graph code.
 
-    Example: 10 segments of which 4 can be read together are those from 0 to 4,
-    from 4 to 8 and from 8 to 10.
+    They are few and equal, but for the last one. Example: 10 segments of which
+    4 can be read together are those from 0 to 4, from 4 to 8 and from 8 to 10;
+    6 are two parts of 3.
 
     Args:
-        number: how many there are.
+        number: how many segments there are, at least 1; `<int>[...]`.
         most: how many can be read together.
 
     Returns:
-        The segments of each part.
+        How many segments a part has, `<int>[...]`.
     """
-    size = -(-number // max(-(-number // most), 1))
-    return [
-        range(start, min(start + size, number))
-        for start in range(0, number, max(size, 1))
-    ]
+    return -(-number // -(-number // most))
 
 
 def label_answers(
@@ -210,24 +207,10 @@ class QuestionEncoder(encoder.RecordEncoder):
                     f"{show(record.text)}"
                 ),
             )
-        counts = {
-            "segments": number,
-            "tokens": int((made.token_starts >= 0).sum()),
-            "mentions": int(np.count_nonzero(made.annotation_labels)),
-            "mentions_cut": int(made.mentions_cut.sum()),
-            "question_tokens_cut": int(made.tokens_cut.sum()),
-            "answers": 0,
-            "answers_cut": 0,
-            "records_without_an_answer_in_the_text": 0,
-            "records_divided": 0,
-        }
+        names = ("token_ids", "prefix_length", *ANNOTATION_FEATURES)
         values = {
             **{
-                name: getattr(made, name)
-                for name in (
-                    *("token_ids", "prefix_length"),
-                    *(ANNOTATION_FEATURES + OFFSET_FEATURES),
-                )
+                name: getattr(made, name) for name in (*names, *OFFSET_FEATURES)
             },
             "window": np.arange(number),
             KEY_FEATURE: np.tile(
@@ -239,53 +222,53 @@ class QuestionEncoder(encoder.RecordEncoder):
             "document": [features.to_bytes(record.text)],
         }
         answers = None if split == "predict" else record.answers
-        can_learn = np.ones([number], bool)
-        option, parts = 0, None
-        labels = np.zeros(
-            [3, number, self.config.max_num_annotations], np.int32
-        )
+        option, parts, spans = 0, None, []
         if answers:
             option, parts = self.builder.option(record)
             spans = find_answers([record.text], self.builder.forms(record))
-            labels, cut = label_answers(
-                made.token_starts,
-                made.token_ends,
-                [(x.start, x.end) for x in spans],
-                self.config.max_num_annotations,
-            )
-            counts["answers"] = int(labels[2].sum())
-            counts["answers_cut"] = cut
-            if not option and not labels.any():
-                counts["records_without_an_answer_in_the_text"] = 1
-            can_learn = np.full([number], bool(option)) | labels[2].any(axis=1)
-            texts[schema.REFERENCE] = [
-                encoder.to_json(
-                    (
-                        self.spec.dataset.gold(record),
-                        self._model.reference(record),
-                    )
-                )
-            ]
+            gold = self.spec.dataset.gold(record)
+            reference = self._model.reference(record)
+            texts[schema.REFERENCE] = [encoder.to_json((gold, reference))]
+        labels, answers_cut = label_answers(
+            made.token_starts,
+            made.token_ends,
+            [(x.start, x.end) for x in spans],
+            self.config.max_num_annotations,
+        )
         values |= dict(zip(LABEL_FEATURES, labels, strict=True))
         values["option"] = np.full([number], option)
         values["is_supporting"] = (
             np.ones([number]) if parts is None else np.isin(made.parts, parts)
         ).astype(np.int64)
-        read_together = divide(number, self.config.num_blocks_per_example)
-        counts["records_divided"] = int(len(read_together) > 1)
+        has_any = bool(option) | labels[2].any(axis=1)
+        size = part_size(number, self.config.num_blocks_per_example)
+        counts = {
+            "segments": number,
+            "tokens": int((made.token_starts >= 0).sum()),
+            "mentions": int(np.count_nonzero(made.annotation_labels)),
+            "mentions_cut": int(made.mentions_cut.sum()),
+            "question_tokens_cut": int(made.tokens_cut.sum()),
+            "answers": int(labels[2].sum()),
+            "answers_cut": answers_cut,
+            "records_without_an_answer_in_the_text": int(
+                bool(answers) and not has_any.any()
+            ),
+            "records_divided": int(size < number),
+        }
         examples = []
-        for rows in read_together:
-            if split == "train" and not can_learn[rows].any():
+        for start in range(0, number, size):
+            rows = slice(start, start + size)
+            if split == "train" and not has_any[rows].any():
                 continue
-            size = len(rows)
             own = {name: x[rows].reshape(-1) for name, x in values.items()}
             # Records are told apart by a number; also in a batch of several
             # examples.
-            name = f"{record.source.path}\n{record.id}\n{rows.start}".encode()
+            name = f"{record.source.path}\n{record.id}\n{start}".encode()
             key = zlib.crc32(name) % (2**31 - 1) + 1
-            own["block_ids"] = np.full([size], key)
-            own["block_pos"] = np.arange(1, size + 1)
-            own["num_blocks"] = np.full([size], size)
+            read = len(own["window"])
+            own["block_ids"] = np.full([read], key)
+            own["block_pos"] = np.arange(1, read + 1)
+            own["num_blocks"] = np.full([read], read)
             examples.append(encoder.serialize({**own, **texts}))
         return encoder.EncodedRecord(examples, counts)
 

@@ -28,22 +28,12 @@ def number_blocks(
 
     Returns:
         `block_ids` `<int32>[segments]` the part of each, from 1, and
-        `block_pos` `<int32>[segments]` its number there, from 1. Parts of a
-        document have the same size, but the last one; see
-        `encoding.divide`.
+        `block_pos` `<int32>[segments]` its number there, from 1. See
+        `encoding.part_size`.
     """
     # [segments]
-    number = tf.gather(
-        tf.math.unsorted_segment_max(
-            block_pos,
-            documents,
-            tf.reduce_max(tf.concat([[0], documents], 0)) + 1,
-        ),
-        documents,
-    )
-    parts = -(-number // most)
-    size = -(-number // parts)
-    own_pos = (block_pos - 1) % size + 1
+    number = tf.gather(tf.math.segment_max(block_pos, documents), documents)
+    own_pos = (block_pos - 1) % encoding.part_size(number, most) + 1
     return tf.cumsum(tf.cast(tf.equal(own_pos, 1), tf.int32)), own_pos
 
 

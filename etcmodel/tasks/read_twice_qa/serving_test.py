@@ -2,29 +2,24 @@
 
 import tensorflow as tf
 
-from etcmodel.tasks.read_twice_qa import encoding
 from etcmodel.tasks.read_twice_qa import serving
 
 
 class PartsTest(tf.test.TestCase):
     def test_number_blocks_by_hand(self):
-        ids, pos = serving.number_blocks(
-            tf.constant([0, 0, 0, 2]), tf.constant([1, 2, 3, 1]), 2
-        )
-        self.assertAllEqual([1, 1, 2, 3], ids)
-        self.assertAllEqual([1, 2, 1, 1], pos)
-
-    def test_parts_are_those_that_are_stored(self):
-        for number in (1, 4, 5, 6, 7, 10, 13):
-            ids, pos = serving.number_blocks(
-                tf.zeros([number], tf.int32), tf.range(1, number + 1), 4
-            )
-            expected = [
-                (part + 1, position + 1)
-                for part, rows in enumerate(encoding.divide(number, 4))
-                for position in range(len(rows))
-            ]
-            self.assertAllEqual(expected, tf.stack([ids, pos], axis=1))
+        """Of 3, of 1 and of 6 segments, of which 2 or 4 can be read at once."""
+        documents = tf.constant([0, 0, 0, 2, 3, 3, 3, 3, 3, 3])
+        block_pos = tf.constant([1, 2, 3, 1, 1, 2, 3, 4, 5, 6])
+        for most, expected_ids, expected_pos in (
+            (2, [1, 1, 2, 3, 4, 4, 5, 5, 6, 6], [1, 2, 1, 1, 1, 2, 1, 2, 1, 2]),
+            (4, [1, 1, 1, 2, 3, 3, 3, 4, 4, 4], [1, 2, 3, 1, 1, 2, 3, 1, 2, 3]),
+        ):
+            ids, pos = serving.number_blocks(documents, block_pos, most)
+            self.assertAllEqual(expected_ids, ids)
+            self.assertAllEqual(expected_pos, pos)
+        nothing = tf.constant([], tf.int32)
+        ids, pos = serving.number_blocks(nothing, nothing, 2)
+        self.assertAllEqual([[], []], [ids, pos])
 
     def test_calls_end_with_a_document(self):
         for expected, block_ids in (

@@ -48,7 +48,7 @@ class TriviaQAOptions(Options):
     """How answers are chosen; see `Options`."""
 
     decode_top_k: int = 8
-    decode_max_size: int = 16
+    decode_max_size: int = 20
 
 
 _DENSE = {"use_sparse_memory_attention": False}
@@ -67,7 +67,7 @@ def _experiments(name: str) -> dict[str, Experiment]:
         ),
         f"read_twice/{name}_cls": Experiment(
             "a memory for each segment (CLS)",
-            # Also of a model that begins as one with other memories.
+            # Also with sizes that an `init_checkpoint` gives.
             {"preset": "base_cls", "summary_mode": "cls", **_DENSE},
         ),
         f"read_twice/{name}_sts": Experiment(
@@ -97,8 +97,13 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
         dataset=dataset,
         model_options=ModelOptions,
         # A batch is 128 segments; steps are counted as if each example were
-        # full of them.
-        recipe={"batch_size": 128, "cross_attention_top_k": 100, **recipe},
+        # full of them. The best epoch, by validation, may come before the last.
+        recipe={
+            "batch_size": 128,
+            "epochs": 6,
+            "cross_attention_top_k": 100,
+            **recipe,
+        },
         experiments=_experiments(name),
         encoder=f"{_PACKAGE}.encoding:QuestionEncoder",
         trainer=f"{_PACKAGE}.trainer:register",
@@ -116,7 +121,6 @@ TASKS = (
         # 90,447 questions of about 10 segments.
         recipe={
             "num_examples": 904_470,
-            "epochs": 6,
             "learning_rate": 3e-5,
             "best_metric": "f1",
         },
@@ -129,7 +133,6 @@ TASKS = (
         # 61,888 questions, taken to have 25 segments.
         recipe={
             "num_examples": 1_547_200,
-            "epochs": 5.3,
             "learning_rate": 1e-5,
             "best_metric": "f1",
         },
@@ -143,7 +146,6 @@ TASKS = (
         # 32,747 questions about stories of about 200 segments.
         recipe={
             "num_examples": 6_549_400,
-            "epochs": 2.2,
             "learning_rate": 5e-6,
             "best_metric": "rouge_l",
         },
