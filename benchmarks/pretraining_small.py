@@ -12,7 +12,8 @@ they have not seen, next to what guesses without looking at the text:
     python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
         --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
 
-Every fifth article is for measuring. "first" is after a tenth of the steps.
+Every fifth article is for measuring (`--held_out_every`). "first" is after a
+tenth of the steps.
 """
 
 import glob
@@ -32,7 +33,6 @@ from absl import flags
 from benchmarks import training_runs
 from etcmodel.datasets import documents
 
-_EVERY = 5
 _BATCH_SIZE = 8
 _LONG_LENGTH, _GLOBAL_LENGTH = 512, 64
 _MEASURES = ("mlm_loss", "mlm_accuracy", "cpc_accuracy", "cpc_chance")
@@ -81,6 +81,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("lift_steps", 250, "The same, of the lifted model."),
         ("hidden_size", 256, "Of the encoder, unless it is lifted."),
         ("layers", 4, "Of the encoder, unless it is lifted."),
+        ("held_out_every", 5, "One article of so many is measured on."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)
     flags.DEFINE_float(
@@ -108,24 +109,24 @@ def _read_tokens(records: str) -> Iterable[int]:
         yield from stored["token_ids"].int64_list.value
 
 
-def prepare(corpus: str, vocab_file: str, folder: str) -> float:
+def prepare(values: flags.FlagValues, folder: str) -> float:
     """Divides a text, and preprocesses both parts.
 
     Args:
-        corpus: the text.
-        vocab_file: the vocabulary.
+        values: the flags.
         folder: where `train` and `dev` are written.
 
     Returns:
         The unigram entropy.
     """
-    articles = list(documents.FORMAT.read(corpus))
+    articles = list(documents.FORMAT.read(values.corpus))
     tokens = {}
     for split in ("train", "dev"):
         path = os.path.join(folder, f"{split}.jsonl")
         with open(path, "w", encoding="utf-8") as stream:
             for i, article in enumerate(articles):
-                if (i % _EVERY == 0) == (split == "dev"):
+                held_out = i % values.held_out_every == 0
+                if held_out == (split == "dev"):
                     stream.write(json.dumps({"text": article.text}) + "\n")
         records = os.path.join(folder, split)
         training_runs.run_command(
@@ -133,7 +134,7 @@ def prepare(corpus: str, vocab_file: str, folder: str) -> float:
             "--task=pretrain",
             f"--input={path}",
             f"--split={split}",
-            f"--vocab_file={vocab_file}",
+            f"--vocab_file={values.vocab_file}",
             f"--output_dir={records}",
             f"--long_length={_LONG_LENGTH}",
             f"--global_length={_GLOBAL_LENGTH}",
@@ -253,7 +254,7 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
     Returns:
         Name -> measures.
     """
-    entropy = prepare(values.corpus, values.vocab_file, folder)
+    entropy = prepare(values, folder)
     rows = {"unigram entropy": {"mlm_loss": entropy}}
     print_table(rows)
     size = values.hidden_size

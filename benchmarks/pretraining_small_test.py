@@ -1,5 +1,6 @@
 """Tests of `pretraining_small`."""
 
+import json
 import math
 import os
 import tempfile
@@ -23,6 +24,38 @@ class PretrainingSmallTest(unittest.TestCase):
         self.assertAlmostEqual(
             math.log(4), pretraining_small.unigram_entropy(range(4), [3], 4)
         )
+
+    def test_what_is_held_out(self):
+        """Every fifth article, or as the flag says."""
+        corpus = [mock.Mock(text=str(i)) for i in range(11)]
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "dev"))
+            with open(
+                os.path.join(folder, "dev", "features.json"), "w"
+            ) as file:
+                file.write('{"vocab_size": 2}')
+            for arguments, held_out in (
+                ([], ["0", "5", "10"]),
+                (["--held_out_every=10"], ["0", "10"]),
+            ):
+                values = flags.FlagValues()
+                pretraining_small.define_flags(values)
+                values(["x", *arguments])
+                with (
+                    mock.patch.object(
+                        pretraining_small.documents, "FORMAT"
+                    ) as reader,
+                    mock.patch.object(training_runs, "run_command"),
+                    mock.patch.object(
+                        pretraining_small, "_read_tokens", return_value=[1]
+                    ),
+                ):
+                    reader.read.return_value = corpus
+                    pretraining_small.prepare(values, folder)
+                path = os.path.join(folder, "dev.jsonl")
+                with open(path, encoding="utf-8") as file:
+                    texts = [json.loads(x)["text"] for x in file]
+                self.assertEqual(held_out, texts)
 
     def test_history(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -13,14 +13,17 @@ gzipped, they are
     last. `entity` names what is mentioned, the same name for the same entity in
     all documents; null, or none, for a mention that could not be linked. A
     document without `mentions` gets those that `mention_finder` finds; `[]`
-    means that there are none. `id` may be left out.
+    means that there are none. `id` may be left out. A line is read as a whole.
 
 *   plain text: articles of the WikiText corpora, if a heading of theirs comes
     first, or documents with an empty line between them. `FORMATS` has readers
     for each, and one for files that are a document each, empty lines and all.
-    What has more than a million characters becomes several documents.
+
+What has more than a million characters becomes several documents (see
+`plain_texts.divide`). A file without text counts as a bad record.
 """
 
+import bisect
 from collections.abc import Callable
 from collections.abc import Iterator
 
@@ -52,7 +55,8 @@ class Document(Record, frozen=True):
     """A text.
 
     Attributes:
-        id: unique, or the position in its file if the file gives none.
+        id: unique, or the position in its file if the file gives none; with
+            "part 2" and so on for all parts but the first of a long text.
         text: the text.
         mentions: in the order of the text; None for those that are to be
             found.
@@ -61,6 +65,10 @@ class Document(Record, frozen=True):
     id: str
     text: str
     mentions: tuple[Mention, ...] | None = None
+
+
+# Stands for what is read of a file without text.
+_EMPTY_FILE = object()
 
 
 class _Json(msgspec.Struct):
@@ -103,6 +111,54 @@ def _make(value: _Json, source: Source) -> Document:
     return document
 
 
+def _divide(document: Document) -> Iterator[Document]:
+    """Parts of a long text, each with the mentions that are all inside."""
+    start = 0
+    for number, text in enumerate(plain_texts.divide(document.text), 1):
+        if len(text) == len(document.text):
+            yield document
+            return
+        end, mentions = start + len(text), document.mentions
+        if mentions is not None:
+            first, last = (
+                bisect.bisect_left(mentions, x, key=lambda m: m.start)
+                for x in (start, end)
+            )
+            mentions = tuple(
+                Mention(x.start - start, x.end - start, x.entity)
+                for x in mentions[first:last]
+                if x.end <= end
+            )
+        suffix = f", part {number}" if number > 1 else ""
+        yield Document(
+            id=document.id + suffix,
+            text=text,
+            mentions=mentions,
+            source=document.source,
+        )
+        start = end
+
+
+class _Format(Format):
+    """Long texts come in parts, and files without text are bad records."""
+
+    def parse(self, value, source):
+        if value is _EMPTY_FILE:
+            raise source.error(
+                "empty file",
+                problem=(
+                    "there is no text in the file. Expected text, or one JSON "
+                    "object a line; was the download cut off?"
+                ),
+                advice="Get it again, leave it out",
+            )
+        return super().parse(value, source)
+
+    def read(self, *args, **kwargs):
+        for document in super().read(*args, **kwargs):
+            yield from _divide(document)
+
+
 def _reader(read_texts):
     """Reads JSON lines, or plain texts where it is none."""
 
@@ -115,8 +171,11 @@ def _reader(read_texts):
         ):
             yield from json_stream.read_json_lines(path, on_position)
             return
+        index = -1
         for index, text in enumerate(read_texts(path, on_position)):
             yield index, {"text": text}
+        if index < 0:
+            yield 0, _EMPTY_FILE
 
     return read_values
 
@@ -130,7 +189,7 @@ def _find_out(path, on_position):
 
 # What may be said of plain texts -> how they are read.
 FORMATS = {
-    name: Format(
+    name: _Format(
         _Json,
         'a document {"id": "...", "text": "...", "mentions": [{"start": 0, '
         '"end": 3, "entity": "..."}, ...]}',

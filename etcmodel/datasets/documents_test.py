@@ -72,8 +72,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(list(records.FORMAT.read(path, bad_records=bad)), 2)
 
     @parameterized.parameters(
-        (b"", "is empty"),
-        (b" \n \n", "is empty"),
         (b' [\n {"text": "x"}]', "holds a JSON array"),
         (b'{"text": "x"}\n{"text": "y', "line 2.*ends too early"),
         (gzip.compress(b"one\n\ntwo" * 999)[:-9], "cut off or damaged"),
@@ -82,6 +80,63 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_broken_file(self, content, message):
         with self.assertRaisesRegex(UserError, message):
             list(records.FORMAT.read(self._write(content)))
+
+    @parameterized.parameters(b"", b" \n \n", b"\n" * 1_000_000)
+    def test_empty_file(self, content):
+        """It ends reading, or is left out like a bad record."""
+        empty = self._write(content, "empty")
+        paths = [self._write(b"One.", "one"), empty, self._write(b"Two.")]
+        with self.assertRaisesRegex(
+            RecordError, f"{empty}.*no text.*--skip_bad_records"
+        ):
+            list(records.FORMAT.read(paths))
+        bad = BadRecords(skip=True)
+        found = list(records.FORMAT.read(paths, bad_records=bad))
+        self.assertEqual(["One.", "Two."], [x.text for x in found])
+        self.assertEqual({"empty file": 1}, bad.counts)
+        self.assertIn(empty, bad.examples[0])
+
+    def test_null_is_no_empty_file(self):
+        path = self._write(b'{"text": "x"}\nnull\n')
+        with self.assertRaisesRegex(RecordError, "record 1.*got None"):
+            list(records.FORMAT.read(path))
+
+    def test_long_texts_come_in_parts(self):
+        """Mentions go with their parts, ids and places stay their record's."""
+        text = "Ann is in Bonn.\n" * 150_000
+        # In the second part and in the last, of characters by hand.
+        second, last = 16 * 70_000, 16 * 149_999
+        mentions = [
+            {"start": 10, "end": 14, "entity": "first"},
+            {"start": second, "end": second + 3, "entity": "second"},
+            {"start": last + 10, "end": last + 14, "entity": "last"},
+            # Over where texts are cut.
+            {"start": 3, "end": len(text) - 1},
+        ]
+        values = (
+            {"id": "a", "text": text, "mentions": mentions},
+            {"text": text},
+            {"id": "b", "text": "x"},
+        )
+        path = self._write("\n".join(map(json.dumps, values)).encode())
+        found = list(records.FORMAT.read(path))
+        self.assertEqual([0, 0, 0, 1, 1, 1, 2], [x.index for x in found])
+        self.assertLen({x.id for x in found}, 7)
+        for name, document in zip("aaa111b", found, strict=True):
+            self.assertStartsWith(document.id, name)
+        for parts in found[:3], found[3:6]:
+            self.assertEqual(text, "".join(x.text for x in parts))
+            self.assertLess(max(len(x.text) for x in parts), 1_100_000)
+            for part in parts:
+                self.assertEndsWith(part.text, "Bonn.\n")
+        self.assertEqual(
+            [[("Bonn", "first")], [("Ann", "second")], [("Bonn", "last")]],
+            [
+                [(x.text[m.start : m.end], m.entity) for m in x.mentions]
+                for x in found[:3]
+            ],
+        )
+        self.assertEqual([None] * 4, [x.mentions for x in found[3:]])
 
     def test_no_file(self):
         with self.assertRaisesRegex(UserError, "no such file"):

@@ -7,17 +7,44 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 
 from etcmodel.datasets import json_stream
-from etcmodel.errors import UserError
 
 # What is longer becomes several documents, so that a file of any size can be
 # read: about 200,000 tokens.
 _MAX_CHARACTERS = 1 << 20
+# Behind what it is cut, the best first: paragraphs, lines, sentences, words.
+_ENDS = ("\n\n", "\n\r\n", "\n", ". ", "。", " ")
 # " = = History = = " is a heading of the second level.
 _HEADING = re.compile(r"\s*((?:= )+)(\S(?:.*?\S)??)((?: =)+)\s*")
 # How WikiText writes what stands between digits or parts of a word.
 _JOINT = re.compile(r" @([-.,])@ ")
 
 OnPosition = Callable[[int], None] | None
+
+
+def divide(text: str) -> Iterator[str]:
+    """Cuts a text into parts of about a million characters.
+
+    They end with a paragraph, or else with a line, a sentence or a word, if
+    one of these ends in the second half of what a part may have.
+
+    Args:
+        text: the text.
+
+    Yields:
+        The parts, of which the text consists; all of it, if it is not long.
+    """
+    start = 0
+    while start + _MAX_CHARACTERS < len(text):
+        end = start + _MAX_CHARACTERS
+        middle = start + _MAX_CHARACTERS // 2
+        for mark in _ENDS:
+            place = text.rfind(mark, middle, end)
+            if place >= 0:
+                end = place + len(mark)
+                break
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def is_wikitext(path: str) -> bool:
@@ -54,7 +81,7 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
         A text for each heading of the first level, which is its first line.
 
     Raises:
-        UserError: the file cannot be read, or has no text.
+        UserError: the file cannot be read.
     """
 
     def lines():
@@ -64,7 +91,7 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
                 yield None
             yield f"\n{text}\n\n" if level else _JOINT.sub(r"\1", line)
 
-    return _texts(path, lines())
+    return _texts(lines())
 
 
 def read_pieces(path: str, on_position: OnPosition = None) -> Iterator[str]:
@@ -78,10 +105,10 @@ def read_pieces(path: str, on_position: OnPosition = None) -> Iterator[str]:
         The pieces, with line feeds inside but none at their ends.
 
     Raises:
-        UserError: the file cannot be read, or has no text.
+        UserError: the file cannot be read.
     """
     lines = json_stream.read_text_lines(path, on_position)
-    return _texts(path, (x if x.strip() else None for x in lines))
+    return _texts(x if x.strip() else None for x in lines)
 
 
 def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
@@ -95,9 +122,9 @@ def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
         The text; in parts of about a million characters, if it is longer.
 
     Raises:
-        UserError: the file cannot be read, or has no text.
+        UserError: the file cannot be read.
     """
-    return _texts(path, json_stream.read_text_lines(path, on_position))
+    return _texts(json_stream.read_text_lines(path, on_position))
 
 
 def _heading(line: str) -> tuple[int, str] | None:
@@ -108,26 +135,19 @@ def _heading(line: str) -> tuple[int, str] | None:
     return len(match[1]) // 2, match[2]
 
 
-def _texts(path: str, lines: Iterable[str | None]) -> Iterator[str]:
-    """Texts of lines; None ends one, and so does a very great length.
-
-    Raises:
-        UserError: there are none.
-    """
-    parts, size, is_empty = [], 0, True
+def _texts(lines: Iterable[str | None]) -> Iterator[str]:
+    """Texts of lines; None ends one, and so does a very great length."""
+    pending, size = [], 0
     for line in itertools.chain(lines, [None]):
         if line is not None:
-            parts.append(line)
+            pending.append(line)
             size += len(line)
-            if size < _MAX_CHARACTERS:
+            if size <= _MAX_CHARACTERS:
                 continue
-        text = "".join(parts).strip()
-        parts, size = [], 0
-        if text:
-            is_empty = False
-            yield text
-    if is_empty:
-        raise UserError(
-            f"{path} is empty. Expected text, or one JSON object a line; was "
-            "the download cut off?"
-        )
+        parts = list(divide("".join(pending)))
+        # What comes next belongs to the last part of a text.
+        pending = [] if line is None else [parts.pop()]
+        size = sum(map(len, pending))
+        for part in parts:
+            if stripped := part.strip():
+                yield stripped
