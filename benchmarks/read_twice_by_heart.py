@@ -15,17 +15,23 @@ each segment's own alone:
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS \
-        --steps=80 --examples=1 --learning_rate=1e-4
+        --learning_rate=1e-4
+
+A stage `8x9x1400` reads parts of 8 segments, 9 of them a step, for 1,400 steps;
+each stage begins with the encoder of the one before it.
 
 It prints the official metrics of the answers, those of NarrativeQA next to what
 the best spans of the stories score; the loss of spans, and the seconds of the
 training.
 """
 
+import csv
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable
+from collections.abc import Mapping
 
 from absl import app
 from absl import flags
@@ -38,23 +44,22 @@ from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import features
 
-# Task -> sizes of segments, of which several are read together.
+# Task -> sizes of segments.
 _SIZES = {
     "narrativeqa": {
         "block_length": 320,
         "block_overlap": 32,
         "max_question_length": 32,
-        "num_blocks_per_example": 8,
         "max_num_annotations": 16,
     },
     "triviaqa": {
         "block_length": 256,
         "block_overlap": 64,
         "max_question_length": 32,
-        "num_blocks_per_example": 16,
         "max_num_annotations": 16,
     },
 }
+_STAGES = {"narrativeqa": ["8x9x1400", "72x1x300"], "triviaqa": ["16x1x80"]}
 # Name of each row -> the experiment's, and the preset that a BERT is lifted to.
 _VARIANTS = {
     "E": ("", "base"),
@@ -100,14 +105,42 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
     return found
 
 
-def prepare(values: flags.FlagValues, folder: str) -> None:
+def write_best_spans(path: str, best: Mapping[str, str], folder: str) -> str:
+    """NarrativeQA's questions, each with its best span as the only answer.
+
+    Args:
+        path: the csv file.
+        best: what `best_spans` found, in the file's order.
+        folder: where to write them, and a copy of the stories.
+
+    Returns:
+        The new csv file, without the questions that have no span.
+    """
+    stories = os.path.join(os.path.dirname(os.path.abspath(path)), "stories")
+    shutil.copytree(stories, os.path.join(folder, "stories"))
+    output = os.path.join(folder, "best.csv")
+    with (
+        open(path, encoding="utf-8", newline="") as source,
+        open(output, "w", encoding="utf-8", newline="") as target,
+    ):
+        rows = csv.DictReader(source)
+        writer = csv.DictWriter(target, rows.fieldnames)
+        writer.writeheader()
+        for row, span in zip(rows, best.values(), strict=True):
+            if span:
+                writer.writerow(row | {"answer1": span, "answer2": ""})
+    return output
+
+
+def prepare(values: flags.FlagValues, folder: str, train_input: str) -> None:
     """Preprocesses the records, for a BERT's vocabulary if there is one.
 
     Args:
         values: the flags.
-        folder: where `train`, `dev`, and a lifted model by each preset's name
-            are written; the first two have all records, `train` without the
-            parts that have no answer.
+        folder: where `train_N`, for stages with parts of N segments, `dev`, and
+            a lifted model by each preset's name are written; `dev` has all
+            records, `train_N` no parts without an answer.
+        train_input: the records to learn.
     """
     vocab = values.vocab_file
     for preset in {_VARIANTS[x][1] for x in values.variants if values.lift}:
@@ -120,17 +153,28 @@ def prepare(values: flags.FlagValues, folder: str) -> None:
             f"--output_dir={lifted}",
         )
         vocab = vocab or os.path.join(lifted, "vocab.txt")
-    for split in ("train", "dev"):
+    segments = [blocks for blocks, *_ in stages(values)]
+    for name, split, path, blocks in [
+        *((f"train_{x}", "train", train_input, x) for x in set(segments)),
+        ("dev", "dev", values.input, segments[-1]),
+    ]:
         training_runs.run_command(
             "preprocess",
             f"--task=read_twice_{values.task}",
-            f"--input={values.input}",
+            f"--input={path}",
             f"--split={split}",
             f"--vocab_file={vocab}",
-            f"--output_dir={os.path.join(folder, split)}",
+            f"--output_dir={os.path.join(folder, name)}",
             "--num_shards=4",
+            f"--num_blocks_per_example={blocks}",
             *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
         )
+
+
+def stages(values: flags.FlagValues) -> list[tuple[int, int, int]]:
+    """Segments of a part, parts of a step, and steps of each stage."""
+    texts = values.stages or _STAGES[values.task]
+    return [tuple(map(int, x.split("x"))) for x in texts]
 
 
 def learn(
@@ -146,17 +190,11 @@ def learn(
     Returns:
         What was measured, and record id -> served answer.
     """
-    run = os.path.join(folder, variant)
     suffix, preset = _VARIANTS[variant]
-    lifted = os.path.join(folder, preset)
-    sizes = _SIZES[values.task]
-    size = {
-        "global_batch_size": values.examples * sizes["num_blocks_per_example"]
-    }
     encoder = _NO_DROPOUT | {"cross_attention_top_k": None}
     if not values.lift:
         encoder |= {
-            "max_seq_length": sizes["block_length"],
+            "max_seq_length": _SIZES[values.task]["block_length"],
             "hidden_size": values.hidden_size,
             "num_hidden_layers": 1,
             "num_attention_heads": 4,
@@ -164,30 +202,40 @@ def learn(
             "second_read_num_new_layers": 1,
             "initializer_range": 0.1,
         }
-    measured = training_runs.train_and_evaluate(
-        run,
-        f"read_twice/{values.task}{suffix}",
-        {
-            "train_data": {
-                "input_path": os.path.join(folder, "train"),
-                **size,
+    before = os.path.join(folder, preset) if values.lift else None
+    seconds = 0
+    for number, (blocks, parts, steps) in enumerate(stages(values), 1):
+        run = os.path.join(folder, f"{variant}_{number}")
+        size = {"global_batch_size": parts * blocks}
+        start = time.perf_counter()
+        training_runs.train(
+            run,
+            f"read_twice/{values.task}{suffix}",
+            {
+                "train_data": {
+                    "input_path": os.path.join(folder, f"train_{blocks}"),
+                    **size,
+                },
+                "validation_data": size,
+                "decode_max_size": 24,
+                "model": {"encoder": encoder},
             },
-            "validation_data": size,
-            "decode_max_size": 24,
-            "model": {"encoder": encoder},
-        },
-        training_runs.make_trainer(
-            values.steps, values.learning_rate, interval=50
-        ),
-        os.path.join(folder, "dev"),
-        [f"--init_checkpoint={lifted}"] if values.lift else [],
-    )
+            training_runs.make_trainer(
+                steps, values.learning_rate, interval=50
+            ),
+            [
+                "--mode=train",
+                *([f"--init_checkpoint={before}"] if before else []),
+            ],
+        )
+        seconds += time.perf_counter() - start
+        before = run
+    measured = training_runs.evaluate(run, os.path.join(folder, "dev"))
     training_runs.run_command(
         "export", f"--model_dir={run}", f"--output_dir={run}_saved_model"
     )
-    return measured, ask(
-        f"{run}_saved_model", values.input, f"{run}_answers.json"
-    )
+    answers = ask(f"{run}_saved_model", values.input, f"{run}_answers.json")
+    return measured | {"seconds": seconds}, answers
 
 
 def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
@@ -239,12 +287,25 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         f"Memories: {', '.join(_VARIANTS)}.",
         flag_values=flag_values,
     )
-    for name, value, text in (
-        ("steps", 1600, "Training steps."),
-        ("examples", 9, "Parts of documents a step."),
-        ("hidden_size", 128, "Of the encoder, unless it is lifted."),
-    ):
-        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
+    flags.DEFINE_list(
+        "stages",
+        None,
+        "Segments of a part, parts of a step, and steps: 8x9x1400.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "best_alone",
+        True,
+        "Whether each question of NarrativeQA is learned with its best span as "
+        "the answer, not with all that are like an answer.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "hidden_size",
+        128,
+        "Of the encoder, unless it is lifted.",
+        flag_values=flag_values,
+    )
     flags.DEFINE_float(
         "learning_rate", 2e-3, "The highest.", flag_values=flag_values
     )
@@ -269,12 +330,16 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
     rows = []
     if values.task == "narrativeqa":
         start = time.perf_counter()
-        scores = dataset.score(best_spans(records), gold)
+        best = best_spans(records)
+        scores = dataset.score(best, gold)
         seconds = time.perf_counter() - start
-        best = {"name": "best spans", **scores, "seconds": seconds}
-        rows.append(dict.fromkeys(names) | best)
+        row = {"name": "best spans", **scores, "seconds": seconds}
+        rows.append(dict.fromkeys(names) | row)
     with training_runs.open_directory(values) as folder:
-        prepare(values, folder)
+        learned = values.input
+        if values.task == "narrativeqa" and values.best_alone:
+            learned = write_best_spans(values.input, best, folder)
+        prepare(values, folder, learned)
         for variant in values.variants:
             measured, answers = learn(values, folder, variant)
             rows.append(

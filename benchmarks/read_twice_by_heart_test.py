@@ -38,6 +38,22 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
         )
         self.assertEqual({"0": "Paris", "1": "Jan lives", "2": ""}, best)
 
+    def test_write_best_spans(self):
+        """Questions without a span are left out, all else stays."""
+        records = list(narrativeqa.FORMAT.read(self.qaps))
+        best = {x.id: "" if i == 1 else "a, b" for i, x in enumerate(records)}
+        folder = os.path.join(self.get_temp_dir(), "best")
+        os.makedirs(folder)
+        path = read_twice_by_heart.write_best_spans(self.qaps, best, folder)
+        self.assertEqual(
+            [
+                (x.id, x.text, ("a, b",))
+                for i, x in enumerate(records)
+                if i != 1
+            ],
+            [(x.id, x.text, x.answers) for x in narrativeqa.FORMAT.read(path)],
+        )
+
     def test_rows(self):
         """The second one's numbers are those of the answers it was given."""
         values = flags.FlagValues()
@@ -74,7 +90,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
             rows = read_twice_by_heart.run(values)
         self.assertEqual(
             [
-                *("preprocess", "preprocess", "train"),
+                *("preprocess", "preprocess", "preprocess", "train", "train"),
                 *("evaluate", "export", "predict"),
             ],
             commands,

@@ -198,6 +198,22 @@ def train_and_evaluate(
     start = time.perf_counter()
     train(model_dir, experiment, task, trainer, ["--mode=train", *options])
     seconds = time.perf_counter() - start
+    return {**evaluate(model_dir, validation_data), "seconds": seconds}
+
+
+def evaluate(model_dir: str, validation_data: str) -> dict[str, float]:
+    """Measures a trained model.
+
+    Args:
+        model_dir: directory of the run.
+        validation_data: preprocessed records to measure on.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        RuntimeError: it failed, and said why.
+    """
     output = f"{model_dir}_metrics.json"
     run_command(
         "evaluate",
@@ -206,4 +222,4 @@ def train_and_evaluate(
         f"--output={output}",
     )
     with open(output, encoding="utf-8") as stream:
-        return {**json.load(stream), "seconds": seconds}
+        return json.load(stream)
