@@ -25,11 +25,11 @@ import msgspec
 
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
+from etcmodel.datasets.predictions import write_predictions as write_predictions
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
-from etcmodel.datasets.wikihop import write_predictions as write_predictions
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 

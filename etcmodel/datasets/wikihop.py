@@ -4,11 +4,10 @@ Source: https://qangaroo.cs.ucl.ac.uk; Welbl et al., "Constructing Datasets for
 Multi-hop Reading Comprehension Across Documents", 2018.
 """
 
-import json
 from collections.abc import Mapping
-from typing import IO
 
 from etcmodel.datasets.json_stream import read_json_array
+from etcmodel.datasets.predictions import write_predictions as write_predictions
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Text
@@ -108,17 +107,6 @@ def gold(record: WikiHopRecord) -> str | None:
         The answer.
     """
     return record.answer
-
-
-def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{id: answer}`, the official submission format.
-
-    Args:
-        predictions: record id -> answer.
-        stream: what to write to.
-    """
-    json.dump(predictions, stream, indent=0, ensure_ascii=False)
-    stream.write("\n")
 
 
 def score(

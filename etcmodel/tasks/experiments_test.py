@@ -77,7 +77,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
                 ),
             },
         )
-        encoder = params.task.model.encoder.to_etc_config()
+        encoder = params.task.model.encoder.to_config()
         self.assertEqual(name != "wikihop", encoder.use_hard_g2l_mask)
         self.assertFalse(encoder.use_hard_l2g_mask)
         self.assertEqual(

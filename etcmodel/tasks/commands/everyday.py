@@ -157,12 +157,12 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
             f"encoder is that of --init_checkpoint={task.init_checkpoint}. "
             "Leave --preset out."
         )
-    preset, before = encoder.preset, _config(encoder)
+    preset, before = encoder.preset, encoder.to_config().to_dict()
     for name, value in encoder.as_dict().items():
         is_given = value is not None and name not in ("preset", "config_file")
         if name in values and not is_given:
             setattr(encoder, name, values[name])
-    now = _config(encoder)
+    now = encoder.to_config().to_dict()
     overruled = [
         f"{name} is {now[name]!r}, not {value!r}"
         for name, value in before.items()
@@ -174,13 +174,6 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
             f"The encoder is that of --init_checkpoint={task.init_checkpoint}, "
             f"not the experiment's {preset}: {'; '.join(overruled)}."
         )
-
-
-def _config(encoder) -> dict:
-    """The values that an encoder's parameters stand for."""
-    if hasattr(encoder, "to_etc_config"):
-        return encoder.to_etc_config().to_dict()
-    return encoder.to_read_twice_config().to_dict()
 
 
 def _encoder_beside(path: str) -> dict | None:

@@ -158,7 +158,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             registry.get("read_twice_narrativeqa")
             .feature_config({})
             .block_length,
-            params.task.model.encoder.to_read_twice_config(9).max_seq_length,
+            params.task.model.encoder.to_config(9).max_seq_length,
         )
 
     def test_steps_follow_the_records(self):

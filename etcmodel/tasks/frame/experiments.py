@@ -19,6 +19,7 @@ if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 from official.core import base_task
 from official.core import config_definitions as cfg
@@ -56,18 +57,20 @@ class PresetParams(base_config.Config):
         vocab_size: number of token ids.
     """
 
+    # The class of the configurations, of each kind of encoder another.
+    CONFIG: ClassVar[type[json_config.JsonConfig]]
+
     preset: str = "base"
     config_file: str = ""
     use_one_hot_embeddings: bool = False
     vocab_size: int | None = None
 
     def to_config(
-        self, config_class, data_vocab_size: int | None = None
+        self, data_vocab_size: int | None = None
     ) -> json_config.JsonConfig:
         """The configuration that these parameters stand for.
 
         Args:
-            config_class: its class.
             data_vocab_size: size of the vocabulary that the records were made
                 with, if known.
 
@@ -78,6 +81,7 @@ class PresetParams(base_config.Config):
             UserError: the preset or file does not exist, or the vocabulary of
                 the records does not fit into the encoder's.
         """
+        config_class = self.CONFIG
         try:
             if self.config_file:
                 values = config_class.from_json_file(self.config_file).to_dict()
@@ -110,6 +114,8 @@ class EncoderParams(PresetParams):
             products.
     """
 
+    CONFIG = EtcConfig
+
     use_one_hot_relative_embeddings: bool = False
     segment_vocab_size: int | None = None
     embedding_size: int | None = None
@@ -136,10 +142,6 @@ class EncoderParams(PresetParams):
     use_hard_g2l_mask: bool | None = None
     use_hard_l2g_mask: bool | None = None
     grad_checkpointing_period: int | None = None
-
-    def to_etc_config(self, data_vocab_size: int | None = None) -> EtcConfig:
-        """See `to_config`."""
-        return self.to_config(EtcConfig, data_vocab_size)
 
 
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:

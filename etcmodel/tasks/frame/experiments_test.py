@@ -43,7 +43,7 @@ class EncoderParamsTest(tf.test.TestCase):
         ):
             config = experiments.EncoderParams(
                 hidden_dropout_prob=0.0, local_radius=42, **preset
-            ).to_etc_config(vocab_size)
+            ).to_config(vocab_size)
             self.assertEqual(expected, (config.vocab_size, config.hidden_size))
             self.assertEqual(0.0, config.hidden_dropout_prob)
             self.assertEqual(42, config.local_radius)
@@ -57,7 +57,7 @@ class EncoderParamsTest(tf.test.TestCase):
         ):
             params = experiments.EncoderParams(**params)
             with self.assertRaisesRegex(UserError, message):
-                params.to_etc_config(201)
+                params.to_config(201)
 
 
 class ReadBatchesTest(tf.test.TestCase):

@@ -23,6 +23,8 @@ from etcmodel.tasks import tfrecords
 class ReadTwiceParams(experiments.PresetParams):
     """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
 
+    CONFIG = ReadTwiceConfig
+
     use_sparse_memory_attention: bool | None = None
     max_seq_length: int | None = None
     max_num_blocks_per_document: int | None = None
@@ -48,12 +50,6 @@ class ReadTwiceParams(experiments.PresetParams):
     summary_postprocessing_num_layers: int | None = None
     cross_attention_top_k: int | None = None
     text_block_extract_every_x: int | None = None
-
-    def to_read_twice_config(
-        self, data_vocab_size: int | None = None
-    ) -> ReadTwiceConfig:
-        """See `to_config`."""
-        return self.to_config(ReadTwiceConfig, data_vocab_size)
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:

@@ -15,14 +15,14 @@ class ReadTwiceParamsTest(tf.test.TestCase):
         params = read_twice.ReadTwiceParams(
             preset="base", hidden_dropout_prob=0.0, cross_attention_top_k=100
         )
-        config = params.to_read_twice_config(123)
+        config = params.to_config(123)
         self.assertEqual(123, config.vocab_size)
         self.assertEqual(0.0, config.hidden_dropout_prob)
         self.assertEqual(100, config.cross_attention_top_k)
         self.assertEqual("entity", config.summary_mode)
         params = read_twice.ReadTwiceParams(summary_mode="words")
         with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
-            params.to_read_twice_config()
+            params.to_config()
 
 
 class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):

@@ -247,7 +247,7 @@ class EtcTask(AnswersTask):
 
     def encoder_config(self):
         """The encoder's `EtcConfig`, with the vocabulary of the records."""
-        return self.task_config.model.encoder.to_etc_config(
+        return self.task_config.model.encoder.to_config(
             (self.metadata or {}).get("vocab_size")
         )
 

@@ -10,7 +10,7 @@ class TaskTest(tf.test.TestCase):
         registry.register_experiments("hotpotqa")
         for name in TASK.experiments:
             model = exp_factory.get_exp_config(name).task.model
-            encoder = model.encoder.to_etc_config()
+            encoder = model.encoder.to_config()
             large = "large" in name
             self.assertEqual(24 if large else 12, encoder.num_hidden_layers)
             self.assertEqual(int(large), encoder.grad_checkpointing_period)

@@ -94,7 +94,7 @@ class ExperimentsTest(tf.test.TestCase):
         base = None
         for name, changes in expected.items():
             params = exp_factory.get_exp_config(name)
-            values = params.task.model.encoder.to_etc_config(99).to_dict()
+            values = params.task.model.encoder.to_config(99).to_dict()
             base = base or values
             self.assertEqual(4802, params.trainer.validation_interval)
             for key, value in changes.items():

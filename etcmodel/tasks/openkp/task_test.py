@@ -26,7 +26,7 @@ class TaskTest(tf.test.TestCase):
         for name in TASK.experiments:
             params = exp_factory.get_exp_config(name)
             task, model = params.task, params.task.model
-            encoder = model.encoder.to_etc_config()
+            encoder = model.encoder.to_config()
             self.assertEqual("max_loss" in name, task.max_loss)
             self.assertEqual(1e-4, task.label_smoothing)
             large = encoder.num_hidden_layers == 24

@@ -43,7 +43,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_variants(self, name, layers, shared, cpc_weight, batch_size):
         params = exp_factory.get_exp_config(name)
-        config = params.task.model.encoder.to_etc_config(99)
+        config = params.task.model.encoder.to_config(99)
         self.assertEqual(layers, config.num_hidden_layers)
         self.assertEqual(shared, config.share_qkv_projections)
         self.assertTrue(config.use_hard_g2l_mask)

@@ -99,7 +99,7 @@ class PretrainTask(pretraining.PretrainingTask):
                 records.
         """
         encoder = self.task_config.model.encoder
-        config = encoder.to_etc_config(self.metadata["vocab_size"])
+        config = encoder.to_config(self.metadata["vocab_size"])
         # Texts have no question; what is fine-tuned then may have one.
         config.question_words_in_global = False
         try:

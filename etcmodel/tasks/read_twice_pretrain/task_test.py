@@ -20,7 +20,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(512, params.task.train_data.global_batch_size)
         self.assertEqual(0.25, params.task.mlm_entity_fraction_to_mask)
         self.assertEqual(0.15, params.task.mlm_fraction_to_mask)
-        config = params.task.model.encoder.to_read_twice_config()
+        config = params.task.model.encoder.to_config()
         self.assertEqual("entity", config.summary_mode)
 
     @parameterized.parameters(
@@ -31,7 +31,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_ablations(self, name, summary_mode, mode, coreference_weight):
         params = exp_factory.get_exp_config(name)
-        config = params.task.model.encoder.to_read_twice_config(99)
+        config = params.task.model.encoder.to_config(99)
         self.assertEqual(summary_mode, config.summary_mode)
         self.assertEqual(99, config.vocab_size)
         self.assertEqual(mode, params.task.model.cross_block_attention_mode)

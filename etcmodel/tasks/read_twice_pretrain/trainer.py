@@ -107,9 +107,7 @@ class PretrainTask(pretraining.PretrainingTask):
                 records.
         """
         params = self.task_config.model
-        config = params.encoder.to_read_twice_config(
-            self.metadata["vocab_size"]
-        )
+        config = params.encoder.to_config(self.metadata["vocab_size"])
         read_twice.check_length(config, self.sizes.block_length)
         try:
             model = model_lib.PretrainModel(

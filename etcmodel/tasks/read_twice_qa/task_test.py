@@ -29,7 +29,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(top, params.task.decode_top_k)
         self.assertEqual(size, params.task.decode_max_size)
         self.assertEqual("doc", params.task.model.cross_block_attention_mode)
-        config = params.task.model.encoder.to_read_twice_config(99)
+        config = params.task.model.encoder.to_config(99)
         self.assertEqual("entity", config.summary_mode)
         # Appendix C.4.
         self.assertEqual(100, config.cross_attention_top_k)
@@ -45,7 +45,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         registry.register_experiments("read_twice_narrativeqa")
         name = f"read_twice/narrativeqa_{name}"
         params = exp_factory.get_exp_config(name)
-        config = params.task.model.encoder.to_read_twice_config(99)
+        config = params.task.model.encoder.to_config(99)
         self.assertEqual(summary_mode, config.summary_mode)
         self.assertEqual(layers, config.num_hidden_layers)
         self.assertEqual(is_sparse, config.use_sparse_memory_attention)

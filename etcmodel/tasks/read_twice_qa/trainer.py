@@ -74,7 +74,7 @@ class QuestionTask(trainer.AnswersTask):
                 records.
         """
         encoder = self.task_config.model.encoder
-        config = encoder.to_read_twice_config(self.metadata["vocab_size"])
+        config = encoder.to_config(self.metadata["vocab_size"])
         read_twice.check_length(config, self.sizes.block_length)
         try:
             model = self.task_model.build(

@@ -27,7 +27,7 @@ class TaskTest(tf.test.TestCase):
         registry.register_experiments("wikihop")
         for name in TASK.experiments:
             params = exp_factory.get_exp_config(name)
-            encoder = params.task.model.encoder.to_etc_config()
+            encoder = params.task.model.encoder.to_config()
             lamb = params.trainer.optimizer_config.optimizer.type == "lamb"
             self.assertEqual("lamb" in name, lamb)
             large = encoder.num_hidden_layers == 24

@@ -1,0 +1,16 @@
+"""The form of official predictions that several datasets share."""
+
+import json
+from collections.abc import Mapping
+from typing import IO
+
+
+def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
+    """Writes `{id: answer}`, what WikiHop's and TriviaQA's scripts read.
+
+    Args:
+        predictions: record id -> answer.
+        stream: what to write to.
+    """
+    json.dump(predictions, stream, indent=0, ensure_ascii=False)
+    stream.write("\n")
