@@ -12,11 +12,11 @@ they have not seen, next to what guesses without looking at the text:
     python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
         --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
 
-Every fifth article is for measuring (`--held_out_every`). "first" is after a
-tenth of the steps.
+Every fifth article is for measuring (`--held_out_every`), eight times: without
+the first paragraph, the second, and so on, so that each time other sentences
+are masked. "first" is after a tenth of the steps.
 """
 
-import glob
 import json
 import math
 import os
@@ -35,7 +35,13 @@ from etcmodel.datasets import documents
 
 _BATCH_SIZE = 8
 _LONG_LENGTH, _GLOBAL_LENGTH = 512, 64
-_MEASURES = ("mlm_loss", "mlm_accuracy", "cpc_accuracy", "cpc_chance")
+_MEASURES = (
+    "mlm_loss",
+    "mlm_accuracy",
+    "cpc_loss",
+    "cpc_accuracy",
+    "cpc_chance",
+)
 
 
 def unigram_entropy(
@@ -76,12 +82,16 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("output", "JSON file for the numbers."),
     ):
         flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "only", [], "A row to train, if not all.", flag_values=flag_values
+    )
     for name, value, text in (
         ("steps", 600, "Training steps, of 8 examples of 512 tokens."),
         ("lift_steps", 250, "The same, of the lifted model."),
         ("hidden_size", 256, "Of the encoder, unless it is lifted."),
         ("layers", 4, "Of the encoder, unless it is lifted."),
         ("held_out_every", 5, "One article of so many is measured on."),
+        ("draws", 8, "How often."),
     ):
         flags.DEFINE_integer(name, value, text, flag_values=flag_values)
     flags.DEFINE_float(
@@ -126,8 +136,13 @@ def prepare(values: flags.FlagValues, folder: str) -> float:
         with open(path, "w", encoding="utf-8") as stream:
             for i, article in enumerate(articles):
                 held_out = i % values.held_out_every == 0
-                if held_out == (split == "dev"):
-                    stream.write(json.dumps({"text": article.text}) + "\n")
+                if held_out != (split == "dev"):
+                    continue
+                paragraphs = article.text.split("\n")
+                for draw in range(values.draws if held_out else 1):
+                    text = "\n".join(paragraphs[draw:])
+                    if text.strip():
+                        stream.write(json.dumps({"text": text}) + "\n")
         records = os.path.join(folder, split)
         training_runs.run_command(
             "preprocess",
@@ -170,53 +185,33 @@ def pretrain(
         The measures at the end, and with "first_" in front those after a tenth
         of the steps; and `seconds`.
     """
-    data = {
-        split: {
-            "input_path": os.path.join(folder, part),
-            "global_batch_size": _BATCH_SIZE,
-        }
-        for split, part in (("train_data", "train"), ("validation_data", "dev"))
-    }
+    size = {"global_batch_size": _BATCH_SIZE}
+    data = {"input_path": os.path.join(folder, "train"), **size}
     model_dir = os.path.join(folder, name)
+    first = max(steps // 10, 1)
+    trainer = training_runs.make_trainer(steps, learning_rate, interval=first)
+    kept = {"checkpoint_interval": first, "max_to_keep": 11}
     start = time.perf_counter()
     training_runs.train(
         model_dir,
         experiment,
-        {**data, "model": {"encoder": encoder}},
-        training_runs.make_trainer(
-            steps, learning_rate, interval=max(steps // 10, 1)
-        ),
-        ["--mode=train_and_eval", *options],
+        {
+            "train_data": data,
+            "validation_data": size,
+            "model": {"encoder": encoder},
+        },
+        trainer | kept,
+        ["--mode=train", *options],
     )
-    seconds = time.perf_counter() - start
-    history = read_history(os.path.join(model_dir, "validation"))
-    first, last = (history[x] for x in (min(history), max(history)))
-    return {
-        **{name: last[name] for name in _MEASURES if name in last},
-        **{f"first_{name}": first[name] for name in _MEASURES if name in first},
-        "seconds": seconds,
-    }
-
-
-def read_history(folder: str) -> dict[int, dict[str, float]]:
-    """What a run has written for TensorBoard.
-
-    Args:
-        folder: with event files.
-
-    Returns:
-        Step -> name -> value.
-    """
-    import tensorflow as tf
-
-    history: dict[int, dict[str, float]] = {}
-    for path in glob.glob(os.path.join(folder, "events.*")):
-        for event in tf.compat.v1.train.summary_iterator(path):
-            for value in event.summary.value:
-                history.setdefault(event.step, {})[value.tag] = float(
-                    tf.make_ndarray(value.tensor)
-                )
-    return history
+    measured = {"seconds": time.perf_counter() - start}
+    for prefix, step in (("", steps), ("first_", first)):
+        metrics = training_runs.evaluate(
+            model_dir,
+            os.path.join(folder, "dev"),
+            f"--checkpoint={model_dir}/ckpt-{step}",
+        )
+        measured |= {prefix + x: metrics[x] for x in _MEASURES if x in metrics}
+    return measured
 
 
 def print_table(rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -231,6 +226,8 @@ def print_table(rows: Mapping[str, Mapping[str, float]]) -> None:
         ("MLM right", "mlm_accuracy"),
         ("CPC right", "cpc_accuracy"),
         ("at first", "first_cpc_accuracy"),
+        ("CPC loss", "cpc_loss"),
+        ("at first", "first_cpc_loss"),
         ("chance", "cpc_chance"),
         ("seconds", "seconds"),
     )
@@ -282,6 +279,8 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
             ("lifted, no CPC", "etc/pretrain_no_cpc", *own, {}, start),
         ]
     for name, *run in runs:
+        if values.only and name not in values.only:
+            continue
         label = re.sub(r"\W+", "_", name)
         rows[name] = pretrain(folder, label, *run)
         print_table(rows)

@@ -201,12 +201,15 @@ def train_and_evaluate(
     return {**evaluate(model_dir, validation_data), "seconds": seconds}
 
 
-def evaluate(model_dir: str, validation_data: str) -> dict[str, float]:
+def evaluate(
+    model_dir: str, validation_data: str, *options: str
+) -> dict[str, float]:
     """Measures a trained model.
 
     Args:
         model_dir: directory of the run.
         validation_data: preprocessed records to measure on.
+        *options: further flags of `evaluate`.
 
     Returns:
         The metrics.
@@ -220,6 +223,7 @@ def evaluate(model_dir: str, validation_data: str) -> dict[str, float]:
         f"--model_dir={model_dir}",
         f"--validation_data={validation_data}",
         f"--output={output}",
+        *options,
     )
     with open(output, encoding="utf-8") as stream:
         return json.load(stream)
