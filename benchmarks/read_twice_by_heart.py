@@ -14,11 +14,11 @@ A BERT and TriviaQA's pages, with the memories of the ReadTwice paper and with
 each segment's own alone:
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
-        --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS \
-        --learning_rate=1e-4
+        --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS
 
-A stage `8x9x1400` reads parts of 8 segments, 9 of them a step, for 1,400 steps;
-each stage begins with the encoder of the one before it.
+A stage `8x9x1400x2e-3` reads parts of 8 segments, 9 of them a step, for 1,400
+steps, at a rate of 2e-3 at most. Each stage begins with the encoder of the one
+before it. (Few segments are learned from soonest, many are what is asked.)
 
 It prints the official metrics of the answers, those of NarrativeQA next to what
 the best spans of the stories score; the loss of spans, and the seconds of the
@@ -59,7 +59,10 @@ _SIZES = {
         "max_num_annotations": 16,
     },
 }
-_STAGES = {"narrativeqa": ["8x9x1400", "72x1x300"], "triviaqa": ["16x1x80"]}
+_STAGES = {
+    "narrativeqa": ["8x9x1400x2e-3", "72x1x150x2e-4"],
+    "triviaqa": ["16x1x80x1e-4"],
+}
 # Name of each row -> the experiment's, and the preset that a BERT is lifted to.
 _VARIANTS = {
     "E": ("", "base"),
@@ -171,10 +174,10 @@ def prepare(values: flags.FlagValues, folder: str, train_input: str) -> None:
         )
 
 
-def stages(values: flags.FlagValues) -> list[tuple[int, int, int]]:
-    """Segments of a part, parts of a step, and steps of each stage."""
-    texts = values.stages or _STAGES[values.task]
-    return [tuple(map(int, x.split("x"))) for x in texts]
+def stages(values: flags.FlagValues) -> list[tuple[int, int, int, float]]:
+    """Segments of a part, parts of a step, steps, and rate of each stage."""
+    texts = (x.split("x") for x in values.stages or _STAGES[values.task])
+    return [(*map(int, numbers), float(rate)) for *numbers, rate in texts]
 
 
 def learn(
@@ -204,7 +207,8 @@ def learn(
         }
     before = os.path.join(folder, preset) if values.lift else None
     seconds = 0
-    for number, (blocks, parts, steps) in enumerate(stages(values), 1):
+    for number, stage in enumerate(stages(values), 1):
+        blocks, parts, steps, rate = stage
         run = os.path.join(folder, f"{variant}_{number}")
         size = {"global_batch_size": parts * blocks}
         start = time.perf_counter()
@@ -220,9 +224,7 @@ def learn(
                 "decode_max_size": 24,
                 "model": {"encoder": encoder},
             },
-            training_runs.make_trainer(
-                steps, values.learning_rate, interval=50
-            ),
+            training_runs.make_trainer(steps, rate, interval=50),
             [
                 "--mode=train",
                 *([f"--init_checkpoint={before}"] if before else []),
@@ -290,7 +292,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "stages",
         None,
-        "Segments of a part, parts of a step, and steps: 8x9x1400.",
+        "Segments of a part, parts of a step, steps, and rate: 8x9x1400x2e-3.",
         flag_values=flag_values,
     )
     flags.DEFINE_bool(
@@ -305,9 +307,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         128,
         "Of the encoder, unless it is lifted.",
         flag_values=flag_values,
-    )
-    flags.DEFINE_float(
-        "learning_rate", 2e-3, "The highest.", flag_values=flag_values
     )
 
 
