@@ -16,9 +16,10 @@ each segment's own alone:
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS
 
-A stage `8x9x1400x2e-3` reads parts of 8 segments, 9 of them a step, for 1,400
-steps, at a rate of 2e-3 at most. Each stage begins with the encoder of the one
-before it. (Few segments are learned from soonest, many are what is asked.)
+A stage `8x9x1600x2e-3` reads parts of 8 segments, 9 of them a step, for 1,600
+steps, at a rate of 2e-3 at most; with `xbest` behind it, each question of
+NarrativeQA is learned with its best span alone, not with all that are like one.
+Each stage begins with the encoder of the one before it.
 
 It prints the official metrics of the answers, those of NarrativeQA next to what
 the best spans of the stories score; the loss of spans, and the seconds of the
@@ -32,6 +33,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from absl import app
 from absl import flags
@@ -60,7 +62,7 @@ _SIZES = {
     },
 }
 _STAGES = {
-    "narrativeqa": ["8x9x1400x2e-3", "72x1x150x2e-4"],
+    "narrativeqa": ["8x9x1600x2e-3"],
     "triviaqa": ["16x1x80x1e-4"],
 }
 # Name of each row -> the experiment's, and the preset that a BERT is lifted to.
@@ -78,6 +80,46 @@ _NO_DROPOUT = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+
+
+class Stage(NamedTuple):
+    """A part of the training.
+
+    Attributes:
+        segments: of a part of a document.
+        parts: of a step.
+        steps: how many.
+        rate: the highest learning rate.
+        labels: "best" for the best spans alone, or "all".
+    """
+
+    segments: int
+    parts: int
+    steps: int
+    rate: float
+    labels: str
+
+    @property
+    def records(self) -> str:
+        """Name of the records to learn."""
+        return f"train_{self.segments}_{self.labels}"
+
+
+def read_stages(values: flags.FlagValues) -> list[Stage]:
+    """What the flag says, or what the task needs.
+
+    Args:
+        values: the flags.
+
+    Returns:
+        The stages.
+    """
+    stages = []
+    for text in values.stages or _STAGES[values.task]:
+        segments, parts, steps, rate, *labels = text.split("x")
+        numbers = map(int, (segments, parts, steps))
+        stages.append(Stage(*numbers, float(rate), *(labels or ["all"])))
+    return stages
 
 
 def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
@@ -135,15 +177,17 @@ def write_best_spans(path: str, best: Mapping[str, str], folder: str) -> str:
     return output
 
 
-def prepare(values: flags.FlagValues, folder: str, train_input: str) -> None:
+def prepare(
+    values: flags.FlagValues, folder: str, inputs: Mapping[str, str]
+) -> None:
     """Preprocesses the records, for a BERT's vocabulary if there is one.
 
     Args:
         values: the flags.
-        folder: where `train_N`, for stages with parts of N segments, `dev`, and
-            a lifted model by each preset's name are written; `dev` has all
-            records, `train_N` no parts without an answer.
-        train_input: the records to learn.
+        folder: where the stages' records, `dev`, and a lifted model by each
+            preset's name are written; `dev` has all records, those to learn no
+            parts without an answer.
+        inputs: the files to learn, by the stages' labels.
     """
     vocab = values.vocab_file
     for preset in {_VARIANTS[x][1] for x in values.variants if values.lift}:
@@ -156,28 +200,21 @@ def prepare(values: flags.FlagValues, folder: str, train_input: str) -> None:
             f"--output_dir={lifted}",
         )
         vocab = vocab or os.path.join(lifted, "vocab.txt")
-    segments = [blocks for blocks, *_ in stages(values)]
-    for name, split, path, blocks in [
-        *((f"train_{x}", "train", train_input, x) for x in set(segments)),
-        ("dev", "dev", values.input, segments[-1]),
-    ]:
+    stages = read_stages(values)
+    runs = {x.records: ("train", inputs[x.labels], x.segments) for x in stages}
+    runs["dev"] = ("dev", values.input, stages[-1].segments)
+    for records, (split, path, segments) in runs.items():
         training_runs.run_command(
             "preprocess",
             f"--task=read_twice_{values.task}",
             f"--input={path}",
             f"--split={split}",
             f"--vocab_file={vocab}",
-            f"--output_dir={os.path.join(folder, name)}",
+            f"--output_dir={os.path.join(folder, records)}",
             "--num_shards=4",
-            f"--num_blocks_per_example={blocks}",
+            f"--num_blocks_per_example={segments}",
             *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
         )
-
-
-def stages(values: flags.FlagValues) -> list[tuple[int, int, int, float]]:
-    """Segments of a part, parts of a step, steps, and rate of each stage."""
-    texts = (x.split("x") for x in values.stages or _STAGES[values.task])
-    return [(*map(int, numbers), float(rate)) for *numbers, rate in texts]
 
 
 def learn(
@@ -207,24 +244,23 @@ def learn(
         }
     before = os.path.join(folder, preset) if values.lift else None
     seconds = 0
-    for number, stage in enumerate(stages(values), 1):
-        blocks, parts, steps, rate = stage
+    for number, stage in enumerate(read_stages(values), 1):
         run = os.path.join(folder, f"{variant}_{number}")
-        size = {"global_batch_size": parts * blocks}
+        size = {"global_batch_size": stage.parts * stage.segments}
         start = time.perf_counter()
         training_runs.train(
             run,
             f"read_twice/{values.task}{suffix}",
             {
                 "train_data": {
-                    "input_path": os.path.join(folder, f"train_{blocks}"),
+                    "input_path": os.path.join(folder, stage.records),
                     **size,
                 },
                 "validation_data": size,
                 "decode_max_size": 24,
                 "model": {"encoder": encoder},
             },
-            training_runs.make_trainer(steps, rate, interval=50),
+            training_runs.make_trainer(stage.steps, stage.rate, interval=50),
             [
                 "--mode=train",
                 *([f"--init_checkpoint={before}"] if before else []),
@@ -292,14 +328,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "stages",
         None,
-        "Segments of a part, parts of a step, steps, and rate: 8x9x1400x2e-3.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "best_alone",
-        True,
-        "Whether each question of NarrativeQA is learned with its best span as "
-        "the answer, not with all that are like an answer.",
+        "Segments of a part, parts of a step, steps, and rate: 8x9x1600x2e-3.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
@@ -335,10 +364,10 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
         row = {"name": "best spans", **scores, "seconds": seconds}
         rows.append(dict.fromkeys(names) | row)
     with training_runs.open_directory(values) as folder:
-        learned = values.input
-        if values.task == "narrativeqa" and values.best_alone:
-            learned = write_best_spans(values.input, best, folder)
-        prepare(values, folder, learned)
+        inputs = {"all": values.input}
+        if values.task == "narrativeqa":
+            inputs["best"] = write_best_spans(values.input, best, folder)
+        prepare(values, folder, inputs)
         for variant in values.variants:
             measured, answers = learn(values, folder, variant)
             rows.append(

@@ -62,7 +62,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
         values(
             [
                 *("x", f"--input={self.qaps}", f"--vocab_file={self.vocab}"),
-                f"--output={output}",
+                *(f"--output={output}", "--stages=2x9x5x1e-3,4x1x5x1e-4xbest"),
             ]
         )
         ids = [x.id for x in narrativeqa.FORMAT.read(self.qaps)]
