@@ -275,13 +275,8 @@ class Training:
     def _evaluate(self) -> dict[str, float]:
         length = self._values.evaluated_length or self._values.long_length
         self._preprocess("hotpotqa", self._values.dev, "dev", "dev", length)
-        output = self._path("metrics.json")
-        training_runs.run_command(
-            "evaluate",
-            f"--model_dir={self._path('train_run')}",
-            f"--validation_data={self._path('dev')}",
+        return training_runs.evaluate(
+            self._path("train_run"),
+            self._path("dev"),
             f"--params_override=task.model.long_length={length}",
-            f"--output={output}",
         )
-        with open(output, encoding="utf-8") as stream:
-            return json.load(stream)

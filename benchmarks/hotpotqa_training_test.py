@@ -10,6 +10,7 @@ import msgspec
 from absl import flags
 
 from benchmarks import hotpotqa_training
+from benchmarks import training_runs
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
@@ -53,18 +54,23 @@ class TrainingTest(unittest.TestCase):
         self.folder = folder.name
         data, metrics = (
             os.path.join(self.folder, name)
-            for name in ("given.json", "metrics.json")
+            for name in ("given.json", "train_run_metrics.json")
         )
         with open(data, "wb") as stream:
             stream.write(msgspec.json.encode([_RECORD]))
         with open(metrics, "w") as stream:
             json.dump({"sp_f1": 0.25}, stream)
         values(["program", f"--train={data}", "--dev=DEV", *arguments])
-        with mock.patch.object(hotpotqa_training, "training_runs") as runs:
+        with mock.patch.multiple(
+            training_runs,
+            train=mock.DEFAULT,
+            lift=mock.DEFAULT,
+            run_command=mock.DEFAULT,
+        ) as runs:
             result = hotpotqa_training.Training(values, self.folder).run()
         self.assertEqual({"sp_f1": 0.25}, result)
-        self.commands = [x.args for x in runs.run_command.call_args_list]
-        return [x.args for x in runs.train.call_args_list]
+        self.commands = [x.args for x in runs["run_command"].call_args_list]
+        return [x.args for x in runs["train"].call_args_list]
 
     def _read(self, name):
         return list(FORMAT.read(os.path.join(self.folder, name)))

@@ -22,7 +22,6 @@ import math
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterable
 from collections.abc import Mapping
 
@@ -190,9 +189,9 @@ def pretrain(
     model_dir = os.path.join(folder, name)
     first = max(steps // 10, 1)
     trainer = training_runs.make_trainer(steps, learning_rate, interval=first)
-    kept = {"checkpoint_interval": first, "max_to_keep": 11}
-    start = time.perf_counter()
-    training_runs.train(
+    # The first one, too.
+    kept = {"checkpoint_interval": first, "max_to_keep": steps // first + 1}
+    seconds = training_runs.train(
         model_dir,
         experiment,
         {
@@ -203,7 +202,7 @@ def pretrain(
         trainer | kept,
         ["--mode=train", *options],
     )
-    measured = {"seconds": time.perf_counter() - start}
+    measured = {"seconds": seconds}
     for prefix, step in (("", steps), ("first_", first)):
         metrics = training_runs.evaluate(
             model_dir,

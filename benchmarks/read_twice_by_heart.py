@@ -61,6 +61,7 @@ _SIZES = {
         "max_num_annotations": 16,
     },
 }
+# Task -> stages of the training.
 _STAGES = {
     "narrativeqa": ["8x9x1600x2e-3"],
     "triviaqa": ["16x1x80x1e-4"],
@@ -150,30 +151,34 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
     return found
 
 
-def write_best_spans(path: str, best: Mapping[str, str], folder: str) -> str:
+def write_best_spans(
+    records: Iterable[NarrativeQARecord], best: Mapping[str, str], folder: str
+) -> str:
     """NarrativeQA's questions, each with its best span as the only answer.
 
     Args:
-        path: the csv file.
-        best: what `best_spans` found, in the file's order.
-        folder: where to write them, and a copy of the stories.
+        records: the questions.
+        best: what `best_spans` found.
+        folder: where to write them, and copies of the stories.
 
     Returns:
-        The new csv file, without the questions that have no span.
+        The csv file, without the questions that have no span.
     """
-    stories = os.path.join(os.path.dirname(os.path.abspath(path)), "stories")
-    shutil.copytree(stories, os.path.join(folder, "stories"))
+    found = [x for x in records if best[x.id]]
+    for path in {os.path.abspath(x.source.path) for x in found}:
+        stories = os.path.join(os.path.dirname(path), "stories")
+        copies = os.path.join(folder, "stories")
+        shutil.copytree(stories, copies, dirs_exist_ok=True)
     output = os.path.join(folder, "best.csv")
-    with (
-        open(path, encoding="utf-8", newline="") as source,
-        open(output, "w", encoding="utf-8", newline="") as target,
-    ):
-        rows = csv.DictReader(source)
-        writer = csv.DictWriter(target, rows.fieldnames)
-        writer.writeheader()
-        for row, span in zip(rows, best.values(), strict=True):
-            if span:
-                writer.writerow(row | {"answer1": span, "answer2": ""})
+    with open(output, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            ["document_id", "set", "question", "answer1", "answer2"]
+        )
+        for record in found:
+            document, _ = record.id.split(": ", 1)
+            answer = best[record.id]
+            writer.writerow([document, "train", record.question, answer, ""])
     return output
 
 
@@ -247,8 +252,7 @@ def learn(
     for number, stage in enumerate(read_stages(values), 1):
         run = os.path.join(folder, f"{variant}_{number}")
         size = {"global_batch_size": stage.parts * stage.segments}
-        start = time.perf_counter()
-        training_runs.train(
+        seconds += training_runs.train(
             run,
             f"read_twice/{values.task}{suffix}",
             {
@@ -266,7 +270,6 @@ def learn(
                 *([f"--init_checkpoint={before}"] if before else []),
             ],
         )
-        seconds += time.perf_counter() - start
         before = run
     measured = training_runs.evaluate(run, os.path.join(folder, "dev"))
     training_runs.run_command(
@@ -365,8 +368,8 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
         rows.append(dict.fromkeys(names) | row)
     with training_runs.open_directory(values) as folder:
         inputs = {"all": values.input}
-        if values.task == "narrativeqa":
-            inputs["best"] = write_best_spans(values.input, best, folder)
+        if "best" in (x.labels for x in read_stages(values)):
+            inputs["best"] = write_best_spans(records, best, folder)
         prepare(values, folder, inputs)
         for variant in values.variants:
             measured, answers = learn(values, folder, variant)

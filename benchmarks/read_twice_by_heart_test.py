@@ -44,7 +44,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
         best = {x.id: "" if i == 1 else "a, b" for i, x in enumerate(records)}
         folder = os.path.join(self.get_temp_dir(), "best")
         os.makedirs(folder)
-        path = read_twice_by_heart.write_best_spans(self.qaps, best, folder)
+        path = read_twice_by_heart.write_best_spans(records, best, folder)
         self.assertEqual(
             [
                 (x.id, x.text, ("a, b",))

@@ -146,7 +146,7 @@ def train(
     task: Mapping[str, object],
     trainer: Mapping[str, object],
     options: Sequence[str] = (),
-) -> None:
+) -> float:
     """Trains a model.
 
     Args:
@@ -156,12 +156,16 @@ def train(
         trainer: see `make_trainer`.
         options: further flags of `train`, such as `--mode=train`.
 
+    Returns:
+        The seconds that it took.
+
     Raises:
         RuntimeError: it failed, and said why.
     """
     config_file = f"{model_dir}.json"
     with open(config_file, "w", encoding="utf-8") as stream:
         json.dump({"task": task, "trainer": trainer}, stream)
+    start = time.perf_counter()
     run_command(
         "train",
         f"--experiment={experiment}",
@@ -169,6 +173,7 @@ def train(
         f"--config_file={config_file}",
         *options,
     )
+    return time.perf_counter() - start
 
 
 def train_and_evaluate(
@@ -195,9 +200,8 @@ def train_and_evaluate(
     Raises:
         RuntimeError: it failed, and said why.
     """
-    start = time.perf_counter()
-    train(model_dir, experiment, task, trainer, ["--mode=train", *options])
-    seconds = time.perf_counter() - start
+    options = ["--mode=train", *options]
+    seconds = train(model_dir, experiment, task, trainer, options)
     return {**evaluate(model_dir, validation_data), "seconds": seconds}
 
 
