@@ -29,6 +29,7 @@ training.
 import csv
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -77,6 +78,9 @@ _COLUMNS = {
     "narrativeqa": ("rouge_l", "bleu_1", "bleu_4", "meteor"),
     "triviaqa": ("exact_match", "f1"),
 }
+_STAGE = re.compile(
+    r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)x(\d+(?:\.\d+)?(?:e-?\d+)?)(?:x(best))?"
+)
 _NO_DROPOUT = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
@@ -114,12 +118,22 @@ def read_stages(values: flags.FlagValues) -> list[Stage]:
 
     Returns:
         The stages.
+
+    Raises:
+        app.UsageError: one is not written as the flag says, or needs the best
+            spans of a task that has none.
     """
     stages = []
     for text in values.stages or _STAGES[values.task]:
-        segments, parts, steps, rate, *labels = text.split("x")
-        numbers = map(int, (segments, parts, steps))
-        stages.append(Stage(*numbers, float(rate), *(labels or ["all"])))
+        found = _STAGE.fullmatch(text)
+        if not found or (found[5] and values.task != "narrativeqa"):
+            raise app.UsageError(
+                f"--stages has {text!r}, expected segments of a part, parts of "
+                "a step, steps, and rate, as in 8x9x1600x2e-3, with xbest "
+                "behind it for the best spans of NarrativeQA alone."
+            )
+        numbers = map(int, found.group(1, 2, 3))
+        stages.append(Stage(*numbers, float(found[4]), found[5] or "all"))
     return stages
 
 
@@ -350,7 +364,11 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
 
     Returns:
         The rows.
+
+    Raises:
+        app.UsageError: a flag's value is none; see `read_stages`.
     """
+    labels = {x.labels for x in read_stages(values)}
     names = ("name", *_COLUMNS[values.task], "span_loss", "seconds")
     columns = dict.fromkeys(names, ".1f") | {"name": "s", "span_loss": ".3f"}
     dataset = registry.get(f"read_twice_{values.task}").dataset
@@ -368,7 +386,7 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
         rows.append(dict.fromkeys(names) | row)
     with training_runs.open_directory(values) as folder:
         inputs = {"all": values.input}
-        if "best" in (x.labels for x in read_stages(values)):
+        if "best" in labels:
             inputs["best"] = write_best_spans(records, best, folder)
         prepare(values, folder, inputs)
         for variant in values.variants:

@@ -4,6 +4,7 @@ from unittest import mock
 
 import msgspec
 import tensorflow as tf
+from absl import app
 from absl import flags
 
 from benchmarks import read_twice_by_heart
@@ -53,6 +54,25 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
             ],
             [(x.id, x.text, x.answers) for x in narrativeqa.FORMAT.read(path)],
         )
+
+    def test_unknown_stages(self):
+        """What is wrong with a stage is said before anything is read."""
+        for task, stage in (
+            ("narrativeqa", "8x9x1600"),
+            ("narrativeqa", "8x0x1600x2e-3"),
+            ("narrativeqa", "8x9x1600x2e-3xworst"),
+            ("triviaqa", "8x9x1600x2e-3xbest"),
+        ):
+            values = flags.FlagValues()
+            read_twice_by_heart.define_flags(values)
+            values(
+                [
+                    *("x", f"--task={task}", "--input=missing"),
+                    *("--vocab_file=missing", f"--stages={stage}"),
+                ]
+            )
+            with self.assertRaisesRegex(app.UsageError, repr(stage)):
+                read_twice_by_heart.run(values)
 
     def test_rows(self):
         """The second one's numbers are those of the answers it was given."""
