@@ -41,7 +41,6 @@ from absl import flags
 
 from benchmarks import measure
 from benchmarks import training_runs
-from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.narrativeqa import metrics
 from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
 from etcmodel.tasks import registry
@@ -154,8 +153,7 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
     for record in records:
         text = record.text.encode("utf-8", "replace")
         spans = {
-            text[x.start : x.end].decode("utf-8")
-            for x in find_answers([record.text], builder.forms(record))
+            text[x.start : x.end].decode("utf-8") for x in builder.find(record)
         }
         truths = [metrics.normalize_answer(x) for x in record.answers]
         found[record.id] = max(

@@ -74,6 +74,54 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
             with self.assertRaisesRegex(app.UsageError, repr(stage)):
                 read_twice_by_heart.run(values)
 
+    def test_rows_of_a_lifted_bert(self):
+        """Each row has the preset that its memories need."""
+        values = flags.FlagValues()
+        read_twice_by_heart.define_flags(values)
+        records, vocab = reading_testing.write_small_triviaqa(
+            self.get_temp_dir(), 2
+        )
+        values(
+            [
+                *("x", "--task=triviaqa", f"--input={records}"),
+                *(f"--lift={self.get_temp_dir()}", f"--vocab_file={vocab}"),
+                "--variants=STS,SS",
+            ]
+        )
+        seen = []
+
+        def run_command(name, *arguments):
+            given = dict(x[2:].split("=", 1) for x in arguments)
+            keys = ("preset", "experiment", "init_checkpoint")
+            seen.append(
+                (name, *(given[x].split("/")[-1] for x in keys if x in given))
+            )
+            if name == "evaluate":
+                with open(given["output"], "w") as stream:
+                    json.dump({"span_loss": 0.5}, stream)
+            elif name == "predict":
+                with open(given["output"], "w") as stream:
+                    json.dump({}, stream)
+
+        with mock.patch.object(
+            training_runs, "run_command", side_effect=run_command
+        ):
+            rows = read_twice_by_heart.run(values)
+        self.assertEqual(
+            [("STS", 0.0, 0.5), ("SS", 0.0, 0.5)],
+            [(x["name"], x["exact_match"], x["span_loss"]) for x in rows],
+        )
+        self.assertSameElements(
+            [("lift", "base"), ("lift", "base_sts")], seen[:2]
+        )
+        self.assertEqual(
+            [
+                ("train", "triviaqa_sts", "base_sts"),
+                ("train", "triviaqa_single_segment", "base"),
+            ],
+            [x for x in seen if x[0] == "train"],
+        )
+
     def test_rows(self):
         """The second one's numbers are those of the answers it was given."""
         values = flags.FlagValues()

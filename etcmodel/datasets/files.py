@@ -24,6 +24,20 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def is_below(name: str) -> bool:
+    """Whether a name that a record gives is of a file in the folder it says.
+
+    Example: `"a/b.txt"` is, `"/b.txt"` and `"a/../../b.txt"` are not.
+
+    Args:
+        name: the name.
+
+    Returns:
+        Whether it leads nowhere else.
+    """
+    return not (name.startswith("/") or ".." in name.split("/"))
+
+
 def _gfile():
     # Takes seconds to load, and most files are local.
     import tensorflow as tf

@@ -113,7 +113,7 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
             name = page.Filename
             path = os.path.join(root, "evidence", folder, name)
             try:
-                if name.startswith("/") or ".." in name.split("/"):
+                if not files.is_below(name):
                     raise UserError(f"{show(name)} is not in evidence/{folder}")
                 text = _read_page(path)
                 if json_stream.INVALID_UTF8_MARK in text:

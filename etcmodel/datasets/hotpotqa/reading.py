@@ -30,8 +30,21 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
 
     @property
     def supporting_parts(self) -> tuple[int, ...]:
-        """Indices of the paragraphs with a supporting fact."""
-        return tuple(sorted({x for x, _ in self.fact_positions}))
+        """Indices of the paragraphs with a supporting fact.
+
+        They have its title; some official facts name a sentence that the
+        paragraph does not have. Of several of the same title it is the first,
+        or the first that has the sentence.
+        """
+        titles = [x.title for x in self.context]
+        known = {titles[x] for x, _ in self.fact_positions}
+        missing = {x for x, _ in self.supporting_facts or ()} - known
+        return tuple(
+            sorted(
+                {x for x, _ in self.fact_positions}
+                | {titles.index(x) for x in missing if x in titles}
+            )
+        )
 
 
 FORMAT = dataclasses.replace(records.FORMAT, record=ReadingRecord)

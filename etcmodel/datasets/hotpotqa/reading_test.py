@@ -35,6 +35,14 @@ class ReadingTest(tf.test.TestCase):
         self.assertEqual(("Czech Republic",), record.answers)
         self.assertEqual("Czech Republic", reading.gold(record))
 
+    def test_paragraphs_are_known_by_their_titles(self):
+        """Also where the sentence's number is none, as in official files."""
+        record = self._read(
+            context=[["Jan", ["Jan."]], ["Ida", ["x"]], ["Brno", ["A city."]]],
+            supporting_facts=[["Jan", 0], ["Brno", 7], ["Prague", 0]],
+        )
+        self.assertEqual((0, 2), record.supporting_parts)
+
     def test_no_answer(self):
         record = self._read(answer=None, supporting_facts=None)
         self.assertIsNone(record.answers)

@@ -30,6 +30,7 @@ from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 
 _COLUMNS = ("document_id", "set", "question", "answer1", "answer2")
 SETS = ("all", "train", "valid", "test")
@@ -53,14 +54,19 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row of the file, with what is wrong with its columns."""
+    """A row of the file.
+
+    Attributes:
+        problem: what is wrong with its columns: in short, in full, and what to
+            do; or nothing.
+    """
 
     id: str
     document_id: Text
     question: Text
     answer1: str
     answer2: str
-    problem: str
+    problem: tuple[str, ...]
 
 
 def _read_rows(
@@ -71,6 +77,10 @@ def _read_rows(
     """The rows of a set; with their numbers among all rows of the file."""
     rows = _read_cells(path, on_position)
     head = next(rows, [])
+    if any(json_stream.INVALID_UTF8_MARK in x for x in head):
+        raise UserError(
+            f"{path}: its first line is not UTF-8. Write the file in UTF-8."
+        )
     missing = [x for x in _COLUMNS if x not in head]
     if missing:
         raise UserError(
@@ -81,10 +91,20 @@ def _read_rows(
     times = collections.Counter()
     for index, cells in enumerate(rows):
         row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
-        problem = ""
+        problem = ()
         if len(cells) != len(head):
             # Then it cannot be told of which set it is, either.
-            problem = f"it has {len(cells)} columns, expected {len(head)}"
+            problem = (
+                "wrong number of columns",
+                f"it has {len(cells)} columns, expected {len(head)}",
+                "Put quotes around what has commas",
+            )
+        elif which != "all" and row["set"] not in SETS[1:]:
+            problem = (
+                "unknown set",
+                f"its set is {show(row['set'])}, expected train, valid or test",
+                "Write it so, or read all sets",
+            )
         elif which not in ("all", row["set"]):
             continue
         name = f"{row['document_id']}: {row['question']}"
@@ -135,14 +155,13 @@ _load_story = functools.lru_cache(maxsize=4)(stories.load)
 def _make(row: _Row, source: Source) -> NarrativeQARecord:
     error = functools.partial(source.error, record_id=row.id)
     if row.problem:
-        raise error(
-            "wrong number of columns",
-            problem=row.problem,
-            advice="Put quotes around what has commas",
-        )
+        reason, problem, advice = row.problem
+        raise error(reason, problem=problem, advice=advice)
     folder = os.path.dirname(files.full_name(source.path))
     path = os.path.join(folder, "stories", f"{row.document_id}.content")
     try:
+        if not files.is_below(row.document_id):
+            raise UserError(f"{show(row.document_id)} is no name of a story.")
         text = _load_story(path)
         if not text:
             raise UserError(f"{path} has no text.")

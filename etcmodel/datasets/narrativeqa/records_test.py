@@ -61,6 +61,15 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         read = narrativeqa.FORMATS["train"].read(path)
         self.assertEqual([0, 2, 3], [x.index for x in read])
 
+    def test_unknown_sets(self):
+        """Their questions are not left out without a word."""
+        path = self._write("a,TRAIN,Who?,x,y,x\n" + _ROWS)
+        self.assertLen([*narrativeqa.FORMAT.read(path)], 5)
+        with self.assertRaisesRegex(
+            RecordError, "record 0.*'TRAIN', expected train, valid or test"
+        ):
+            list(narrativeqa.FORMATS["train"].read(path))
+
     def test_without_answers(self):
         path = self._write("a,test,Who?, ,,x\n")
         (record,) = narrativeqa.FORMAT.read(path, "predict")
@@ -79,6 +88,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         (b"a,train,\xc4?,x,y,x\n", "'question': there .*not UTF-8"),
         ("a,train,Who, if,x,y,x\n", "has 7 columns, expected 6. Put"),
         ("a,Who?,x,y,x\n", "has 5 columns, expected 6"),
+        ("../a,train,Who?,x,y,x\n", "'../a' is no name of a story"),
+        ("/a,train,Who?,x,y,x\n", "'/a' is no name of a story"),
     )
     def test_bad_rows_are_skipped_alone(self, row, message):
         row = row if isinstance(row, bytes) else row.encode()
@@ -130,6 +141,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             with self.assertRaisesRegex(UserError, message):
                 list(narrativeqa.FORMAT.read(self._write("", head)))
+        path = self._write((_HEAD + _ROWS).encode("utf-16"), "")
+        with self.assertRaisesRegex(UserError, "not UTF-8"):
+            list(narrativeqa.FORMAT.read(path))
 
     def test_predictions(self):
         stream = io.StringIO()

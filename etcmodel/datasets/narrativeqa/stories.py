@@ -17,6 +17,8 @@ _CHARSET = re.compile(
     rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
     rb"(?!utf-?(?:16|32))([\w.:-]+)"
 )
+# Declared for what has quotes of Windows, which browsers read as such.
+_LATIN_1, _WINDOWS = "iso8859-1", "windows-1252"
 _ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -29,13 +31,13 @@ _BYTE_ORDER_MARKS = (
 # The text of a book is between the last of one kind of lines and the first of
 # the other.
 _STARTS = re.compile(
-    r"^(?:\*\*\* ?START OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
+    r"^[ \t]*(?:\*\*\* ?START OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
     r"|\*END\*? ?THE SMALL PRINT! FOR PUBLIC DOMAIN"
     r"|This etext (?:was )?(?:prepared|provided) by ).*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _ENDS = re.compile(
-    r"^(?:\*\*\* ?END OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
+    r"^[ \t]*(?:\*\*\* ?END OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
     r"|End of (?:(?:nothing|this|the) )?Project Gutenberg"
     r"(?:'s| Etext| EBook)).*$",
     re.MULTILINE | re.IGNORECASE,
@@ -102,8 +104,10 @@ def decode(content: bytes) -> str:
 
     It is written as its byte order mark says; or, with a zero in nearly every
     second byte, in UTF-16 or UTF-32; or as it says itself ("Character set
-    encoding: ISO-8859-1", `charset=utf-8`); or else in UTF-8, or if most of
-    what is not ASCII is not that, in Windows-1252 as many old files.
+    encoding: ISO-8859-2", `charset=utf-8`), which ASCII is not for a text that
+    has other characters; or else in UTF-8, or if most of what is not ASCII is
+    not that, in Windows-1252 as many old files. That is also how ISO-8859-1 is
+    read.
 
     Args:
         content: its bytes.
@@ -122,11 +126,14 @@ def decode(content: bytes) -> str:
     # Of characters that are not ASCII, UTF-8 makes one of several bytes.
     text = content.decode("utf-8", "replace")
     if 2 * text.count("\ufffd") > len(content.translate(None, _ASCII)):
-        text = content.decode("windows-1252", "replace")
+        text = content.decode(_WINDOWS, "replace")
     for name in names:
         with contextlib.suppress(LookupError, UnicodeError):
-            text = content.decode(name, "replace")
-            break
+            name = codecs.lookup(name).name
+            if name != "ascii":
+                name = _WINDOWS if name == _LATIN_1 else name
+                text = content.decode(name, "replace")
+                break
     return text.replace("\0", " ")
 
 

@@ -47,6 +47,11 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("no marks\n \n\nat all\n", "no marks\n\nat all"),
             ("a\n*** END OF THIS PROJECT GUTENBERG EBOOK B ***\nb", "a"),
+            (
+                "x\n *** START OF THE PROJECT GUTENBERG EBOOK B ***\na\n"
+                "\t End of Project Gutenberg's B\nb",
+                "a",
+            ),
             ("x *** START OF THIS PROJECT GUTENBERG EBOOK", None),
             ("This text was prepared by A.\n\nx", None),
             (
@@ -85,6 +90,11 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"\xfe\xff\x00\xc4", "\u00c4"),
         (b"Character set encoding: ISO-8859-1\n\xc4", "\u00c4"),
         (b'<meta content="text/html; charset=windows-1252">\x80', "\u20ac"),
+        # What is declared so has quotes of Windows, as in browsers; and
+        # what is declared ASCII may be anything.
+        (b"charset=ISO-8859-1 don\x92t", "don\u2019t"),
+        (b"Character set encoding: ASCII\n\xc3\x84", "\u00c4"),
+        (b"Character set encoding: us-ascii\n\x93a", "\u201ca"),
         (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
         (b"\xc3\x84\xff", "\u00c4\ufffd"),
         (b"a\0b", "a b"),

@@ -239,11 +239,25 @@ def score(
     order = np.lexsort([merged.pop("window")[real], owner])
     chosen = {name: x[real][order] for name, x in merged.items()}
     gold = {x.id: x.gold for x in records}
+    rows = np.bincount(owner, minlength=len(records))
+    groups = {
+        suffix: {
+            x.id: x.gold
+            for x, number in zip(records, rows, strict=True)
+            if is_in(number)
+        }
+        for suffix, is_in in task_model.GROUPS.items()
+    }
     # Once for all values of what is tuned.
     with_text = make_batches(schema, chosen, owner[order], records)
 
     def measure(model):
-        return spec.dataset.score(predict_records(model, with_text), gold)
+        predictions = predict_records(model, with_text)
+        metrics = spec.dataset.score(predictions, gold)
+        for suffix, some in groups.items():
+            found = spec.dataset.score(predictions, some)
+            metrics |= {name + suffix: x for name, x in found.items()}
+        return metrics
 
     tuned = spec.tuned
     if tuned is None:

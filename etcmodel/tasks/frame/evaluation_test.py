@@ -1,4 +1,5 @@
 import tempfile
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -111,6 +112,30 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
                 {"right": right, "given": given, "threshold": threshold},
                 self._score(rows, threshold=threshold),
             )
+
+    def test_groups(self):
+        """Some records' metrics apart, beside those of all."""
+        rows = [
+            # Wrong with three rows, right with one, nothing given with two.
+            ("r0", 0, 3, 1.5, 1.0),
+            ("r0", 1, 5, -1.0, 1.0),
+            ("r0", 2, 8, 1.2, 1.0),
+            ("r1", 0, 0, 1.8, 1.0),
+            ("r2", 0, 2, 0.2, 1.0),
+            ("r2", 1, 4, 0.5, 1.0),
+        ]
+        groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}
+        model = type(toy.TASK.make_model(options=toy.Options()))
+        with mock.patch.object(model, "GROUPS", groups):
+            found = self._score(rows, threshold=1.0)
+        self.assertEqual(
+            {
+                **{"right": 0.25, "right_several": 0.0, "right_one": 1.0},
+                **{"given": 0.5, "given_several": 0.5, "given_one": 1.0},
+                "threshold": 1.0,
+            },
+            found,
+        )
 
     def test_rows_of_other_records(self):
         with self.assertRaisesRegex(UserError, "right answers.*--split=dev"):

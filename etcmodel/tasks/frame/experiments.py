@@ -19,8 +19,10 @@ if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
 import dataclasses
 import functools
 from collections.abc import Callable
+from collections.abc import Iterable
 from typing import ClassVar
 
+from absl import logging
 from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import input_reader
@@ -258,6 +260,30 @@ class RecordsTask(base_task.Task):
         if not is_known:
             table = files.find_encoder(encoder).get_token_embedding_table()
             lifted.warn_of_vocabulary(path, self.metadata, np.asarray(table))
+
+    def initialize_heads(self, heads: Iterable[tf.keras.layers.Layer]) -> None:
+        """Gives heads the weights of `init_checkpoint`, where it has them.
+
+        Those that it lacks, such as a lifted model's for CPC, begin at random.
+
+        Args:
+            heads: layers, built.
+
+        Raises:
+            UserError: there is no such checkpoint, or it does not fit.
+        """
+        path = self.task_config.init_checkpoint
+        for layer in heads if path else ():
+            try:
+                found = checkpoints.load_head(layer, path)
+            except ValueError as error:
+                raise UserError(f"task.init_checkpoint: {error}") from error
+            logging.info(
+                "%s of %s: %s",
+                layer.name,
+                path,
+                "taken" if found else "not there, begins at random",
+            )
 
     @graph_code
     def train_step(self, inputs, model, optimizer, metrics=None):

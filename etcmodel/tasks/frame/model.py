@@ -24,11 +24,14 @@ class AnswerModel(abc.ABC):
 
     Attributes:
         METRICS: names of what `metrics` returns.
+        GROUPS: whose official metrics `evaluate` tells apart, too: what is put
+            behind their names -> whether a record of so many rows counts.
         model_options: the options of the model; see `TaskSpec.model_options`.
         options: the other ones; see `TaskSpec.options`.
     """
 
     METRICS: ClassVar[tuple[str, ...]] = ()
+    GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
 
     def __init__(self, model_options: Any, options: Any):
         """Takes the options.

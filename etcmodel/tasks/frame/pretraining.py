@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
-from absl import logging
 
-from etcmodel import checkpoints
 from etcmodel import cross_replica
 from etcmodel.errors import UserError
 from etcmodel.models import pretraining_heads
@@ -108,9 +106,6 @@ class PretrainingTask(experiments.RecordsTask):
     def initialize(self, model: tf.keras.Model) -> None:
         """Gives the encoder the weights of `init_checkpoint`, and heads theirs.
 
-        Heads that the checkpoint lacks, such as a lifted model's for CPC, begin
-        at random.
-
         Args:
             model: has the encoder in its `checkpoint_items`, and heads in its
                 attributes.
@@ -119,19 +114,8 @@ class PretrainingTask(experiments.RecordsTask):
             UserError: there is no such checkpoint, or it does not fit.
         """
         super().initialize(model)
-        path = self.task_config.init_checkpoint
-        for layer in model.layers if path else ():
-            if layer is not model.checkpoint_items["encoder"]:
-                try:
-                    found = checkpoints.load_head(layer, path)
-                except ValueError as error:
-                    raise UserError(f"task.init_checkpoint: {error}") from error
-                logging.info(
-                    "%s of %s: %s",
-                    layer.name,
-                    path,
-                    "taken" if found else "not there, begins at random",
-                )
+        encoder = model.checkpoint_items["encoder"]
+        self.initialize_heads(x for x in model.layers if x is not encoder)
 
     def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
         """The loss of a replica; its mean over all replicas is the batch's.

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.errors import show
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import features
@@ -225,7 +224,7 @@ class QuestionEncoder(encoder.RecordEncoder):
         option, parts, spans = 0, None, []
         if answers:
             option, parts = self.builder.option(record)
-            spans = find_answers([record.text], self.builder.forms(record))
+            spans = self.builder.find(record)
             gold = self.spec.dataset.gold(record)
             reference = self._model.reference(record)
             texts[schema.REFERENCE] = [encoder.to_json((gold, reference))]

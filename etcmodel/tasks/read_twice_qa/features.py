@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.datasets.answer_spans import Occurrence
+from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.feature_utils import mention_finder
@@ -312,16 +315,16 @@ class QuestionBuilder(tf.Module):
         """A record as `INPUTS`."""
         return {"question": record.question, "document": record.text}
 
-    def forms(self, record: Any) -> Sequence[str]:
-        """What an answer may look like in the text.
+    def find(self, record: Any) -> list[Occurrence]:
+        """What is learned: the places of a text where an answer stands.
 
         Args:
             record: the record, with its answers.
 
         Returns:
-            Texts, of which those that are there are learned.
+            The places, in order, each once.
         """
-        return record.answers
+        return find_answers([record.text], record.answers)
 
     def option(self, record: Any) -> tuple[int, Sequence[int] | None]:
         """The type of the answer, and the parts that tell it.
@@ -349,9 +352,9 @@ class HotpotQABuilder(QuestionBuilder):
         number = OPTIONS.index(answer) if answer in OPTIONS[1:] else 0
         return number, record.supporting_parts
 
-    def forms(self, record):
+    def find(self, record):
         """Nothing for yes and no, which are no text."""
-        return () if self.option(record)[0] else record.answers
+        return [] if self.option(record)[0] else super().find(record)
 
 
 # The questions of a story stand together.
@@ -363,18 +366,17 @@ def _words(text: str) -> oracle.Words:
 class NarrativeQABuilder(QuestionBuilder):
     """Answers are what is most like those that people gave."""
 
-    def forms(self, record):
-        """The answers, and the spans with the best ROUGE-L."""
+    def find(self, record):
+        """The answers, and wherever the spans with the best ROUGE-L stand."""
         words = _words(record.text)
         # As they are compared, in any case.
         answers = [x.strip().rstrip(" .") for x in record.answers]
-        return (
-            *filter(None, answers),
-            *(
-                record.text[x.start : x.end]
-                for answer in answers
-                for x in oracle.find_approximate_answers(
-                    words, answer, self.config.min_rouge_l_oracle_score
-                )
-            ),
-        )
+        similar = [
+            record.text[x.start : x.end]
+            for answer in answers
+            for x in oracle.find_approximate_answers(
+                words, answer, self.config.min_rouge_l_oracle_score
+            )
+        ]
+        found = (find_answers([record.text], x) for x in (answers, similar))
+        return sorted({*itertools.chain(*found)})

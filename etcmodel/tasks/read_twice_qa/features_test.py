@@ -186,7 +186,21 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
         builder = features.NarrativeQABuilder(config, None)
         self.assertEqual(
-            {"a slave", "Dain", "a poor slave"}, {*builder.forms(record)}
+            {"Dain", "a poor slave"},
+            {record.text[x.start : x.end] for x in builder.find(record)},
+        )
+
+    def test_answers_of_narrativeqa_in_any_case(self):
+        """Where the answer is not as written, whatever is like it."""
+        text = "The old mill stood. By the old mill he sat. OLD MILL RUINS."
+        record = narrativeqa.NarrativeQARecord(
+            id="1", question="Where?", text=text, answers=("Old Mill", "")
+        )
+        spec = registry.get("read_twice_narrativeqa")
+        builder = features.NarrativeQABuilder(spec.feature_config({}), None)
+        self.assertContainsSubset(
+            [(x, x + 8) for x in (4, 27, 44)],
+            [(x.start, x.end) for x in builder.find(record)],
         )
 
     def test_sizes_of_narrativeqa(self):

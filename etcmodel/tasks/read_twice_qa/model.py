@@ -38,6 +38,10 @@ class ReadTwiceQA(frame.AnswerModel):
     """
 
     HAS_OPTIONS: ClassVar[bool] = False
+    GROUPS = {
+        "_multi_blocks": lambda rows: rows > 1,
+        "_single_blocks": lambda rows: rows == 1,
+    }
 
     def __init__(self, model_options, options):
         """See `AnswerModel`.
@@ -272,6 +276,8 @@ class ReadTwiceQA(frame.AnswerModel):
                 " ",
             )
         )
+        # Of punctuation alone, the characters.
+        words = tf.where(tf.equal(words, ""), texts, words)
         # [batch, texts, texts]
         is_same = tf.equal(words[:, :, tf.newaxis], words[:, tf.newaxis])
         each = tf.where(is_same, confidence[:, tf.newaxis], 0.0)

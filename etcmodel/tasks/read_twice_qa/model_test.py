@@ -52,6 +52,20 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         best = math.exp(1) if combine == "max" else total - math.exp(1)
         self.assertAllClose([best / total, 0], found["answer_score"])
 
+    def test_texts_without_words(self):
+        """They are equal where their characters are."""
+        found = make_model(combine="sum").answer(
+            choose([[1.0, 0.7, 0.7, 0.7]], [[2, 0, 6, 8]], [[5, 1, 7, 9]]),
+            tf.constant([0]),
+            {"document": tf.constant(["? Jan ! ?"])},
+        )
+        self.assertAllEqual([b"?"], found["answer"])
+        rest = 2 * math.exp(0.7)
+        self.assertAllClose(
+            [rest / (rest + math.exp(1) + math.exp(0.7))],
+            found["answer_score"],
+        )
+
     def test_what_two_segments_share_counts_once(self):
         # What only begins alike does not.
         found = make_model(combine="sum").answer(

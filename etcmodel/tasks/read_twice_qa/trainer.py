@@ -88,6 +88,11 @@ class QuestionTask(trainer.AnswersTask):
         model.checkpoint_items = {"encoder": model.get_layer("read_twice")}
         return model
 
+    def initialize(self, model):
+        """Takes spans' head, too, from a run that has learned other answers."""
+        super().initialize(model)
+        self.initialize_heads([model.get_layer("span_prediction")])
+
     def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
         """The batches of a `DataConfig`; see `read_twice.read_blocks`."""
         return read_twice.read_blocks(

@@ -74,6 +74,20 @@ class TrainerTest(tf.test.TestCase):
                 sum(some) / max(len(some), 1), found[f"span_loss_{name}_blocks"]
             )
 
+    def test_a_run_lends_its_head(self):
+        """All begins as it is there, not the encoder alone."""
+        model = self._task().build_model()
+        self.params.init_checkpoint = tf.train.Checkpoint(model=model).save(
+            os.path.join(self.get_temp_dir(), "run", "ckpt")
+        )
+        task = self._task()
+        begun = task.build_model()
+        pairs = [*zip(model.weights, begun.weights, strict=True)]
+        self.assertNotAllEqual(*pairs[-2])
+        task.initialize(begun)
+        for expected, found in pairs:
+            self.assertAllEqual(expected, found)
+
     def test_bad_configurations(self):
         self.params.combine = "mean"
         with self.assertRaisesRegex(UserError, "task: combine is 'mean'"):
