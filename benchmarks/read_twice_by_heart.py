@@ -19,7 +19,7 @@ each segment's own alone:
 A stage `8x9x1600x2e-3` reads parts of 8 segments, 9 of them a step, for 1,600
 steps, at a rate of 2e-3 at most; with `xbest` behind it, each question of
 NarrativeQA is learned with its best span alone, not with all that are like one.
-Each stage begins with the encoder of the one before it.
+Each stage begins with the weights of the one before it.
 
 It prints the official metrics of the answers, those of NarrativeQA next to what
 the best spans of the stories score; the loss of spans, and the seconds of the
@@ -61,11 +61,19 @@ _SIZES = {
         "max_num_annotations": 16,
     },
 }
-# Task -> stages of the training.
+# Task -> stages of the training. Whole novels come last: a part in which a
+# question has no answer is not learned from.
 _STAGES = {
-    "narrativeqa": ["8x9x1600x2e-3"],
+    "narrativeqa": [
+        "8x9x1000x2e-3",
+        "8x9x150x1e-3xbest",
+        "320x1x120x2e-4xbest",
+    ],
     "triviaqa": ["16x1x80x1e-4"],
 }
+# Task -> memories. A step on a whole novel takes 10 GB with one for each
+# segment, 16 GB with one for each mention.
+_MEMORIES = {"narrativeqa": ["CLS"], "triviaqa": ["E"]}
 # Name of each row -> the experiment's, and the preset that a BERT is lifted to.
 _VARIANTS = {
     "E": ("", "base"),
@@ -134,6 +142,18 @@ def read_stages(values: flags.FlagValues) -> list[Stage]:
         numbers = map(int, found.group(1, 2, 3))
         stages.append(Stage(*numbers, float(found[4]), found[5] or "all"))
     return stages
+
+
+def read_variants(values: flags.FlagValues) -> list[str]:
+    """Names of the rows, as the flag says or the task needs.
+
+    Args:
+        values: the flags.
+
+    Returns:
+        The names.
+    """
+    return values.variants or _MEMORIES[values.task]
 
 
 def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
@@ -207,7 +227,8 @@ def prepare(
         inputs: the files to learn, by the stages' labels.
     """
     vocab = values.vocab_file
-    for preset in {_VARIANTS[x][1] for x in values.variants if values.lift}:
+    variants = read_variants(values)
+    for preset in {_VARIANTS[x][1] for x in variants if values.lift}:
         lifted = os.path.join(folder, preset)
         training_runs.run_command(
             "lift",
@@ -336,7 +357,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, None, text, flag_values=flag_values)
     flags.DEFINE_list(
         "variants",
-        ["E"],
+        None,
         f"Memories: {', '.join(_VARIANTS)}.",
         flag_values=flag_values,
     )
@@ -387,7 +408,7 @@ def run(values: flags.FlagValues) -> list[dict[str, object]]:
         if "best" in labels:
             inputs["best"] = write_best_spans(records, best, folder)
         prepare(values, folder, inputs)
-        for variant in values.variants:
+        for variant in read_variants(values):
             measured, answers = learn(values, folder, variant)
             rows.append(
                 {
