@@ -37,14 +37,11 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
         or the first that has the sentence.
         """
         titles = [x.title for x in self.context]
-        known = {titles[x] for x, _ in self.fact_positions}
-        missing = {x for x, _ in self.supporting_facts or ()} - known
-        return tuple(
-            sorted(
-                {x for x, _ in self.fact_positions}
-                | {titles.index(x) for x in missing if x in titles}
-            )
-        )
+        parts = {x for x, _ in self.fact_positions}
+        named = {x for x, _ in self.supporting_facts or ()}
+        missing = named - {titles[x] for x in parts}
+        parts |= {titles.index(x) for x in missing if x in titles}
+        return tuple(sorted(parts))
 
 
 FORMAT = dataclasses.replace(records.FORMAT, record=ReadingRecord)

@@ -32,6 +32,20 @@ def write_records(directory, split="dev"):
     return directory
 
 
+# Record, window, word, logit and weight.
+_ROWS = [
+    # The best window of r0 shows its fourth word, "a": wrong.
+    ("r0", 0, 3, 1.5, 1.0),
+    ("r0", 1, 5, -1.0, 1.0),
+    ("r0", 2, 8, 1.2, 1.0),
+    # Right with 1.8, and with 0.5 only below a threshold of 1.
+    ("r1", 0, 0, 1.8, 1.0),
+    ("r2", 0, 2, 0.2, 1.0),
+    ("r2", 1, 4, 0.5, 1.0),
+    # There is nothing of r3, which counts as wrong.
+]
+
+
 class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -92,42 +106,24 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_threshold_is_the_best_one(self):
-        rows = [
-            # The best window of r0 shows its fourth word, "a": wrong.
-            ("r0", 0, 3, 1.5, 1.0),
-            ("r0", 1, 5, -1.0, 1.0),
-            ("r0", 2, 8, 1.2, 1.0),
-            # Right with 1.8, and with 0.5 only below a threshold of 1.
-            ("r1", 0, 0, 1.8, 1.0),
-            ("r2", 0, 2, 0.2, 1.0),
-            ("r2", 1, 4, 0.5, 1.0),
-            # There is nothing of r3, which counts as wrong.
-        ]
         self.assertEqual(
-            {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(rows)
+            {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(_ROWS)
         )
         # One that is given holds, and nothing is chosen.
         for threshold, right, given in ((1.0, 0.25, 0.5), (2.0, 0.0, 0.0)):
             self.assertEqual(
                 {"right": right, "given": given, "threshold": threshold},
-                self._score(rows, threshold=threshold),
+                self._score(_ROWS, threshold=threshold),
             )
 
     def test_groups(self):
         """Some records' metrics apart, beside those of all."""
-        rows = [
-            # Wrong with three rows, right with one, nothing given with two.
-            ("r0", 0, 3, 1.5, 1.0),
-            ("r0", 1, 5, -1.0, 1.0),
-            ("r0", 2, 8, 1.2, 1.0),
-            ("r1", 0, 0, 1.8, 1.0),
-            ("r2", 0, 2, 0.2, 1.0),
-            ("r2", 1, 4, 0.5, 1.0),
-        ]
+        # r0 is wrong with three rows, r1 right with one, and with a threshold
+        # of 1 nothing is given of r2, with two.
         groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}
         model = type(toy.TASK.make_model(options=toy.Options()))
         with mock.patch.object(model, "GROUPS", groups):
-            found = self._score(rows, threshold=1.0)
+            found = self._score(_ROWS, threshold=1.0)
         self.assertEqual(
             {
                 **{"right": 0.25, "right_several": 0.0, "right_one": 1.0},
