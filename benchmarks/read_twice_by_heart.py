@@ -67,7 +67,7 @@ _STAGES = {
     "narrativeqa": [
         "8x9x1000x2e-3",
         "8x9x150x1e-3xbest",
-        "320x1x120x2e-4xbest",
+        "320x1x240x2e-4xbest",
     ],
     "triviaqa": ["16x1x80x1e-4"],
 }

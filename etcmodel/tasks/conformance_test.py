@@ -323,6 +323,30 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     self.assertTrue(np.isfinite(value).all(), name)
 
     @parameterized.parameters(*_WITH_ANSWERS)
+    def test_empty_text_between_others(self, task):
+        """Others are answered as without it."""
+        signatures, *_ = _load(task)
+        builder = load(registry.get(task).features)
+        nothing = {tf.string: b"", tf.bool: False}
+        inputs = features.raw_inputs(builder, self._records(task)[:2])
+        between = {
+            name: np.insert(
+                x, 1, nothing.get(builder.INPUTS[name].dtype, -1), 0
+            )
+            for name, x in inputs.items()
+        }
+        expected, outputs = (
+            signatures["serving_default"](
+                **{name: tf.constant(x) for name, x in request.items()}
+            )
+            for request in (inputs, between)
+        )
+        self._check_same(
+            {name: x.numpy() for name, x in expected.items()},
+            {name: x.numpy()[[0, 2]] for name, x in outputs.items()},
+        )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
