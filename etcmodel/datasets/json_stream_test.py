@@ -174,7 +174,11 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(positions, 1000)
         self.assertEqual(sorted(positions), positions)
         self.assertLess(positions[0], 200_000)
-        self.assertEqual(len(content), positions[-1])
+        # What gzip has behind the last record, such as a check sum, may be read
+        # later.
+        self.assertBetween(
+            positions[-1], len(content) - 16 * zipped, len(content)
+        )
 
     @parameterized.parameters((_ARRAYS, b"[%s]", b","), (_LINES, b"%s", b"\n"))
     def test_bytes_that_are_not_utf8_stay_in_their_record(
