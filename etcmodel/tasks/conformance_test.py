@@ -41,6 +41,8 @@ _TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
 _WITH_ANSWERS = tuple(x for x in _TASKS if registry.get(x).model)
 # Whose batches count segments, and whose examples hold several records.
 _READ_TWICE = tuple(x for x in _TASKS if x.startswith("read_twice"))
+# Values of a text that is empty, by dtype; -1 of others.
+_NOTHING = {tf.string: b"", tf.bool: False}
 
 
 class Run(task_testing.EndToEndTestCase):
@@ -104,15 +106,18 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         spec = registry.get(task)
         return list(spec.dataset.FORMAT.read(_run(task).input, "dev"))
 
-    def _serve(self, task, records):
-        """The answers to raw records."""
+    def _ask(self, task, inputs):
+        """The answers to a request."""
         signatures, *_ = _load(task)
-        builder = load(registry.get(task).features)
-        inputs = features.raw_inputs(builder, records)
         outputs = signatures["serving_default"](
             **{name: tf.constant(x) for name, x in inputs.items()}
         )
         return {name: x.numpy() for name, x in outputs.items()}
+
+    def _serve(self, task, records):
+        """The answers to raw records."""
+        builder = load(registry.get(task).features)
+        return self._ask(task, features.raw_inputs(builder, records))
 
     def _check_same(self, expected, actual):
         """Answers are equal, probabilities but for rounding."""
@@ -290,13 +295,13 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
-        signatures, *_ = _load(task)
         builder = load(registry.get(task).features)
-        outputs = signatures["serving_default"](
-            **{
+        outputs = self._ask(
+            task,
+            {
                 name: tf.zeros([x or 0 for x in spec.shape], spec.dtype)
                 for name, spec in builder.INPUTS.items()
-            }
+            },
         )
         for name, value in outputs.items():
             self.assertEqual(0, value.shape[0], name)
@@ -304,46 +309,38 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
-        signatures, *_ = _load(task)
         builder = load(registry.get(task).features)
-        nothing = {tf.string: b"", tf.bool: False}
         for size in (0, 2):
-            outputs = signatures["serving_default"](
-                **{
+            outputs = self._ask(
+                task,
+                {
                     name: tf.fill(
                         [1, *(x or size for x in spec.shape[1:])],
-                        tf.constant(nothing.get(spec.dtype, -1), spec.dtype),
+                        tf.constant(_NOTHING.get(spec.dtype, -1), spec.dtype),
                     )
                     for name, spec in builder.INPUTS.items()
-                }
+                },
             )
             for name, value in outputs.items():
                 self.assertEqual(1, value.shape[0], name)
-                if value.dtype.is_floating:
+                if value.dtype.kind == "f":
                     self.assertTrue(np.isfinite(value).all(), name)
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
-        signatures, *_ = _load(task)
         builder = load(registry.get(task).features)
-        nothing = {tf.string: b"", tf.bool: False}
         inputs = features.raw_inputs(builder, self._records(task)[:2])
         between = {
             name: np.insert(
-                x, 1, nothing.get(builder.INPUTS[name].dtype, -1), 0
+                x, 1, _NOTHING.get(builder.INPUTS[name].dtype, -1), axis=0
             )
             for name, x in inputs.items()
         }
-        expected, outputs = (
-            signatures["serving_default"](
-                **{name: tf.constant(x) for name, x in request.items()}
-            )
-            for request in (inputs, between)
-        )
+        outputs = self._ask(task, between)
         self._check_same(
-            {name: x.numpy() for name, x in expected.items()},
-            {name: x.numpy()[[0, 2]] for name, x in outputs.items()},
+            self._ask(task, inputs),
+            {name: x[[0, 2]] for name, x in outputs.items()},
         )
 
     @parameterized.parameters(*_WITH_ANSWERS)
