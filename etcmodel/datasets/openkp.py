@@ -288,9 +288,10 @@ def score(
 
     The precision at a depth k is the share of the first k predictions that are
     keyphrases (the missing ones of fewer are wrong), the recall the share of
-    the keyphrases that are among them. Case does not matter. Where a URL has
-    several annotations, which the official files leave to the reader, that
-    counts for each depth which the predictions are best for. Example, with
+    the keyphrases that are among them. Case does not matter. Empty and repeated
+    predictions are removed before ranks are counted. Where a URL has several
+    annotations, which the official files leave to the reader, each depth counts
+    the annotation that the predictions match best. Example, with
     the predictions "Star Trek" and "x" for "star trek" and "discovery season":
     precision 1 at 1 and 1/3 at 3, recall 1/2 at both, F1 2/3 and 2/5.
 
@@ -308,7 +309,8 @@ def score(
         for name in ("precision", "recall", "f1")
     }
     for url, annotations in gold.items():
-        predicted = [normalize_phrase(x) for x in predictions.get(url, ())]
+        normalized = map(normalize_phrase, predictions.get(url, ()))
+        predicted = list(dict.fromkeys(filter(None, normalized)))
         for depth in DEPTHS:
             f1, precision, recall = max(
                 _measure(predicted[:depth], depth, phrases)

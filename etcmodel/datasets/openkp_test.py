@@ -178,6 +178,18 @@ class MetricsTest(tf.test.TestCase):
         self.assertAllClose((2 / 3 + 1 + 0) / 3, score["recall_at_3"])
         self.assertAllClose((2 / 3 + 1 / 2 + 0) / 3, score["f1_at_3"])
 
+    def test_repeated_and_empty_predictions_take_no_rank(self):
+        gold = {"a": [("star trek", "discovery season")]}
+        score = openkp.score(
+            {"a": ["", " ", "x", "X ", "Star  Trek", "y", "discovery season"]},
+            gold,
+        )
+        # As of "x", "star trek", "y", "discovery season".
+        self.assertEqual(0, score["precision_at_1"])
+        self.assertAllClose(1 / 3, score["precision_at_3"])
+        self.assertAllClose(2 / 5, score["precision_at_5"])
+        self.assertAllClose(1, score["recall_at_5"])
+
     def test_nothing_to_score(self):
         self.assertEqual({0.0}, {*openkp.score({}, {}).values()})
 

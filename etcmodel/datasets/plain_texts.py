@@ -73,6 +73,10 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
     = " and "It caws ." are one article, "Crow", "It eats 1,000 things .",
     "Name" and "It caws ." with empty lines around the headings.
 
+    In the official files an empty line stands before and after each heading. A
+    line such as " = 1 henry = " without these is a formula, unless the first
+    heading of the file has no empty line after it either.
+
     Args:
         path: a text file in UTF-8, plain or gzipped.
         on_position: see `json_stream.read_text_lines`.
@@ -85,11 +89,19 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
     """
 
     def lines():
-        for line in json_stream.read_text_lines(path, on_position):
+        found = json_stream.read_text_lines(path, on_position)
+        stands_apart, before = None, ""
+        for line, after in itertools.pairwise(itertools.chain(found, [""])):
             level, text = _heading(line) or (0, "")
+            if level and stands_apart is None:
+                stands_apart = not after.strip()
+            if stands_apart and (before.strip() or after.strip()):
+                level = 0
             if level == 1:
                 yield None
-            yield f"\n{text}\n\n" if level else _JOINT.sub(r"\1", line)
+            cleaned = _JOINT.sub(r"\1", text if level else line)
+            yield f"\n{cleaned}\n\n" if level else cleaned
+            before = line
 
     return _texts(lines())
 

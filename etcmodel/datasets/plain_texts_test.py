@@ -7,8 +7,10 @@ from etcmodel.datasets import plain_texts
 from etcmodel.testing import real_data_path
 
 WIKITEXT = """ \n = Crow = \n
- It eats 1 @,@ 000 things , and is black @-@ ish . \n = = Name = = \n
- It caws . \n It says x = y = z . \n = Elk = \n
+ It eats 1 @,@ 000 things , and is black @-@ ish . \n
+ = = Name = = \n
+ It caws . \n It says x = y = z . \n
+ = Elk = \n
  An elk . \n"""
 
 
@@ -37,9 +39,34 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("\n\nName\n\n", crow)
         self.assertEqual("Elk", elk.splitlines()[0])
 
+    def test_joints_in_headings(self):
+        path = self._write(" = Spider @-@ Man = \n \n He is .\n")
+        (text,) = plain_texts.read_wikitext(path)
+        self.assertEqual("Spider-Man\n\n \n He is .", text)
+
+    def test_formulas_are_no_headings(self):
+        """Headings have empty lines around, in files that have such lines."""
+        formulas = " = 1 henry and capacitance C = \n = = 3 = = \n"
+        article = " = Coil = \n \n For L \n" + formulas + " it is 5 . \n \n"
+        path = self._write(article + article.replace("Coil", "Wire"))
+        for text, title in zip(
+            plain_texts.read_wikitext(path), ("Coil", "Wire"), strict=True
+        ):
+            self.assertEqual(
+                f"{title}\n\n \n For L \n{formulas} it is 5 .", text
+            )
+
+    def test_wikitext_without_empty_lines(self):
+        lines = [x for x in WIKITEXT.splitlines() if x.strip()]
+        path = self._write("\n".join(lines))
+        crow, elk = plain_texts.read_wikitext(path)
+        self.assertIn("\n\nName\n\n", crow)
+        self.assertEqual("Elk\n\n An elk .", elk)
+
     def test_real_wikitext(self):
         path = real_data_path("wikitext/wiki.valid.raw")
         texts = list(plain_texts.read_wikitext(path))
+        self.assertNotIn(" @-@ ", "".join(texts))
         # As `grep -c '^ = [^=]* = $'` counts.
         self.assertLen(texts, 60)
         self.assertEqual("Homarus gammarus", texts[0].splitlines()[0])

@@ -113,7 +113,12 @@ _ANY_NQ = [
             *(f"{_SHORT}[1].start_token", f"{_SHORT}[1].end_token"),
         )
     ),
-    *(("example_id", x, f"got {x!r}, {_INTEGER}") for x in ("12", True, 1.5)),
+    *(
+        ("example_id", x, f"got {x!r}, expected a whole number or a string")
+        for x in (True, 1.5, None)
+    ),
+    ("example_id", " ", "it is empty"),
+    ("example_id", "1", "a record before it has the same"),
     ("example_id", 1, "a record before it has the same"),
     ("question_text", ["a"], _STRING),
     ("question_text", " ", "it is empty"),

@@ -3,10 +3,15 @@ r"""Splitting texts into sentences; graph code, two common ops.
 Every place where a sentence can end is marked, marks behind abbreviations and
 initials are taken back, and the text is cut at what is left. A sentence can end
 
-* behind `.`, `!`, `?` or `…` (and closing quotes and brackets), if white space
-  follows, and then anything that can begin a sentence: not a lower-case letter;
-* behind such a mark standing alone between spaces, as in tokenized text;
-* behind `。`, `！` or `？`;
+* after `.`, `!`, `?`, `…`, the Arabic `؟`, Urdu `۔`, Armenian `։`, or `;` after
+  a Greek letter (and closing quotes and brackets), if white space follows, and
+  then anything that can begin a sentence: not a lower-case letter;
+* after such a mark that stands alone between spaces, as in tokenized text;
+* after the full stops of other scripts, with or without white space: `。`, `！`,
+  `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`, Khmer `។`,
+  Tibetan `།`, ...;
+* at a space between Thai or Lao letters, 80 characters or more after the first
+  such letter of the sentence: Thai and Lao have no mark that ends a sentence;
 * at an empty line.
 
 A period does not end a sentence behind a title or an abbreviation ("Mr.",
@@ -21,6 +26,23 @@ import tensorflow as tf
 _MARK = "\x1e"
 _CLOSING = r"[\"'\)\]”’»]*"
 _OPENING = r"[\"'\(\[“‘«]*"
+
+# They end a sentence if white space follows: the Latin ones, and those of
+# Arabic, Urdu, Armenian and Greek.
+_MARKS = ".!?…‼⁇⁈⁉\u061e\u061f\u06d4\u0589\u037e"
+# They end a sentence in any case; most are used where no spaces are written.
+_FULL_STOPS = (
+    "。！？｡"  # Chinese, Japanese.
+    "\u0964\u0965\ua8ce\ua8cf"  # Hindi, Bengali, ...; Saurashtra.
+    "\u1362\u1367\u1368"  # Amharic, Tigrinya.
+    "\u104b\u17d4\u17d5\u0f0d\u0f0e"  # Burmese, Khmer, Tibetan.
+    "\u0700\u0701\u0702\u07f9"  # Syriac, N'Ko.
+    "\u1803\u1809\u1c7e\u1c7f\uabeb"  # Mongolian, Santali, Manipuri.
+    "\ua9c8\ua9c9\u1b5a\u1b5b\u1b5e\u1b5f"  # Javanese, Balinese.
+    "\ua4ff\ua60e\ua60f\u2cf9\u2cfa\u2cfb"  # Lisu, Vai, Coptic.
+)
+_UNMARKED = r"[\p{Thai}\p{Lao}]"
+_MIN_UNMARKED = 80
 
 # Never at the end of a sentence.
 _TITLES = (
@@ -48,12 +70,18 @@ _BEGINNINGS = (
 _REWRITES = (
     # Where sentences can end. White space stays, behind the mark.
     (
-        rf"([.!?…]{_CLOSING})(\s+{_OPENING}[^\s\p{{Ll}}.!?,;:…\"'\)\]”’»])",
+        rf"((?:[{_MARKS}]|\p{{Greek}};){_CLOSING})"
+        rf"(\s+{_OPENING}[^\s\p{{Ll}}{_MARKS},;:\"'\)\]”’»])",
         rf"\1{_MARK}\2",
     ),
-    (r"(\s[.!?])(\s)", rf"\1{_MARK}\2"),
-    (r"([。！？]+[”’」』）]*)", rf"\1{_MARK}"),
+    (rf"(\s[{_MARKS}])(\s)", rf"\1{_MARK}\2"),
+    (rf"([{_FULL_STOPS}]+[”’」』）]*)", rf"\1{_MARK}"),
     (r"(\n[ \t\r]*\n)", rf"{_MARK}\1"),
+    (
+        rf"({_UNMARKED}[^{_MARK}]{{{_MIN_UNMARKED},}}?{_UNMARKED})"
+        rf"(\s+{_UNMARKED})",
+        rf"\1{_MARK}\2",
+    ),
     # Where they do not.
     (rf"\b({_TITLES}|{_OFTEN_LAST})\.{_MARK}", r"\1."),
     (rf"\b({_NUMBERED})\.{_MARK}(\s+\p{{N}})", r"\1.\2"),

@@ -38,6 +38,9 @@ class SentencesTest(tf.test.TestCase):
             "ends with a mark.",
             *("", " \n\t ", "\x1e"),
         )
+        self._check(*marked)
+
+    def _check(self, *marked):
         split = SPLIT(tf.constant([text.replace("|", "") for text in marked]))
         for text, parts in zip(marked, split.to_list(), strict=True):
             expected = [part.strip("\x1e \n\t") for part in text.split("|")]
@@ -45,6 +48,49 @@ class SentencesTest(tf.test.TestCase):
                 [part.decode() for part in parts],
                 expected if expected[0] else [],
             )
+
+    def test_other_scripts(self):
+        """Each text is written as people write it, "|" where sentences end."""
+        self._check(
+            "यह एक है।| वह दो है ।| क्या?| हाँ॥",
+            "এটি এক।| ওটি দুই।| কি?| হ্যাঁ।",
+            "یہ ایک ہے۔| وہ دو ہے۔| کیا؟| ہاں",
+            "هذا واحد.| هل هذا اثنان؟| نعم!| انتهى",
+            "ይህ አንድ ነው።| ያ ሁለት ነው።|እሺ፧| አዎ",
+            "Սա մեկ է։| Դա երկու է։| Այո",
+            "ဒါက တစ်။| ဟိုဟာ နှစ်။|ဟုတ်",
+            "នេះ មួយ។| នោះ ពីរ។| បាទ",
+            "Είναι ένα;| Όχι· είναι δύο.| Ναι",
+            "a; B stays, as the semicolon is no question mark here",
+            "བོད།|གཅིག།",
+        )
+
+    def test_scripts_without_marks_are_cut_by_length(self):
+        """At a space, 80 letters or more after the first of the sentence."""
+        word, short = "ก" * 30, "ข" * 10
+        self._check(
+            f"{word} {word} {word}| {word} {word}",
+            f"{word} {word} {short}a {word}| {short}",
+            f"{word} {word}.| {word} {word} {short}",
+            "ລ" * 100 + "| " + "ລ" * 20,
+            "ก" * 200,
+            ("x" * 30 + " ") * 8,
+        )
+
+    def test_real_sentences_of_other_languages(self):
+        for name, least in (
+            *(("hi", 0.9), ("ar", 0.9), ("ru", 0.9), ("el", 0.95)),
+            *(("zh", 0.95), ("tr", 0.9), ("vi", 0.9), ("de", 0.9)),
+        ):
+            with open(
+                real_data_path(f"languages/{name}.txt"), encoding="utf-8"
+            ) as file:
+                lines = [x.strip() for x in file if x.strip()][:200]
+            (parts,) = SPLIT(tf.constant([" ".join(lines)])).to_list()
+            found = {part.decode() for part in parts}
+            share = len(found.intersection(lines)) / len(lines)
+            self.assertGreater(share, least, name)
+            self.assertLessEqual(len(found), len(lines), name)
 
     def test_any_shape(self):
         texts = tf.ragged.constant([["A b. C d.", ""], [], ["E."]])
@@ -71,7 +117,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_400000_characters(self):
-        units = ("a", "A. ", "x y ", "\n\n", '"', "Mr. ", "1.")
+        units = ("a", "A. ", "x y ", "\n\n", '"', "Mr. ", "1.", "ก", "ก ")
         texts = [(unit * 400_000)[:400_000] for unit in units]
         for text, parts in zip(texts, SPLIT(texts).to_list(), strict=True):
             joined = b"".join(parts).decode()

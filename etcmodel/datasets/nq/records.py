@@ -10,6 +10,7 @@ read: `document_html`, byte offsets, `annotation_id`, `candidate_index` and the
 like may be absent.
 """
 
+from typing import Annotated
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,10 @@ from etcmodel.datasets.records import Text
 
 _SPAN_FIELDS = {"start": "start_token", "end": "end_token"}
 _YES_NO = Literal["NONE", "YES", "NO"]
+# The official files have whole numbers, the test file of Kaggle strings.
+_Id = Annotated[
+    int | Text, msgspec.Meta(description="a whole number or a string")
+]
 
 
 class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
@@ -101,7 +106,7 @@ class _Annotation(msgspec.Struct):
 class _Json(msgspec.Struct):
     """A record as it stands in the file, of both formats."""
 
-    example_id: int
+    example_id: _Id
     question_text: Text
     long_answer_candidates: tuple[Candidate, ...]
     document_tokens: list[_Token] | None = None

@@ -193,6 +193,17 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             [record.annotations for record in self._read(content, "predict")],
         )
 
+    def test_ids_may_be_strings(self):
+        """As in the test file of Kaggle's competition, without answers."""
+        number = "-1011141123527297803"
+        value = simplified_record(example_id=number)
+        del value["annotations"]
+        named = {**value, "example_id": "page 7"}
+        self.assertEqual(
+            [number, "page 7"],
+            [record.id for record in self._read([value, named], "predict")],
+        )
+
     def test_real_pages(self):
         # Numbers of tokens, candidates and top-level candidates; the answers.
         expected = {
