@@ -238,9 +238,6 @@ _PREDICT = ".*--split=predict"
 _NEEDED = [
     ("wikihop", "answer", REMOVE, f"it is missing{_PREDICT}"),
     ("wikihop", "answer", "france", "got 'france', expected one of its 3 cand"),
-    # What nothing can be learned of can be answered all the same.
-    ("wikihop", "supports", [], "none of its 0"),
-    ("wikihop", "supports", ["", " "], "none of its 2"),
     ("wikihop", "candidates", [], "it is empty.*at least one"),
     (
         "openkp",
@@ -248,8 +245,6 @@ _NEEDED = [
         [[], ["", " "]],
         f"it is empty.*'SPLIT'{_PREDICT}",
     ),
-    ("hotpotqa", "context", [], "no sentence of its 0"),
-    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "no .* 2 par"),
     *(
         (name, field, value, f"it is {problem}.*'SPLIT'{_PREDICT}")
         for name, field, empty in (
@@ -265,6 +260,14 @@ _NEEDED = [
             (empty, "empty"),
         )
     ),
+]
+# Records without text cannot be learned from, but can be answered and measured.
+_NO_TEXT = [
+    ("wikihop", "supports", [], "none of its 0"),
+    ("wikihop", "supports", ["", " "], "none of its 2"),
+    ("hotpotqa", "context", [], "no sentence of its 0"),
+    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "no .* 2 par"),
+    ("openkp", "VDOM", "[]", "none of its 0 nodes"),
 ]
 
 
@@ -329,6 +332,18 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(
                 RecordError, f"'{field}': {message.replace('SPLIT', split)}"
             ):
+                next(reader)
+
+    @parameterized.parameters(*_NO_TEXT)
+    def test_text_is_needed_for_training(self, name, field, value, message):
+        module = self._setup(name)
+        path = self._write([changed(self.good, field, value)])
+        for split in module.FORMAT.splits:
+            reader = module.FORMAT.read(path, split)
+            if split != "train":
+                self.assertLen(list(reader), 1)
+                continue
+            with self.assertRaisesRegex(RecordError, f"'{field}': {message}"):
                 next(reader)
 
     @parameterized.parameters(*_FORMATS)

@@ -7,9 +7,9 @@ initials are taken back, and the text is cut at what is left. A sentence can end
   a Greek letter (and closing quotes and brackets), if white space follows, and
   then anything that can begin a sentence: not a lower-case letter;
 * after such a mark that stands alone between spaces, as in tokenized text;
-* after the full stops of other scripts, with or without white space: `。`, `！`,
-  `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`, Khmer `។`,
-  Tibetan `།`, ...;
+* after the full stops of other scripts, with or without white space: `。`, `！`
+  and `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`,
+  Khmer `។`, Tibetan `།`, ...;
 * at a space between Thai or Lao letters, 80 characters or more after the first
   such letter of the sentence: Thai and Lao have no mark that ends a sentence;
 * at an empty line.

@@ -12,8 +12,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records_test import original_record
+from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
+from etcmodel.tasks.frame import evaluation
+from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.task_testing import REMOVE
 from etcmodel.tasks.task_testing import changed
 from etcmodel.tasks.task_testing import run_cli
@@ -173,6 +176,24 @@ class BadInputTest(task_testing.CommandTestCase):
         self._refuses(
             result, f"{self.input}, record 1", message, "--skip_bad_records"
         )
+
+    @parameterized.parameters(
+        ("hotpotqa", "context", []),
+        ("hotpotqa", "context", [["Jan", ["", " "]]]),
+        ("wikihop", "supports", []),
+        ("wikihop", "supports", ["", " "]),
+    )
+    def test_records_without_text_count_in_validation(self, task, place, value):
+        """As in HotpotQA's fullwiki setting, where nothing was retrieved."""
+        records = make_records(task, {}, {place: value}, {})
+        out = self.assert_succeeds(self._run(task, records, "--split=dev"))
+        self.assertIn("Wrote 3 of 3 records", out)
+        spec = registry.get(task)
+        stored = evaluation.read_records(
+            spec, load(spec.features).SCHEMA, self.output
+        )
+        self.assertEqual(["0", "1", "2"], [record.id for record in stored])
+        self.assertEqual(stored[0].gold, stored[1].gold)
 
     @parameterized.parameters(*_TASKS)
     def test_skips_bad_records(self, task):
