@@ -1,18 +1,24 @@
-"""Where answers stand in texts."""
+"""Finds answers in texts."""
 
+import functools
 import re
+import unicodedata
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from etcmodel.datasets.normalized_texts import NormalizedText
+from etcmodel.datasets.normalized_texts import normalize
+
 
 class Occurrence(NamedTuple):
-    """Where an answer stands in one of several texts.
+    """Where an answer occurs in one of several texts.
 
     Attributes:
         text: index of the text.
-        start: where it starts, in bytes.
-        end: its exclusive end.
+        start: its first byte in UTF-8.
+        end: the byte behind its last.
     """
 
     text: int
@@ -21,53 +27,120 @@ class Occurrence(NamedTuple):
 
 
 def find_answers(
-    texts: Sequence[str], answers: Iterable[str]
+    texts: Sequence[str], answers: Iterable[str], sentence_case: bool = False
 ) -> list[Occurrence]:
     """Finds all forms of an answer in texts.
 
-    Between word boundaries as they are written, or else in any case; only where
-    there is none, inside of words, too, in the same order: "art" is found in
-    "party" only where no text has the word "art" or "Art".
+    Texts and answers are compared as `normalized_texts.normalize` returns them:
+    white space, the form of Unicode and HTML entities do not matter.
 
-    Example: `find_answers(["Art, art", "party"], ["art"])` gives
-    `[Occurrence(text=0, start=5, end=8)]`.
+    Forms match whole words, as they are written or all in capitals. A form that
+    does not occur as written matches in any case, but a single word keeps its
+    capitals, since "Will" is not "will". If no form occurs as written, all
+    match in any case, and if none does so as whole words, inside words.
+
+    Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
+    places from 5 to 8 and from 10 to 13 of text 0.
 
     Args:
         texts: where to search.
-        answers: what to search for; what is but white space is nowhere.
+        answers: what to search for. Answers of white space alone are ignored.
+        sentence_case: whether answers of several words may begin with a capital
+            only because they begin a sentence or a title: "The king" also
+            matches "the king" where both occur.
 
     Returns:
-        Occurrences in order, each once. Only those of different answers may
-        overlap.
+        Each occurrence once, in order, in bytes of the texts as they are given.
+        Only those of different answers may overlap.
     """
-    forms = {x for x in map(str.strip, answers) if x}
-    for with_boundaries in (True, False):
-        for flags in (0, re.IGNORECASE):
-            found = _find(texts, forms, with_boundaries, flags)
-            if found:
-                return found
-    return []
-
-
-def _find(texts, forms, with_boundaries, flags) -> list[Occurrence]:
+    forms = {normalize(x).strip() for x in answers} - {""}
+    normalized = [_normalized(x) for x in texts]
+    any_case = {x: _any_case(x) for x in forms}
+    as_written = {x: re.escape(x) for x in forms}
+    places = {x: _find(normalized, {x: as_written[x]}) for x in forms}
     found = set()
-    for form in forms:
-        pattern = re.escape(form)
-        if with_boundaries:
+    if any(places.values()):
+        found = _find(
+            normalized,
+            {x: _same_words(x, bool(places[x]), sentence_case) for x in forms},
+        )
+    return sorted(
+        found.union(*places.values())
+        or _find(normalized, any_case)
+        or _find(normalized, as_written, words=False)
+        or _find(normalized, any_case, words=False)
+    )
+
+
+# Questions about the same text stand together.
+_normalized = functools.lru_cache(maxsize=8)(NormalizedText)
+
+
+def _any_case(text: str) -> str:
+    """A pattern that matches a text in any case."""
+    return f"(?i:{re.escape(text)})"
+
+
+def _same_words(form: str, is_found: bool, sentence_case: bool) -> str:
+    """A pattern for other spellings of a form, which is found as written."""
+    has_words = " " in form
+    if not is_found:
+        if has_words:
+            return _any_case(form)
+        return "".join(
+            re.escape(x) if x.isupper() else _any_case(x) for x in form
+        )
+    patterns = [re.escape(normalize(form.upper()) if form[1:] else form)]
+    if sentence_case and has_words:
+        patterns.append(_any_case(form[0]) + re.escape(form[1:]))
+    return "|".join(patterns)
+
+
+def _find(normalized, patterns, words=True) -> set[Occurrence]:
+    """Occurrences of forms by their patterns, as whole words or anywhere."""
+    found = set()
+    for form, pattern in patterns.items():
+        before = behind = ""
+        if words:
             # A word neither begins nor ends between two letters or digits.
             before = r"(?<![^\W_])" if form[0].isalnum() else ""
             behind = r"(?![^\W_])" if form[-1].isalnum() else ""
-            pattern = f"{before}{pattern}{behind}"
-        expression = re.compile(pattern, flags)
-        for index, text in enumerate(texts):
-            # How far the text was read, in characters and in bytes.
-            at = end = 0
-            for match in expression.finditer(text):
-                start = end + _num_bytes(text[at : match.start()])
-                at = match.end()
-                end = start + _num_bytes(match[0])
+        expression = re.compile(f"{before}(?:{pattern}){behind}")
+        for index, text in enumerate(normalized):
+            for start, end in _places(text, expression, bool(before)):
                 found.add(Occurrence(index, start, end))
-    return sorted(found)
+    return found
+
+
+def _places(
+    text: NormalizedText, expression: re.Pattern, begins_word: bool
+) -> Iterator[tuple[int, int]]:
+    """First byte, and the one behind the last, of each match."""
+    # How far the text was read, in characters and in bytes.
+    at = end = 0
+    for match in expression.finditer(text.text):
+        if _splits_character(text.text, match, begins_word):
+            continue
+        first, last = map(text.given_place, match.span())
+        if first is None or last is None:
+            continue
+        start = end + _num_bytes(text.given[at:first])
+        at = last
+        end = start + _num_bytes(text.given[first:last])
+        yield start, end
+
+
+def _splits_character(text: str, match, begins_word: bool) -> bool:
+    """Whether a mark follows a match, or ends a word right before it."""
+    start, end = match.span()
+    return _is_mark(text[end : end + 1]) or (
+        begins_word and _is_mark(text[max(start - 1, 0) : start])
+    )
+
+
+def _is_mark(character: str) -> bool:
+    """Whether this is a mark of the letter before it, such as an accent."""
+    return character > "\x7f" and unicodedata.category(character)[0] == "M"
 
 
 def _num_bytes(text: str) -> int:

@@ -25,7 +25,16 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             "art",
             [(0, 0, 3), (0, 4, 7), (2, 1, 4)],
         ),
-        ("as_written_first", ["ART", "art"], "art", [(1, 0, 3)]),
+        ("other_words", ["Art glee", "art Glee"], "Glee", [(1, 4, 8)]),
+        ("in_capitals", ["ART", "art Art"], "art", [(0, 0, 3), (1, 0, 3)]),
+        (
+            "name_in_capitals",
+            ["JAN NOVAK", "Jan Novak, jan novak"],
+            "Jan Novak",
+            [(0, 0, 9), (1, 0, 9)],
+        ),
+        ("letter_in_capitals", ["x", "X"], "x", [(0, 0, 1)]),
+        ("first_letter", ["The king", "the king"], "The king", [(0, 0, 8)]),
         ("words_first", ["ART", "Bart"], "art", [(0, 0, 3)]),
         ("any_case_inside", ["BART", "x"], "art", [(0, 1, 4)]),
         ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
@@ -54,7 +63,12 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             "\u043a\u043e\u0442",
             [(0, 9, 15)],
         ),
-        ("many_words", ["x New  York, New York"], "New York", [(0, 13, 21)]),
+        (
+            "many_words",
+            ["x New  York, New York"],
+            "New York",
+            [(0, 2, 11), (0, 13, 21)],
+        ),
         ("touching", ["aaaaa"], "aa", [(0, 0, 2), (0, 2, 4)]),
         ("overlapping_words", ["a a a a"], "a a", [(0, 0, 3), (0, 4, 7)]),
         # The first two overlap, and only the second consists of words.
@@ -70,13 +84,101 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         found = answer_spans.find_answers(texts, [answer])
         self.assertEqual(found, [answer_spans.Occurrence(*x) for x in expected])
         for text, start, end in found:
-            self.assertEqual(
-                texts[text].encode()[start:end].decode().lower(),
-                answer.strip().lower(),
-            )
+            words = texts[text].encode()[start:end].decode().lower().split()
+            self.assertEqual(words, answer.lower().split())
+
+    @parameterized.named_parameters(
+        ("no_break_space", "in New\u00a0York,", "New York", "New\u00a0York"),
+        ("thin_space", "in New\u2009York,", "New York", "New\u2009York"),
+        ("line_feed", "in New\nYork,", "New York", "New\nYork"),
+        ("indented_line", "in New\n  York,", "New York", "New\n  York"),
+        ("empty_line", "in New\n\nYork,", "New York", None),
+        ("spaces_in_the_answer", "in New York,", "New \u00a0York", "New York"),
+        ("composed_text", "le caf\u00e9 noir", "cafe\u0301", "caf\u00e9"),
+        ("decomposed_text", "le cafe\u0301 noir", "caf\u00e9", "cafe\u0301"),
+        (
+            "decomposed_before",
+            "e\u0301te\u0301 a\u0300 e\u0301 Brno",
+            "Brno",
+            "Brno",
+        ),
+        # A letter with two marks, of which the text has the first composed.
+        (
+            "partly_composed",
+            "Vi\u00ea\u0323t Nam",
+            "Vi\u1ec7t Nam",
+            "Vi\u00ea\u0323t Nam",
+        ),
+        (
+            "order_of_marks",
+            "Vie\u0302\u0323t Nam",
+            "Vie\u0323\u0302t Nam",
+            "Vie\u0302\u0323t Nam",
+        ),
+        # Hangul syllables and the letters that they are composed of.
+        (
+            "letters_of_syllables",
+            "\u1112\u1161\u11ab\u1100\u116e\u11a8 x",
+            "\ud55c\uad6d",
+            "\u1112\u1161\u11ab\u1100\u116e\u11a8",
+        ),
+        ("same_character", "5 \u212b", "\u00c5", "\u212b"),
+        ("mark_of_the_last_letter", "cafe\u0301", "cafe", None),
+        ("letter_without_its_mark", "x\u0331", "x", None),
+        ("word_behind_a_mark", "x\u0331art art", "art", "art"),
+        ("entity", "AT&amp;T &amp; co", "AT&T", "AT&amp;T"),
+        ("entity_in_the_answer", "AT&T", "AT&amp;T", "AT&T"),
+        ("numeric_entity", "the king&#39;s or", "king's", "king&#39;s"),
+        ("entity_of_a_space", "New&nbsp;York", "New York", "New&nbsp;York"),
+        ("entity_with_a_mark", "cafe&#x301;", "caf\u00e9", "cafe&#x301;"),
+        ("no_entity", "R&D; x", "R&D;", "R&D;"),
+        ("all_at_once", "&lt;e\u0301 &lt; x", "< x", "&lt; x"),
+    )
+    def test_other_characters(self, text, answer, expected):
+        """What is compared differs; places are those of the text as given."""
+        found = answer_spans.find_answers([text], [answer])
+        places = [text.encode()[x.start : x.end].decode() for x in found]
+        self.assertEqual([] if expected is None else [expected], places)
+        # Also in texts with other letters before it.
+        more = answer_spans.find_answers(["\u0130 \u00e9 " + text], [answer])
+        self.assertEqual(found, [(0, x.start - 6, x.end - 6) for x in more])
+
+    @parameterized.named_parameters(
+        # The one that does not occur as written does so in any case.
+        (
+            "each_by_itself",
+            "Paris, calais, red Wine",
+            ["Paris", "Calais", "Red wine"],
+            ["Paris", "red Wine"],
+        ),
+        (
+            "small_letters",
+            "Paris or Calais",
+            ["paris", "Calais"],
+            ["Paris", "Calais"],
+        ),
+        ("other_words", "Bill said he will", ["Bill", "Will"], ["Bill"]),
+        ("acronym", "the UN told us. Us?", ["UN", "US"], ["UN"]),
+        ("no_other", "he will", ["Bill", "Will"], ["will"]),
+    )
+    def test_forms(self, text, answers, expected):
+        """The case of each form is decided by itself."""
+        found = answer_spans.find_answers([text], answers)
+        self.assertEqual(expected, [text[x.start : x.end] for x in found])
+
+    def test_sentence_case(self):
+        """A first capital tells nothing, but that of a single word does."""
+        text = "The king, the king, THE KING, the King, Will, will"
+        found = answer_spans.find_answers(
+            [text], ["The king", "Will"], sentence_case=True
+        )
+        self.assertEqual(
+            ["The king", "the king", "THE KING", "Will"],
+            [text[x.start : x.end] for x in found],
+        )
 
     def test_several_answers(self):
-        """At each level those of all; then no further level."""
+        """Each that occurs; inside words only if none does as words."""
         found = answer_spans.find_answers(
             ["the York house of york", "New York"], ["York", "New York", "of"]
         )

@@ -7,6 +7,7 @@ Multi-hop Reading Comprehension Across Documents", 2018.
 from collections.abc import Mapping
 
 from etcmodel.datasets.json_stream import read_json_array
+from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.datasets.predictions import write_predictions as write_predictions
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
@@ -34,13 +35,20 @@ class WikiHopRecord(Record, frozen=True):
 
     @property
     def answer_index(self) -> int | None:
-        """Index of the first candidate that equals the answer; None if none."""
+        """Index of the candidate that is the answer; None if there is none.
+
+        The first that equals it by the official metric, or else the first that
+        differs from it as `normalized_texts` describes.
+        """
         if self.answer is None:
             return None
-        answer = normalize_answer(self.answer)
-        for index, candidate in enumerate(self.candidates):
-            if normalize_answer(candidate) == answer:
-                return index
+        for compared in (
+            normalize_answer,
+            lambda x: normalize_answer(normalize(x)),
+        ):
+            candidates = list(map(compared, self.candidates))
+            if compared(self.answer) in candidates:
+                return candidates.index(compared(self.answer))
         return None
 
 
@@ -104,9 +112,10 @@ def gold(record: WikiHopRecord) -> str | None:
         record: the record.
 
     Returns:
-        The answer.
+        The answer, as it is written among the candidates.
     """
-    return record.answer
+    index = record.answer_index
+    return record.answer if index is None else record.candidates[index]
 
 
 def score(

@@ -42,6 +42,29 @@ class RecordsTest(tf.test.TestCase):
         # Nothing is left out of either.
         self.assertEqual([record], self._read([good_record()], "dev"))
 
+    def test_answer_in_other_characters(self):
+        """A candidate in the other normal form of Unicode is the answer."""
+        (record,) = self._read(
+            [
+                good_record(
+                    candidates=["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"],
+                    answer="M\u00fcnchen Ost",
+                )
+            ],
+            "train",
+        )
+        self.assertEqual(1, record.answer_index)
+        # The official metric compares characters.
+        (prediction,) = record.candidates[1:2]
+        self.assertEqual(
+            {"accuracy": 1.0},
+            wikihop.score({"a": prediction}, {"a": wikihop.gold(record)}),
+        )
+        # One that is equal by the metric comes first.
+        same = good_record(candidates=["e\u0301", "\u00e9"], answer="\u00c9")
+        (record,) = self._read([same], "train")
+        self.assertEqual(1, record.answer_index)
+
     def test_real_records(self):
         path = real_data_path("wikihop/train_22.json")
         read = list(wikihop.FORMAT.read(path))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from etcmodel.feature_utils.layout_units import cumulative
 
@@ -217,7 +218,8 @@ class Words(NamedTuple):
     Chinese characters stand alone, because no spaces separate words there.
 
     Attributes:
-        keys: hashes of the lower-cased words, <int32>[n, (words)].
+        keys: hashes of the lower-cased words in Unicode's normal form C,
+            <int32>[n, (words)].
         starts: where each begins, in bytes, <int32>[n, (words)].
         ends: where each ends, exclusive, <int32>[n, (words)].
     """
@@ -258,7 +260,10 @@ def split_words(texts: tf.Tensor) -> Words:
     # [n, (words)]
     words = tf.ragged.boolean_mask(pieces, is_word)
     ends = tf.boolean_mask(ends, is_word.values)
-    lower = tf.strings.lower(words.values, encoding="utf-8")
+    # Canonically equivalent words have the same key.
+    lower = tf_text.normalize_utf8(
+        tf.strings.lower(words.values, encoding="utf-8"), "NFC"
+    )
     keys = tf.strings.to_hash_bucket_fast(lower, _KEYS)
     return Words(
         keys=words.with_values(tf.cast(keys, tf.int32)),

@@ -132,8 +132,10 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(words.ends.to_list(), [[2, 3, 9], [], [4, 5, 6, 9]])
         chinese = mentions.split_words(tf.constant(["a中文b か"]))
         self.assertEqual(chinese.starts.to_list(), [[0, 1, 4, 7, 9]])
-        same = mentions.split_words(tf.constant(["DR . ünal"]))
+        same = mentions.split_words(tf.constant(["DR . ünal", "dr.u\u0308nal"]))
         self.assertAllEqual(words.keys[0], same.keys[0])
+        # Without the normal form that the other has, too.
+        self.assertAllEqual(words.keys[0], same.keys[1])
 
     def test_word_mentions(self):
         texts = tf.ragged.constant([["in New York", ""], ["York!"], []])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import mention_selection
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 
 _NUM_ENTITIES = 2**31 - 3
@@ -40,7 +41,8 @@ class SegmentConfig:
 
     Attributes:
         block_length: tokens of a segment: the CLS and at least one of text.
-        max_num_annotations: mentions of a segment; more are left out.
+        max_num_annotations: mentions of a segment. Of more, those of different
+            entities are kept, spread over the segment; repeated ones come last.
     """
 
     block_length: int = dataclasses.field(default=512, metadata={"least": 2})
@@ -294,7 +296,8 @@ def lay_out_mentions(
         labels: `<int32>[texts, (mentions)]`.
         windows: which tokens a segment has.
         shift: `<int32>[segments]` how many tokens stand before them.
-        most: mentions of a segment; more are left out.
+        most: mentions of a segment. Of more, `mention_selection` selects those
+            of different entities, spread over the segment.
 
     Returns:
         begins: `<int32>[segments, most]` first token of each mention.
@@ -326,6 +329,11 @@ def lay_out_mentions(
         tf.searchsorted(places, count(windows.texts, windows.starts)),
         tf.searchsorted(places, count(windows.texts, windows.ends)),
     )
+    num_found = tf.cast(found.row_lengths(), tf.int32)
+    selected = mention_selection.select_mentions(
+        found.with_values(tf.gather(label, found.values)), most
+    )
+    found = tf.ragged.boolean_mask(found, selected)
     segment = found.value_rowids()
     shift = shift - windows.starts
 
@@ -343,7 +351,7 @@ def lay_out_mentions(
             + tf.gather(shift, segment)
         ),
         table(tf.gather(label, found.values)),
-        tf.maximum(tf.cast(found.row_lengths(), tf.int32) - most, 0),
+        tf.maximum(num_found - most, 0),
     )
 
 

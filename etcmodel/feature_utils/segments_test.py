@@ -64,9 +64,9 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(output.documents, [0, 0, 2])
         self.assertAllEqual(output.block_pos, [1, 2, 1])
-        self.assertAllEqual(output.annotation_begins, [[1, 3], [2, 0], [1, 2]])
-        self.assertAllEqual(output.annotation_ends, [[1, 3], [2, 0], [3, 2]])
-        self.assertAllEqual(output.annotation_labels, [[5, 6], [1, 0], [8, 9]])
+        self.assertAllEqual(output.annotation_begins, [[1, 3], [2, 0], [1, 3]])
+        self.assertAllEqual(output.annotation_ends, [[1, 3], [2, 0], [3, 3]])
+        self.assertAllEqual(output.annotation_labels, [[5, 6], [1, 0], [8, 10]])
         self.assertAllEqual(output.mentions_cut, [0, 0, 1])
 
     def test_against_python(self):
@@ -78,7 +78,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             firsts = sorted(rng.integers(0, max(size, 1), rng.integers(0, 9)))
             mentions.append(
                 [
-                    (int(x), int(x + rng.integers(-1, 4)), i + 1)
+                    (int(x), int(x + rng.integers(-1, 4)), i + 2)
                     for i, x in enumerate(firsts)
                 ]
             )
@@ -92,6 +92,10 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
                     for b, e, label in spans
                     if begin <= b < begin + 5 and b <= e and b < len(tokens)
                 ]
+                if len(inside) > 3:
+                    # The middles of three equal parts.
+                    middles = np.array([1, 3, 5]) * len(inside) / 6
+                    inside = [inside[int(np.ceil(x)) - 1] for x in middles]
                 row = [CLS, *part] + [0] * (5 - len(part))
                 expected.append((row, (inside + [(0, 0, 0)] * 3)[:3]))
         self.assertAllEqual(output.token_ids, [row for row, _ in expected])
@@ -188,6 +192,24 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[4, 5], [3, 0], [2, 0]], ends)
         self.assertAllEqual([[5, 6], [6, 0], [8, 0]], labels)
         self.assertAllEqual([0, 0, 0], cut)
+
+    def test_mentions_of_different_entities_come_first(self):
+        """In each window by itself."""
+        windows = segments.Windows(
+            tf.constant([0, 0]), tf.constant([0, 2]), tf.constant([4, 4])
+        )
+        tokens = ragged([[0, 1, 2, 3]])
+        begins, _, labels, cut = segments.lay_out_mentions(
+            tokens,
+            tokens,
+            ragged([[5, 5, 5, 6]]),
+            windows,
+            tf.zeros([2], tf.int32),
+            2,
+        )
+        self.assertAllEqual([[0, 3], [0, 1]], begins)
+        self.assertAllEqual([[5, 6], [5, 6]], labels)
+        self.assertAllEqual([2, 0], cut)
 
     def test_nothing(self):
         output = self.cut([[], []], [[], []])

@@ -10,8 +10,10 @@ from typing import Annotated
 import msgspec
 
 from etcmodel.datasets.json_stream import read_json_array
+from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
 
 
@@ -54,8 +56,9 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
         answer: a piece of the text, or "yes", or "no"; None if the file does
             not tell.
         supporting_facts: title and number of the sentences, from 0, that the
-            answer follows from, as they stand in the file; None if the file
-            does not tell.
+            answer follows from; None if the file does not tell. A title that
+            differs from that of a paragraph as `normalized_texts` describes is
+            written as there.
         type: of the question, such as "bridge"; empty if not told.
         level: of difficulty, such as "hard"; empty if not told.
     """
@@ -99,6 +102,21 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
         )
 
 
+def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
+    """Writes the titles of supporting facts as the context does."""
+    msgspec.structs.force_setattr(record, "source", source)
+    titles = {x.title for x in record.context}
+    if any(title not in titles for title, _ in record.supporting_facts or ()):
+        by_form = {normalize(x).strip(): x for x in titles}
+        by_form |= {x: x for x in titles}
+        facts = tuple(
+            (by_form.get(x, by_form.get(normalize(x).strip(), x)), number)
+            for x, number in record.supporting_facts
+        )
+        msgspec.structs.force_setattr(record, "supporting_facts", facts)
+    return record
+
+
 def _check(record: HotpotQARecord, split: str) -> None:
     if split == "predict":
         return
@@ -133,5 +151,6 @@ FORMAT = Format(
     '"supporting_facts": [["title", 0], ...]}',
     read_json_array,
     _check,
+    _make,
     id_field="_id",
 )

@@ -130,6 +130,21 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(positions, record.fact_positions)
         self.assertEqual(missing, record.num_missing_facts)
 
+    def test_titles_in_other_characters(self):
+        """Facts have their paragraph's title, in the other normal form too."""
+        value = good_record(
+            supporting_facts=[["Jos\u00e9 &amp; co", 0], ["Brno", 0], ["x", 0]]
+        )
+        value["context"].append(["Jose\u0301\u00a0& co", ["a"]])
+        (record,) = self._read([value])
+        self.assertEqual(
+            (("Jose\u0301\u00a0& co", 0), ("Brno", 0), ("x", 0)),
+            record.supporting_facts,
+        )
+        last = len(record.context) - 1
+        self.assertEqual(((last, 0), (1, 0)), record.fact_positions)
+        self.assertEqual(0, record.index)
+
     def test_no_facts_told(self):
         record = HotpotQARecord("a", "q", (Paragraph("t", ("s",)),))
         self.assertEqual((), record.fact_positions)

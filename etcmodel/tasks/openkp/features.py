@@ -188,7 +188,7 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         if split == "predict" or not record.annotations:
             return features.Labelled([{}], {}, counts)
         words = [
-            openkp.normalize_phrase(x.decode("utf-8", "replace"))
+            ngrams.normalize_word(x.decode("utf-8", "replace"))
             for x in view.text["visible_words"]
         ]
         nodes = view.host["word_nodes"].tolist()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.datasets import openkp
+from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.feature_utils import layout_units
 from etcmodel.feature_utils.layout_contents import record_splits
 
@@ -119,6 +120,19 @@ def _number(first, second):
     return tf.unique(first * 2**32 + second, tf.int64).idx
 
 
+def normalize_word(text: str) -> str:
+    """Returns a word or phrase as it is compared with others.
+
+    Args:
+        text: the text.
+
+    Returns:
+        The text as `normalized_texts.normalize` and
+        `datasets.openkp.normalize_phrase` return it.
+    """
+    return openkp.normalize_phrase(normalize(text))
+
+
 def find_phrases(
     phrases: Sequence[str], words: Sequence[str], nodes: Sequence[int]
 ) -> list[tuple[int, int]]:
@@ -129,14 +143,14 @@ def find_phrases(
 
     Args:
         phrases: with single spaces.
-        words: as `datasets.openkp.normalize_phrase` gives them.
+        words: as `normalize_word` returns them.
         nodes: the node of each.
 
     Returns:
         First word and number of words of those that are found, in the order
         of the phrases, each once, and `MAX_PHRASES` at most.
     """
-    sought = dict.fromkeys(map(openkp.normalize_phrase, phrases))
+    sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}
     for i, word in enumerate(words):
         if word in places:

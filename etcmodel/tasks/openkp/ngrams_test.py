@@ -66,6 +66,18 @@ class FindPhrasesTest(tf.test.TestCase):
         # Half of a word, and what is on the edge of two nodes.
         self.assertEqual([], self._find("sta", "star star", "season star"))
 
+    def test_other_characters(self):
+        """The normal form of Unicode and HTML entities do not matter."""
+        words = ["cafe\u0301", "AT&amp;T"]
+        self.assertEqual(
+            [(0, 1), (1, 1)],
+            ngrams.find_phrases(
+                ["caf\u00e9", "at&t"],
+                [ngrams.normalize_word(x) for x in words],
+                [0, 0],
+            ),
+        )
+
     def test_each_once_and_three_at_most(self):
         self.assertEqual(
             [(0, 1), (2, 1), (3, 1)],

@@ -174,6 +174,8 @@ class QuestionBuilder(tf.Module):
         SCHEMA: the fields of stored examples that are texts.
         PARTS: whether parts of a document, with an empty line between them,
             have segments of their own.
+        SENTENCE_CASE: whether answers may begin with a capital that tells
+            nothing; see `find_answers`.
         config: the sizes.
         tokenizer: the tokenizer.
     """
@@ -188,6 +190,7 @@ class QuestionBuilder(tf.Module):
     }
     SCHEMA = schema.Schema(document=schema.Field("one", schema.TEXT, tf.string))
     PARTS: ClassVar[bool] = False
+    SENTENCE_CASE: ClassVar[bool] = True
 
     def __init__(
         self, config: QuestionFeatureConfig, tokenizer, name: str | None = None
@@ -324,7 +327,7 @@ class QuestionBuilder(tf.Module):
         Returns:
             The places, in order, each once.
         """
-        return find_answers([record.text], record.answers)
+        return find_answers([record.text], record.answers, self.SENTENCE_CASE)
 
     def option(self, record: Any) -> tuple[int, Sequence[int] | None]:
         """The type of the answer, and the parts that tell it.
@@ -344,6 +347,8 @@ class HotpotQABuilder(QuestionBuilder):
     """Every paragraph has segments of its own; answers may be yes or no."""
 
     PARTS = True
+    # Answers are copied from the text.
+    SENTENCE_CASE = False
 
     def option(self, record):
         """See `QuestionBuilder`."""
@@ -378,5 +383,8 @@ class NarrativeQABuilder(QuestionBuilder):
                 words, answer, self.config.min_rouge_l_oracle_score
             )
         ]
-        found = (find_answers([record.text], x) for x in (answers, similar))
+        found = (
+            find_answers([record.text], x, self.SENTENCE_CASE)
+            for x in (answers, similar)
+        )
         return sorted({*itertools.chain(*found)})

@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.hotpotqa import reading
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
@@ -202,6 +204,25 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             [(x, x + 8) for x in (4, 27, 44)],
             [(x.start, x.end) for x in builder.find(record)],
         )
+
+    @parameterized.parameters(
+        (features.NarrativeQABuilder, "read_twice_narrativeqa", [0, 14]),
+        (features.QuestionBuilder, "read_twice_triviaqa", [0, 14]),
+        # Its answers are copied from the text.
+        (features.HotpotQABuilder, "read_twice_hotpotqa", [0]),
+    )
+    def test_first_letter_of_answers(self, builder, task, expected):
+        """What people write begins with a capital."""
+        record = reading.ReadingRecord(
+            id="1",
+            question="Who?",
+            context=(Paragraph("", ("The king . So the king .",)),),
+            answer="The king",
+            supporting_facts=(),
+        )
+        config = registry.get(task).feature_config({})
+        found = builder(config, None).find(record)
+        self.assertEqual(expected, sorted({x.start for x in found}))
 
     def test_sizes_of_narrativeqa(self):
         for values, message in (

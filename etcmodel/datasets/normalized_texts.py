@@ -1,0 +1,157 @@
+"""Texts as they are compared, and where their parts come from.
+
+Texts are equal if they are canonically equivalent in Unicode, if they differ in
+white space alone, or if one has HTML entities.
+"""
+
+import bisect
+import functools
+import html
+import re
+import unicodedata
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[a-zA-Z][\da-zA-Z]*);")
+_NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
+# All white space that is not one space between two words.
+_SPACES = re.compile(r"\s{2,}|[^\S ]")
+_EMPTY_LINE = re.compile(r"\n\s*\n|\u2029")
+
+
+def normalize(text: str) -> str:
+    r"""Returns a text as it is compared.
+
+    HTML entities are decoded, characters are in Unicode's normal form C, and
+    white space is one space, or one line feed if it has an empty line. Example:
+    `"Caf\u00e9 &\u00a0bar"` and `"Cafe\u0301  &amp;\nbar"` become
+    `"Caf\u00e9 & bar"`.
+
+    Args:
+        text: the text.
+
+    Returns:
+        The normalized text, which may begin or end with white space.
+    """
+    steps = _steps(text)
+    return steps[-1].text if steps else text
+
+
+class NormalizedText:
+    """A text as it is compared, and its places in the text as it is given.
+
+    Attributes:
+        given: the text as it is given.
+        text: as `normalize` returns it.
+    """
+
+    def __init__(self, given: str):
+        """Normalizes a text.
+
+        Args:
+            given: the text.
+        """
+        self.given = given
+        self.text = normalize(given)
+        self._steps = _steps(given)
+
+    def given_place(self, place: int) -> int | None:
+        """Returns where a place is in the text as it is given.
+
+        Args:
+            place: number of characters of `text` before it.
+
+        Returns:
+            Number of characters of `given`; None inside of what is several
+            characters in `text`, but one in `given`.
+        """
+        for step in reversed(self._steps):
+            if place is not None:
+                place = step.to_source(place)
+        return place
+
+
+class _Replacement(NamedTuple):
+    """A part of a text, and what replaces it."""
+
+    start: int
+    end: int
+    value: str
+
+
+class _Step:
+    """A text in which parts are replaced; knows where they come from."""
+
+    def __init__(self, source: str, replacements: Iterable[_Replacement]):
+        """Replaces parts, which are in order and do not become empty."""
+        parts, at, size = [], 0, 0
+        # Boundaries of parts whose length changes, here and in the source.
+        self._here, self._there = [0], [0]
+        for start, end, value in replacements:
+            parts += (source[at:start], value)
+            size += start - at
+            if len(value) != end - start or len(value) > 1:
+                self._here += (size, size + len(value))
+                self._there += (start, end)
+            size += len(value)
+            at = end
+        self.text = "".join((*parts, source[at:]))
+
+    def to_source(self, place: int) -> int | None:
+        """The place in the source; None inside a part that is replaced."""
+        i = bisect.bisect_right(self._here, place) - 1
+        shift = place - self._here[i]
+        # Parts that are replaced begin at odd boundaries.
+        return None if shift and i % 2 else self._there[i] + shift
+
+
+def _entities(text: str) -> Iterator[_Replacement]:
+    """HTML entities, decoded."""
+    for match in _ENTITY.finditer(text):
+        value = html.unescape(match[0])
+        if value and value != match[0]:
+            yield _Replacement(*match.span(), value)
+
+
+def _compositions(text: str) -> Iterator[_Replacement]:
+    """Characters that Unicode's normal form C writes otherwise."""
+    if unicodedata.is_normalized("NFC", text):
+        return
+    for match in _NON_ASCII.finditer(text):
+        start = match.start()
+        for end in range(start + 1, match.end() + 1):
+            own = text[start:end]
+            if end < match.end() and _combines(own, text[end]):
+                continue
+            if _compose(own) != own:
+                yield _Replacement(start, end, _compose(own))
+            start = end
+
+
+_compose = functools.partial(unicodedata.normalize, "NFC")
+
+
+def _combines(before: str, character: str) -> bool:
+    """Whether a character is normalized together with what is before it."""
+    return bool(unicodedata.combining(character)) or (
+        _compose(before + character) != _compose(before) + _compose(character)
+    )
+
+
+def _spaces(text: str) -> Iterator[_Replacement]:
+    """White space, as one space, or one line feed for an empty line."""
+    for match in _SPACES.finditer(text):
+        value = "\n" if _EMPTY_LINE.search(match[0]) else " "
+        yield _Replacement(*match.span(), value)
+
+
+def _steps(text: str) -> tuple[_Step, ...]:
+    """The steps of the normalization that change a text, in order."""
+    steps = []
+    for replacements in (_entities, _compositions, _spaces):
+        step = _Step(text, replacements(text))
+        if step.text != text:
+            steps.append(step)
+            text = step.text
+    return tuple(steps)

@@ -1,0 +1,57 @@
+"""Selects mentions for segments that have more than there is room for."""
+
+import tensorflow as tf
+
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+
+_LABELS = 2**31
+
+
+def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
+    """Selects mentions of different entities, spread over each segment.
+
+    First mentions of entities come before second ones, second ones before third
+    ones, and so on. Of those with the same number for which there is not room
+    for all, every second, every third, ... is selected. Mentions of unknown
+    entities count as second ones. Graph code.
+
+    Example: for three of the labels `[7, 7, 8, 7, 9]` these are those at 0, 2
+    and 4; for two of `[5, 6, 7, 8]` those at 0 and 2.
+
+    Args:
+        labels: entities of mentions in the order of the text, 1 for an unknown
+            one. `<int32>[segments, (mentions)]`.
+        most: the most mentions of a segment.
+
+    Returns:
+        Which are selected, `<bool>[segments, (mentions)]`: all, or `most`.
+    """
+    labels = labels.with_row_splits_dtype(tf.int64)
+    segment = labels.value_rowids()
+    # [mentions]
+    entity = tf.cast(labels.values, tf.int64)
+    _, number, _ = _number_equals(segment * _LABELS + entity)
+    is_unknown = tf.equal(entity, UNKNOWN_ENTITY)
+    number = tf.where(is_unknown, tf.ones_like(number), number)
+    size = tf.size(entity, tf.int64)
+    before, index, count = _number_equals(segment * size + number)
+    before -= tf.gather(labels.row_starts(), segment)
+    room = tf.clip_by_value(most - before, 0, count)
+
+    def passed(index):
+        """How many of those before an index are selected."""
+        return (index * room + count // 2) // count
+
+    return labels.with_values(passed(index + 1) > passed(index))
+
+
+def _number_equals(keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """How many keys are less, equal and before, and equal; `<int64>[keys]`."""
+    order = tf.argsort(keys, stable=True)
+    # [keys], sorted
+    keys = tf.gather(keys, order)
+    less = tf.searchsorted(keys, keys, out_type=tf.int64)
+    end = tf.searchsorted(keys, keys, side="right", out_type=tf.int64)
+    number = tf.range(tf.size(keys, tf.int64)) - less
+    place = tf.math.invert_permutation(order)
+    return tuple(tf.gather(x, place) for x in (less, number, end - less))
