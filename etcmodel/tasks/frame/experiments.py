@@ -324,7 +324,7 @@ def read_batches(
     files = tfrecords.find_files(params.input_path)
     dataset_fn = functools.partial(
         tf.data.TFRecordDataset,
-        compression_type=tfrecords.compression_type(files[0]),
+        compression_type=tfrecords.compression_type(files),
     )
 
     def batch(dataset, input_context):
