@@ -7,6 +7,7 @@ of each. Names and sizes are checked, which is quick for any amount of data.
 import fnmatch
 import os
 import re
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -26,7 +27,7 @@ _KEYS = {
     "vocab_size": int,
     "num_examples": int,
 }
-_ADVICE = "Copy it again from where it was made, or preprocess the data again."
+ADVICE = "Copy it again from where it was made, or preprocess the data again."
 # Such as `train-00000-of-00004.tfrecord.gz`.
 _NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\..+)?")
 _MAX_NAMED = 3
@@ -48,28 +49,80 @@ def read_note(directory: str) -> dict | None:
     path = os.path.join(directory, METADATA_FILE)
     if not metadata_files.exists(path):
         return None
-    note = metadata_files.read(path, advice=_ADVICE)
+    note = metadata_files.read(path, advice=ADVICE)
     if note.get("format") != FORMAT:
         raise UserError(
             f"{directory} was written by another version of etcmodel. "
             "Preprocess the data again."
         )
-    metadata_files.check(path, note, _KEYS, _ADVICE)
+    metadata_files.check(path, note, _KEYS, ADVICE)
     if "shards" in note:
-        metadata_files.check(path, note, {"shards": dict}, _ADVICE)
+        metadata_files.check(path, note, {"shards": dict}, ADVICE)
         keys = {"examples": int, "bytes": int}
         for name, shard in note["shards"].items():
             place = f"{path}, shards, {name!r}"
             if not isinstance(shard, dict):
-                raise UserError(f"{place}: expected an object. {_ADVICE}")
-            metadata_files.check(place, shard, keys, _ADVICE)
+                raise UserError(f"{place}: expected an object. {ADVICE}")
+            metadata_files.check(place, shard, keys, ADVICE)
         total = sum(x["examples"] for x in note["shards"].values())
         if total != note["num_examples"]:
             raise UserError(
                 f"{path}: 'num_examples' is {note['num_examples']}, but its "
-                f"shards hold {total}. {_ADVICE}"
+                f"shards hold {total}. {ADVICE}"
             )
     return note
+
+
+def damaged(path: str, number: int, reason: str) -> UserError:
+    """The error of a file that cannot be read to its end.
+
+    Args:
+        path: the file.
+        number: how many records could be read.
+        reason: what is wrong.
+
+    Returns:
+        An error that says so.
+    """
+    directory, name = os.path.split(path)
+    listed = (read_note(directory) or {}).get("shards", {})
+    of_all = f" of {listed[name]['examples']}" if name in listed else ""
+    return UserError(
+        f"{path} is damaged: {reason.rstrip('.')}, after {number}{of_all} "
+        f"records were read. {ADVICE}"
+    )
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Checks that files held as many records as they should.
+
+    Args:
+        counts: file -> how many records were read from it.
+
+    Raises:
+        UserError: there were more or fewer.
+    """
+    directories = {}
+    for path, count in counts.items():
+        directory, name = os.path.split(path)
+        directories.setdefault(directory, {})[name] = count
+    for directory, found in directories.items():
+        note = read_note(directory) or {}
+        for name, shard in note.get("shards", {}).items():
+            if found.get(name, shard["examples"]) != shard["examples"]:
+                raise UserError(
+                    f"{os.path.join(directory, name)} holds {found[name]} "
+                    f"records, but {METADATA_FILE} says {shard['examples']}. "
+                    f"{ADVICE}"
+                )
+        # Earlier versions noted the sum alone, of all shards.
+        if note and "shards" not in note and {*_series([*found])} == {*found}:
+            total = sum(found.values())
+            if total != note["num_examples"]:
+                raise UserError(
+                    f"{directory} holds {total} records, but {METADATA_FILE} "
+                    f"says {note['num_examples']}. {ADVICE}"
+                )
 
 
 def check(pattern: str, files: Sequence[str]) -> None:
@@ -148,10 +201,10 @@ def _check_size(path: str, expected: int | None) -> None:
     if expected is None and not size:
         raise UserError(
             f"{path}: the file is empty, but a shard, even without records, "
-            f"is not. {_ADVICE}"
+            f"is not. {ADVICE}"
         )
     if expected is not None and size != expected:
         raise UserError(
             f"{path}: the file has {size} bytes, but {METADATA_FILE} says "
-            f"{expected}: it was cut off or replaced. {_ADVICE}"
+            f"{expected}: it was cut off or replaced. {ADVICE}"
         )

@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from etcmodel.tasks import shards
 from etcmodel.tasks import tfrecords
 
 _NOTE = {
@@ -171,6 +172,16 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         write_shards(self.data, **note)
         with self.assertRaisesRegex(UserError, f"{self.data}.*{message}"):
             self._number(self.data)
+
+    def test_counts(self):
+        """Of other records in as many bytes, say."""
+        paths = write_shards(self.data)
+        shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
+        shards.check_counts({paths[3]: 1})
+        with self.assertRaisesRegex(
+            UserError, f"{paths[3]} holds 2 records, but features.json says 1"
+        ):
+            shards.check_counts({paths[0]: 2, paths[3]: 2})
 
     def test_compression_of_all_files(self):
         paths = write_shards(self.data)

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import tensorflow as tf
+from google.protobuf import message
 
 from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
 from etcmodel.tasks import shards
 
 METADATA_FILE = shards.METADATA_FILE
@@ -159,10 +161,50 @@ def compression_type(paths: Sequence[str]) -> str:
     return "GZIP" if True in of_kind else ""
 
 
+def read_stored(
+    input_path: str | Sequence[str],
+) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
+    """Reads stored examples on the host, one by one, and counts them.
+
+    Args:
+        input_path: as for `find_files`.
+
+    Yields:
+        The file, the position in it, from 0, and all features of the example.
+
+    Raises:
+        UserError: a file is missing or damaged, or holds more or fewer records
+            than it should.
+    """
+    counts = {}
+    for path in find_files(input_path):
+        number = counts[path] = 0
+        dataset = tf.data.TFRecordDataset(path, compression_type([path]))
+        records = dataset.as_numpy_iterator()
+        while True:
+            try:
+                serialized = next(records, None)
+                if serialized is None:
+                    break
+                stored = tf.train.Example.FromString(serialized)
+            except tf.errors.DataLossError as error:
+                reason = " ".join(without_stack(error.message))
+                raise shards.damaged(path, number, reason) from error
+            except message.DecodeError as error:
+                raise UserError(
+                    f"{path}, record {number}: it is no tf.train.Example. "
+                    f"{shards.ADVICE}"
+                ) from error
+            yield path, number, stored.features.feature
+            number += 1
+            counts[path] = number
+    shards.check_counts(counts)
+
+
 def read_examples(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Reads stored examples on the host, one by one.
+    """Reads the records in stored examples; see `read_stored`.
 
     An example that several records were packed into comes for each of them.
 
@@ -172,14 +214,8 @@ def read_examples(
     Yields:
         The `example_id` of each, which of those of its example it is, and all
         features of the example.
-
-    Raises:
-        UserError: there are no such files.
     """
-    files = find_files(input_path)
-    dataset = tf.data.TFRecordDataset(files, compression_type(files))
-    for serialized in dataset.as_numpy_iterator():
-        stored = tf.train.Example.FromString(serialized).features.feature
+    for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
             yield name.decode("utf-8"), index, stored
 

@@ -245,10 +245,19 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
 
     Returns:
         The metrics of the last evaluation, if there was one.
+
+    Raises:
+        UserError: a file of records is damaged, or holds those of another
+            task.
     """
+    from etcmodel.tasks.frame import damaged_records
+
     trainer, controller = params.trainer, runner.controller
     logs = {}
-    with runner.strategy.scope():
+    with (
+        damaged_records.explained(runner.trainer.task),
+        runner.strategy.scope(),
+    ):
         try:
             if mode == "train_and_eval":
                 controller.train_and_evaluate(
