@@ -34,7 +34,7 @@ def exists(path: str) -> bool:
 def read(
     path: str, keys: Mapping[str, type] | None = None, advice: str = ""
 ) -> dict:
-    """Reads a JSON object, or a mapping in a YAML file (`.yaml`, `.yml`).
+    """Reads a JSON object (`.json`), or a mapping in a YAML file.
 
     Args:
         path: the file, on a disk or in a bucket.
@@ -103,7 +103,7 @@ def check(
 
 def _kind(path: str) -> str:
     """The format of a file, by its name."""
-    return "YAML" if path.endswith((".yaml", ".yml")) else "JSON"
+    return "JSON" if ".json" in path else "YAML"
 
 
 def _error(path: str, problem: str, keys, advice: str) -> UserError:
