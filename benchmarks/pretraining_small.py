@@ -112,7 +112,7 @@ def _read_tokens(records: str) -> Iterable[int]:
 
     files = tfrecords.find_files(records)
     for serialized in tf.data.TFRecordDataset(
-        files, tfrecords.compression_type(files[0])
+        files, tfrecords.compression_type(files)
     ).as_numpy_iterator():
         stored = tf.train.Example.FromString(serialized).features.feature
         yield from stored["token_ids"].int64_list.value

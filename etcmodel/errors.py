@@ -1,10 +1,25 @@
 """Errors that are the user's to fix, told without a traceback."""
 
 import collections
+import re
 import reprlib
 
 _MAX_SHOWN = 80
 _MAX_EXAMPLES = 5
+# Lines of TensorFlow's errors that say where in a graph, not what.
+_OF_THE_GRAPH = (
+    "Graph execution error",
+    "Detected at node",
+    "<stack traces unavailable>",
+)
+# Parts of other lines that do not, either.
+_PLACES = re.compile(
+    r"^\{\{.*?\}\} *"
+    r"|Error in user-defined function passed to .*?Iterator::\S+: +"
+    r"|assertion failed: "
+    r"|Name: <unknown>, "
+    r"| *\[Op:\w+\]( name: *)?$"
+)
 
 
 class UserError(Exception):
@@ -131,10 +146,8 @@ def without_stack(message: str) -> list[str]:
         Its lines that are not about the graph; the message if all are.
     """
     lines = [
-        line
+        re.sub(_PLACES, "", line)
         for line in message.splitlines()
-        if line
-        and not line[0].isspace()
-        and not line.startswith(("Graph execution error", "Detected at node"))
+        if line and not line[0].isspace() and not line.startswith(_OF_THE_GRAPH)
     ]
-    return lines or [message]
+    return [line for line in lines if line] or [message]

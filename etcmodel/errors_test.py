@@ -32,6 +32,18 @@ class ErrorsTest(tf.test.TestCase):
             '  File "a.py", line 3\nToo many.\n\t [[{{node y}}]]\nBy 2.'
         )
         self.assertEqual(["Too many.", "By 2."], errors.without_stack(message))
+        message = (
+            "{{function_node __wrapped_x_device_/job:a/device:CPU:0}} Error in "
+            "user-defined function passed to MapDataset:7 transformation with "
+            "iterator: Iterator::Root::Map::Map: assertion failed: [It is "
+            "long:] [13]\n\t [[{{node Assert}}]] [Op:IteratorGetNext] name: "
+        )
+        self.assertEqual(["[It is long:] [13]"], errors.without_stack(message))
+        message = (
+            "Graph execution error:\n\nDetected at node IteratorGetNext\n"
+            "<stack traces unavailable>\n{{f}} Lost. [Op:Get] name: "
+        )
+        self.assertEqual(["Lost."], errors.without_stack(message))
         for nothing in ("", "  File"):
             self.assertEqual([nothing], errors.without_stack(nothing))
 

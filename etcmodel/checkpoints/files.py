@@ -92,7 +92,7 @@ def open_checkpoint(
     path = os.fspath(path)
     found = path
     if tf.io.gfile.isdir(path):
-        found = tf.train.latest_checkpoint(path)
+        found = latest_checkpoint(path)
         indices = [x for x in tf.io.gfile.listdir(path) if x.endswith(".index")]
         if found is None and len(indices) == 1:
             found = os.path.join(path, indices[0].removesuffix(".index"))
@@ -101,20 +101,89 @@ def open_checkpoint(
             f"{path}: there is no TensorFlow checkpoint, or there are several "
             f"and no `checkpoint` file that names the latest one. {advice}"
         )
-    folder, name = os.path.split(found)
-    pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
-    shards = [
-        x
-        for x in tf.io.gfile.listdir(folder or ".")
-        if re.fullmatch(pattern, x)
-    ]
-    if not shards or len(shards) != int(shards[0][-5:]):
+    shards = _find_shards(found)
+    if not _are_all(shards):
         raise FileNotFoundError(
             f"{found} is only a part of a checkpoint: beside its .index are "
             f"{len(shards)} of {shards[0][-5:] if shards else 'its'} files "
             ".data-*."
         )
     return Checkpoint(found)
+
+
+def _find_shards(path: str) -> list[str]:
+    """The names of a checkpoint's files of values."""
+    folder, name = os.path.split(path)
+    pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
+    return [
+        x
+        for x in tf.io.gfile.listdir(folder or ".")
+        if re.fullmatch(pattern, x)
+    ]
+
+
+def _are_all(shards: Sequence[str]) -> bool:
+    """Whether there are as many files of values as their names say."""
+    return bool(shards) and len(shards) == int(shards[0][-5:])
+
+
+def whole_checkpoints(directory: str) -> list[str]:
+    """The numbered checkpoints in a directory that have all their files.
+
+    Args:
+        directory: such as that of a run.
+
+    Returns:
+        Their paths, such as `"runs/1/ckpt-200"`, by their numbers.
+    """
+    if not tf.io.gfile.isdir(directory):
+        return []
+    found = []
+    for name in tf.io.gfile.listdir(directory):
+        match = re.fullmatch(r"(.+-(\d+))\.index", name)
+        if match:
+            path = os.path.join(directory, match[1])
+            if _are_all(_find_shards(path)):
+                found.append((int(match[2]), path))
+    return [path for _, path in sorted(found)]
+
+
+def latest_checkpoint(directory: str) -> str | None:
+    """The newest whole checkpoint in a directory.
+
+    The file `checkpoint` names it. If that file is missing or damaged, or names
+    a checkpoint without all its files, it is the one with the highest number.
+
+    Args:
+        directory: such as that of a run.
+
+    Returns:
+        Its path, such as `"runs/1/ckpt-200"`; None if there is none.
+    """
+    found = named_checkpoint(directory)
+    if found is None:
+        found = next(reversed(whole_checkpoints(directory)), None)
+    return found
+
+
+def named_checkpoint(directory: str) -> str | None:
+    """The checkpoint that the file `checkpoint` names, if it is whole.
+
+    Args:
+        directory: such as that of a run.
+
+    Returns:
+        Its path; None if there is no such file, it is damaged, or the
+        checkpoint has not all its files.
+    """
+    try:
+        found = tf.train.latest_checkpoint(directory)
+    # What TensorFlow makes of a damaged file.
+    except ValueError:
+        return None
+    if found is None or not tf.io.gfile.exists(f"{found}.index"):
+        return None
+    return found if _are_all(_find_shards(found)) else None
 
 
 def find_encoder(model):

@@ -101,11 +101,12 @@ class JsonConfig:
             ValueError: the file is no JSON object, or `validate` objects.
             tf.errors.NotFoundError: there is no such file.
         """
-        with tf.io.gfile.GFile(path, "r") as file:
-            text = file.read()
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
         try:
-            json_object = json.loads(text)
-        except json.JSONDecodeError as error:
+            json_object = json.loads(content.decode("utf-8"))
+        # Also of what is not UTF-8.
+        except ValueError as error:
             raise ValueError(
                 f"{path}: not a JSON file ({error}); expected one with the "
                 f"attributes of {cls.__name__}"

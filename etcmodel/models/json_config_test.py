@@ -69,6 +69,13 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
             _Config.from_json_file(path)
         self.assertStartsWith(str(raised.exception), path)
 
+    def test_file_that_is_no_text(self):
+        path = self._write("")
+        with open(path, "wb") as stream:
+            stream.write(b"\xff\xfe")
+        with self.assertRaisesRegex(ValueError, f"^{path}: not a JSON file"):
+            _Config.from_json_file(path)
+
     @parameterized.parameters(
         (dict(num_heads=0), "num_heads is 0"),
         (dict(num_heads=2.0), "num_heads is 2.0"),

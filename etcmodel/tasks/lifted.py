@@ -1,7 +1,6 @@
 """Which vocabulary weights have, so that records are made for them."""
 
 import glob
-import json
 import os
 
 import numpy as np
@@ -11,11 +10,15 @@ from absl import logging
 from etcmodel import checkpoints
 from etcmodel.checkpoints import vocabularies
 from etcmodel.errors import UserError
+from etcmodel.tasks import metadata_files
 from etcmodel.tasks import tfrecords
 
 FILE = "lift.json"
-# What `train` notes in the directory of a run, and where its best one is.
-_RUN_FILE, _BEST = "etcmodel.json", "best_ckpt"
+# What `train` notes in the directory of a run, how it is configured, and where
+# its best checkpoint is.
+_RUN_FILE, _PARAMS_FILE, _BEST = "etcmodel.json", "params.yaml", "best_ckpt"
+_KEYS = {"vocab_file": str, "vocab_fingerprint": str}
+_ADVICE = "Copy it again from where the weights are from."
 # Vocabularies beside published checkpoints.
 _NAMES = ("*vocab*.txt", "*.model")
 
@@ -78,19 +81,26 @@ def _vocabularies(path: str) -> dict[str, str]:
     for directory, name in ((folder, FILE), (run, _RUN_FILE)):
         file = os.path.join(directory, name)
         if tf.io.gfile.exists(file):
-            with tf.io.gfile.GFile(file) as stream:
-                note = json.load(stream)
-            note = note if name == FILE else note.get("records")
-            if note:
-                own = os.path.join(directory, note["vocab_file"])
-                return {own: note["vocab_fingerprint"]}
-    if checkpoints.config_file(path) is None:
+            note = metadata_files.read(file, advice=_ADVICE)
+            if name == _RUN_FILE:
+                note = note.get("records")
+                if note is None:
+                    continue
+            metadata_files.check(file, note, _KEYS, _ADVICE)
+            own = os.path.join(directory, note["vocab_file"])
+            return {own: note["vocab_fingerprint"]}
+    # Of a published checkpoint, and of a run that has lost its note.
+    if checkpoints.config_file(path) is not None:
+        beside = folder
+    elif tf.io.gfile.exists(os.path.join(run, _PARAMS_FILE)):
+        beside = run
+    else:
         return {}
     return {
         file: tfrecords.fingerprint(file)
         for pattern in _NAMES
         for file in sorted(
-            glob.glob(os.path.join(glob.escape(folder), pattern))
+            glob.glob(os.path.join(glob.escape(beside), pattern))
         )
     }
 

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import tensorflow as tf
+from google.protobuf import message
 
 from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
+from etcmodel.tasks import shards
 
-METADATA_FILE = "features.json"
-# Of what is stored: what was stored otherwise is not read.
-FORMAT = 2
+METADATA_FILE = shards.METADATA_FILE
+FORMAT = shards.FORMAT
 _SUFFIX = ".tfrecord.gz"
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -63,6 +65,7 @@ class ShardedWriter(contextlib.ExitStack):
             self.enter_context(tf.io.TFRecordWriter(path, options))
             for path in self.paths
         ]
+        self._counts = [0] * num_shards
 
     def write(self, serialized: bytes) -> None:
         """Appends one record.
@@ -70,12 +73,33 @@ class ShardedWriter(contextlib.ExitStack):
         Args:
             serialized: a serialized `tf.train.Example`.
         """
-        self._writers[self.count % len(self._writers)].write(serialized)
+        shard = self.count % len(self._writers)
+        self._writers[shard].write(serialized)
+        self._counts[shard] += 1
         self.count += 1
+
+    def describe(self) -> dict[str, dict[str, int]]:
+        """What `features.json` says about the files, once they are closed.
+
+        Returns:
+            Name of each file -> its number of `examples` and its size in
+            `bytes`.
+        """
+        return {
+            os.path.basename(path): {
+                "examples": count,
+                "bytes": os.path.getsize(path),
+            }
+            for path, count in zip(self.paths, self._counts, strict=True)
+        }
 
 
 def find_files(input_path: str | Sequence[str]) -> list[str]:
-    """TFRecord files named by a directory, a pattern, or a list of them.
+    """Finds TFRecord files, and checks that they are all there and whole.
+
+    Checked are names and sizes, against `features.json` beside the files. Data
+    of earlier versions, which lists no sizes, and files without a
+    `features.json` are checked by their names, `x-00000-of-00004`.
 
     Args:
         input_path: comma-separated string, or list, of files, patterns with
@@ -86,7 +110,8 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
         The files, sorted within each pattern.
 
     Raises:
-        UserError: a part matches nothing.
+        UserError: a part matches nothing, a file is missing, cut off, or none
+            of those that `preprocess` wrote, or `features.json` is damaged.
     """
     if isinstance(input_path, str):
         input_path = input_path.split(",")
@@ -94,15 +119,15 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
     for part in (part.strip() for part in input_path):
         if not part:
             continue
-        if tf.io.gfile.isdir(part):
-            found = tf.io.gfile.glob(os.path.join(part, "*" + _SUFFIX))
-        else:
-            found = tf.io.gfile.glob(part)
+        is_directory = tf.io.gfile.isdir(part)
+        pattern = os.path.join(part, "*" + _SUFFIX) if is_directory else part
+        found = tf.io.gfile.glob(pattern)
         if not found:
             raise UserError(
                 f"{part}: no TFRecord files are there. Give the --output_dir "
                 "of `preprocess`, or a pattern such as DIR/train-*.tfrecord.gz."
             )
+        shards.check(pattern, found)
         files.extend(sorted(found))
     if not files:
         raise UserError(
@@ -111,23 +136,75 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
     return files
 
 
-def compression_type(path: str) -> str:
-    """Whether a TFRecord file is compressed, told by its first bytes.
+def compression_type(paths: Sequence[str]) -> str:
+    """How TFRecord files are compressed, told by their first bytes.
 
     Args:
-        path: the file.
+        paths: the files.
 
     Returns:
         `"GZIP"` or `""`.
+
+    Raises:
+        UserError: some are compressed and others not.
     """
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        return "GZIP" if stream.read(2) == _GZIP_MAGIC else ""
+    of_kind = {}
+    for path in paths:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            is_gzipped = stream.read(2) == _GZIP_MAGIC
+        of_kind.setdefault(is_gzipped, path)
+    if len(of_kind) > 1:
+        raise UserError(
+            f"{of_kind[True]} is gzipped, but {of_kind[False]} is not: it is "
+            "damaged, or of another data set. Name files of one kind."
+        )
+    return "GZIP" if True in of_kind else ""
+
+
+def read_stored(
+    input_path: str | Sequence[str],
+) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
+    """Reads stored examples on the host, one by one, and counts them.
+
+    Args:
+        input_path: as for `find_files`.
+
+    Yields:
+        The file, the position in it, from 0, and all features of the example.
+
+    Raises:
+        UserError: a file is missing or damaged, or holds more or fewer records
+            than it should.
+    """
+    counts = {}
+    for path in find_files(input_path):
+        number = counts[path] = 0
+        dataset = tf.data.TFRecordDataset(path, compression_type([path]))
+        records = dataset.as_numpy_iterator()
+        while True:
+            try:
+                serialized = next(records, None)
+                if serialized is None:
+                    break
+                stored = tf.train.Example.FromString(serialized)
+            except tf.errors.DataLossError as error:
+                reason = " ".join(without_stack(error.message))
+                raise shards.damaged(path, number, reason) from error
+            except message.DecodeError as error:
+                raise UserError(
+                    f"{path}, record {number}: it is no tf.train.Example. "
+                    f"{shards.ADVICE}"
+                ) from error
+            yield path, number, stored.features.feature
+            number += 1
+            counts[path] = number
+    shards.check_counts(counts)
 
 
 def read_examples(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Reads stored examples on the host, one by one.
+    """Reads the records in stored examples; see `read_stored`.
 
     An example that several records were packed into comes for each of them.
 
@@ -137,14 +214,8 @@ def read_examples(
     Yields:
         The `example_id` of each, which of those of its example it is, and all
         features of the example.
-
-    Raises:
-        UserError: there are no such files.
     """
-    files = find_files(input_path)
-    dataset = tf.data.TFRecordDataset(files, compression_type(files[0]))
-    for serialized in dataset.as_numpy_iterator():
-        stored = tf.train.Example.FromString(serialized).features.feature
+    for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
             yield name.decode("utf-8"), index, stored
 
@@ -158,7 +229,7 @@ def fingerprint(path: str) -> str:
     Returns:
         The first 16 digits of its SHA-256.
     """
-    with open(path, "rb") as stream:
+    with tf.io.gfile.GFile(path, "rb") as stream:
         return hashlib.sha256(stream.read()).hexdigest()[:16]
 
 
@@ -184,30 +255,34 @@ def read_metadata(files: Iterable[str]) -> dict | None:
 
     Returns:
         The content of the `features.json` beside them, with the key
-        `directory` added; None if a file has none beside it.
+        `directory` added, and the number of examples in these files as
+        `num_examples`; None if a file has none beside it.
 
     Raises:
-        UserError: files of different features are mixed, have no answers, or
-            were written by another version.
+        UserError: `features.json` is damaged, or files of different features
+            are mixed, have no answers, or were written by another version.
     """
     metadata = None
-    for directory in dict.fromkeys(os.path.dirname(path) for path in files):
-        path = os.path.join(directory, METADATA_FILE)
-        if not tf.io.gfile.exists(path):
+    names = {}
+    for path in files:
+        directory, name = os.path.split(path)
+        names.setdefault(directory, []).append(name)
+    for directory, in_directory in names.items():
+        found = shards.read_note(directory)
+        if found is None:
             return None
-        with tf.io.gfile.GFile(path) as stream:
-            found = json.load(stream)
-        if found.get("format") != FORMAT:
-            raise UserError(
-                f"{directory} was written by another version of etcmodel. "
-                "Preprocess the data again."
-            )
         if found["split"] == "predict":
             raise UserError(
                 f"{directory} has no answers to learn from or to compare with: "
                 "it was preprocessed with --split=predict. Use --split=train "
                 "for what is learned, --split=dev for validation."
             )
+        if "shards" in found:
+            # Only some of the files may be read.
+            counts = [
+                found["shards"][name]["examples"] for name in in_directory
+            ]
+            found["num_examples"] = sum(counts)
         if metadata is None:
             metadata = dict(found, directory=directory)
             continue

@@ -33,7 +33,7 @@ class TfrecordsTest(tf.test.TestCase):
             for path in paths
         ]
         self.assertEqual([[b"0", b"3"], [b"1", b"4"], [b"2"]], content)
-        self.assertEqual("GZIP", tfrecords.compression_type(paths[0]))
+        self.assertEqual("GZIP", tfrecords.compression_type(paths))
 
     def test_finds_files(self):
         paths = self._write(self.root, 2, 2)
@@ -75,7 +75,7 @@ class TfrecordsTest(tf.test.TestCase):
         self.assertEqual(expected, read(self.root))
         self.assertEqual(expected, read(",".join(sharded.paths)))
         self.assertEqual([("b", 5)], read(plain))
-        self.assertEqual("", tfrecords.compression_type(plain))
+        self.assertEqual("", tfrecords.compression_type([plain]))
         with self.assertRaisesRegex(UserError, "/no/such/dir"):
             read("/no/such/dir")
 
@@ -85,7 +85,9 @@ class TfrecordsTest(tf.test.TestCase):
             "split": "train",
             "format": tfrecords.FORMAT,
             "features": {"long_length": 8},
+            "vocab_file": "vocab.txt",
             "vocab_fingerprint": "ab",
+            "vocab_size": 9,
             "num_examples": 3,
         }
         first = os.path.join(self.root, "a")

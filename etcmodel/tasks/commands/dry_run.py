@@ -21,13 +21,16 @@ def describe(params) -> str:
         process and the time of a step.
 
     Raises:
-        UserError: the configuration does not fit the data.
+        UserError: the configuration does not fit the data, or the data are
+            damaged.
     """
+    from etcmodel.tasks.frame import damaged_records
+
     with tempfile.TemporaryDirectory() as directory, training.quiet(False):
         _, runner = training.make_runner(params, "train", directory)
         trainer = runner.trainer
         seconds = []
-        with runner.strategy.scope():
+        with damaged_records.explained(trainer.task), runner.strategy.scope():
             for _ in range(2):
                 start = time.perf_counter()
                 logs = trainer.train(tf.constant(1))

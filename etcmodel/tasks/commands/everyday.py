@@ -11,6 +11,7 @@ from absl import flags
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.tasks import metadata_files
 from etcmodel.tasks.commands import runs
 
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"
@@ -182,21 +183,19 @@ def _encoder_beside(path: str) -> dict | None:
     Of an original checkpoint it is a file of its own, of a run it is in the
     run's configuration.
     """
-    import tensorflow as tf
-    import yaml
-
     from etcmodel import checkpoints
 
+    advice = "Copy it again from where the weights are from."
     config_file = checkpoints.config_file(path)
     if config_file:
-        with tf.io.gfile.GFile(config_file) as stream:
-            return json.load(stream)
+        return metadata_files.read(config_file, advice=advice)
     # The best checkpoint is in a directory of the run.
     for place in (path, os.path.dirname(path)):
         params_file = checkpoints.beside(place, runs.PARAMS_FILE)
-        if tf.io.gfile.exists(params_file):
-            with tf.io.gfile.GFile(params_file) as stream:
-                return yaml.safe_load(stream)["task"]["model"]["encoder"]
+        if metadata_files.exists(params_file):
+            keys = {"task.model.encoder": dict}
+            params = metadata_files.read(params_file, keys, advice)
+            return params["task"]["model"]["encoder"]
     return None
 
 

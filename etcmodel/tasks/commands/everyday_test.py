@@ -44,6 +44,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             pass
         note = {"features": features, "num_examples": number, "task": "x"}
         note |= {"split": "train", "format": tfrecords.FORMAT}
+        note |= {"vocab_file": "v", "vocab_fingerprint": "f", "vocab_size": 9}
         tfrecords.write_json(directory, tfrecords.METADATA_FILE, note)
         return directory
 

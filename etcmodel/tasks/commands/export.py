@@ -63,6 +63,8 @@ def run(flag_values: flags.FlagValues) -> None:
             f"{model_dir} has no copy of the vocabulary. Name it with "
             "--vocab_file."
         )
+    if records:
+        runs.check_vocabulary(vocab_file, records, model_dir)
     checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
     runs.use_tuned(spec, params.task, checkpoint, model_dir)
 

@@ -3,6 +3,7 @@ from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands.runs_test import write_run
 from etcmodel.tasks.frame.trainer import EtcTask
 from etcmodel.tasks.task_testing import CommandTestCase
@@ -42,6 +43,7 @@ class ExportTest(CommandTestCase):
         self._fails("task.model.long_length=N", vocabulary)
 
     def test_checkpoint_of_another_model(self):
+        vocab_file = write_test_vocab(self.model_dir, "rome")
         note = {
             "task": "wikihop",
             "experiment": "etc/wikihop",
@@ -49,10 +51,10 @@ class ExportTest(CommandTestCase):
                 "features": {"long_length": 8, "global_length": 4},
                 "vocab_file": "vocab.txt",
                 "vocab_size": 11,
+                "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
             },
         }
         write_run(self.model_dir, note, _SMALL)
-        write_test_vocab(self.model_dir, "rome")
         checkpoint = self._save("ckpt")
         model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
         model.build([1, 1])

@@ -255,6 +255,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 "vocab_size": int(tokenizer.vocab_size),
                 "special_ids": dict(tokenizer.special_ids),
                 "num_examples": writer.count,
+                "shards": writer.describe(),
             },
         )
     if bad_records.total:

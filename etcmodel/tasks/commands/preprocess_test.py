@@ -69,6 +69,13 @@ class PreprocessTest(task_testing.CommandTestCase):
             {"long_length": 64, "global_length": 16, "max_num_sentences": 200},
             self._json("features.json")["features"],
         )
+        self.assertEqual(
+            dict(zip(shards, (3, 2), strict=True)),
+            {
+                name: shard["examples"]
+                for name, shard in self._json("features.json")["shards"].items()
+            },
+        )
         parsed = self._read({"label_id": tf.io.FixedLenFeature([], tf.float32)})
         # Records 0, 2, 4 are in the first file, 1 and 3 in the second.
         self.assertAllEqual([0, 2, 0, 1, 3], parsed["label_id"])

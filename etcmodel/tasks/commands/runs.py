@@ -12,8 +12,9 @@ import uuid
 
 from absl import flags
 
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.tasks import metadata_files
 from etcmodel.tasks.commands.options import option
 from etcmodel.tasks.frame.spec import TaskSpec
 
@@ -61,19 +62,57 @@ class CheckpointFlags(RunFlags):
 _OF_RECORDS = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
 
 
-def _read(path: str):
-    """The content of a JSON file; None if it does not exist."""
-    if not files.is_remote(path):
-        if not os.path.exists(path):
-            return None
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    import tensorflow as tf
+# File -> what it must have, and where to get it if it is damaged.
+_CONTENT = {
+    RUN_FILE: (
+        {"task": str, "experiment": str},
+        "Copy it again, or train in another --model_dir.",
+    ),
+    PARAMS_FILE: (
+        # The last one is near the end of the file.
+        {"task.model": dict, "trainer.validation_steps": int},
+        "Copy it again, or train in another --model_dir.",
+    ),
+    TUNED_FILE: (
+        {},
+        "Remove it, and choose thresholds again with `evaluate --tune`.",
+    ),
+}
 
-    if not tf.io.gfile.exists(path):
+
+def _read(model_dir: str, name: str) -> dict | None:
+    """The content of a file of a run; None if it does not exist."""
+    path = os.path.join(model_dir, name)
+    if not metadata_files.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as stream:
-        return json.load(stream)
+    keys, advice = _CONTENT[name]
+    content = metadata_files.read(path, keys, advice)
+    if name == RUN_FILE and "records" in content:
+        needed = {"features": dict, "vocab_fingerprint": str}
+        needed = {f"records.{key}": kind for key, kind in needed.items()}
+        metadata_files.check(path, content, needed, advice)
+    return content
+
+
+def read_params(model_dir: str) -> dict:
+    """The configuration of a run.
+
+    Args:
+        model_dir: directory of the run.
+
+    Returns:
+        The content of `params.yaml`.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    params = _read(model_dir, PARAMS_FILE)
+    if params is None:
+        raise UserError(
+            f"{model_dir} is a run, but has no {PARAMS_FILE}, which says how "
+            f"its model is configured. {_CONTENT[PARAMS_FILE][1]}"
+        )
+    return params
 
 
 def _write(path: str, content) -> None:
@@ -96,6 +135,10 @@ def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         spec: the task.
         experiment: name of the experiment.
         model_dir: directory of the run.
+
+    Raises:
+        UserError: the vocabulary beside the records is missing, or another
+            one.
     """
     import tensorflow as tf
 
@@ -105,12 +148,40 @@ def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
         name = metadata["vocab_file"]
+        vocab_file = os.path.join(metadata["directory"], name)
+        check_vocabulary(vocab_file, metadata, metadata["directory"])
         tf.io.gfile.copy(
-            os.path.join(metadata["directory"], name),
-            os.path.join(model_dir, name),
-            overwrite=True,
+            vocab_file, os.path.join(model_dir, name), overwrite=True
         )
     _write(os.path.join(model_dir, RUN_FILE), note)
+
+
+def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
+    """Checks that a vocabulary is the one that records were made with.
+
+    Args:
+        vocab_file: the vocabulary.
+        records: what `preprocess` noted about the records.
+        owner: what has these records, for the message.
+
+    Raises:
+        UserError: it is missing, or another one.
+    """
+    from etcmodel.tasks import tfrecords
+
+    noted = records["vocab_fingerprint"]
+    if not metadata_files.exists(vocab_file):
+        raise UserError(
+            f"{vocab_file} is missing: {owner} needs the vocabulary that its "
+            "records were made with. Copy it there, as `preprocess` got it."
+        )
+    found = tfrecords.fingerprint(vocab_file)
+    if found != noted:
+        raise UserError(
+            f"{vocab_file} is not the vocabulary of {owner} "
+            f"(vocab_fingerprint: {found} against {noted}): other tokens would "
+            "be read. Give the one that `preprocess` got."
+        )
 
 
 def read(model_dir: str) -> dict:
@@ -123,9 +194,9 @@ def read(model_dir: str) -> dict:
         The note.
 
     Raises:
-        UserError: there is no such run.
+        UserError: there is no such run, or the note is damaged.
     """
-    note = _read(os.path.join(model_dir, RUN_FILE))
+    note = _read(model_dir, RUN_FILE)
     if note is None:
         raise UserError(
             f"{model_dir} is not the directory of a run: it has no {RUN_FILE}. "
@@ -145,24 +216,26 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
 
     Raises:
         UserError: the directory holds a run of another task, model or
-            vocabulary.
+            vocabulary, or what tells so is missing or damaged.
     """
-    import tensorflow as tf
-    import yaml
+    from etcmodel.checkpoints import files
 
-    note = _read(os.path.join(model_dir, RUN_FILE))
-    if note is None or tf.train.latest_checkpoint(model_dir) is None:
+    if files.latest_checkpoint(model_dir) is None:
         return
+    note = _read(model_dir, RUN_FILE)
+    if note is None:
+        raise UserError(
+            f"{model_dir} has checkpoints, but no {RUN_FILE}, so it is not "
+            "known whether they are of the same model, task and vocabulary. "
+            f"{_CONTENT[RUN_FILE][1]}"
+        )
     pairs = {"task": (note["task"], spec.name)}
-    path = os.path.join(model_dir, PARAMS_FILE)
-    if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as stream:
-            saved = _flat(yaml.safe_load(stream)["task"]["model"])
-        model = _flat(params.task.model.as_dict())
-        pairs |= {
-            f"task.model.{name}": (saved.get(name), model.get(name))
-            for name in sorted({*saved, *model})
-        }
+    saved = _flat(read_params(model_dir)["task"]["model"])
+    model = _flat(params.task.model.as_dict())
+    pairs |= {
+        f"task.model.{name}": (saved.get(name), model.get(name))
+        for name in sorted({*saved, *model})
+    }
     if metadata and "records" in note:
         pairs |= {
             f"the records' {key}": (note["records"].get(key), metadata[key])
@@ -204,7 +277,7 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
     Raises:
         UserError: they were preprocessed with another vocabulary or sizes.
     """
-    own = (_read(os.path.join(model_dir, RUN_FILE)) or {}).get("records")
+    own = (_read(model_dir, RUN_FILE) or {}).get("records")
     if not own or not metadata:
         return
     told = {x: getattr(model, x, 0) for x in ("long_length", "global_length")}
@@ -236,20 +309,25 @@ def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
         Name of the run's experiment, or that of the flag.
 
     Raises:
-        UserError: the run's experiment is not known.
+        UserError: the run's experiment or configuration is not known.
     """
     params_file = os.path.join(model_dir, PARAMS_FILE)
     wanted = flag_values.experiment
-    if wanted and not os.path.exists(os.path.join(model_dir, RUN_FILE)):
+    if wanted and _read(model_dir, RUN_FILE) is None:
+        print(
+            f"{model_dir} has no {RUN_FILE}: the configuration is that of "
+            f"--experiment={wanted} and of the flags, and whether vocabulary "
+            "and sizes of the records are those of the run is not checked."
+        )
         return wanted
     note = read(model_dir)
     if wanted and wanted != note["experiment"]:
         return wanted
-    if os.path.exists(params_file):
-        flag_values.config_file = [
-            params_file,
-            *(flag_values.config_file or []),
-        ]
+    read_params(model_dir)
+    flag_values.config_file = [
+        params_file,
+        *(flag_values.config_file or []),
+    ]
     return note["experiment"]
 
 
@@ -268,15 +346,17 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     """
     import tensorflow as tf
 
-    best = tf.train.latest_checkpoint(os.path.join(model_dir, "best_ckpt"))
-    last = tf.train.latest_checkpoint(model_dir)
+    from etcmodel.checkpoints import files
+
+    best = files.latest_checkpoint(os.path.join(model_dir, "best_ckpt"))
+    last = files.latest_checkpoint(model_dir)
     if choice is None:
         found = best or last
     elif choice in ("best", "last"):
         found = {"best": best, "last": last}[choice]
     else:
         found = choice if tf.io.gfile.exists(choice + ".index") else None
-        found = found or tf.train.latest_checkpoint(choice)
+        found = found or files.latest_checkpoint(choice)
     if not found:
         raise UserError(
             f"No checkpoint was found (model_dir {model_dir}, checkpoint "
@@ -296,10 +376,26 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
     """
     if spec.tuned is None or spec.tuned.option not in metrics:
         return
-    path = os.path.join(model_dir, TUNED_FILE)
-    chosen = _read(path) or {}
-    chosen[str(step)] = {spec.tuned.option: float(metrics[spec.tuned.option])}
-    _write(path, chosen)
+    chosen = _read_tuned(spec, model_dir)
+    chosen[step] = {spec.tuned.option: float(metrics[spec.tuned.option])}
+    content = {str(step): values for step, values in chosen.items()}
+    _write(os.path.join(model_dir, TUNED_FILE), content)
+
+
+def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
+    """What validations chose: step -> name and value of the option."""
+    content = _read(model_dir, TUNED_FILE) or {}
+    for step, values in content.items():
+        is_number = isinstance(values, dict) and isinstance(
+            values.get(spec.tuned.option), int | float
+        )
+        if not step.isdigit() or not is_number:
+            raise UserError(
+                f"{os.path.join(model_dir, TUNED_FILE)}: {show(step)} is "
+                f"{show(values)}, expected a step and its "
+                f"{spec.tuned.option}. {_CONTENT[TUNED_FILE][1]}"
+            )
+    return {int(step): values for step, values in content.items()}
 
 
 def use_tuned(
@@ -323,9 +419,9 @@ def use_tuned(
 
     reader = tf.train.load_checkpoint(checkpoint)
     step = int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
-    chosen = _read(os.path.join(model_dir, TUNED_FILE)) or {}
-    before = [int(x) for x in chosen if int(x) <= step]
+    chosen = _read_tuned(spec, model_dir)
+    before = [x for x in chosen if x <= step]
     value = tuned.default
     if before:
-        value = chosen[str(max(before))][tuned.option]
+        value = chosen[max(before)][tuned.option]
     setattr(task_params, tuned.option, value)

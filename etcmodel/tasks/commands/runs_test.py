@@ -6,6 +6,7 @@ from absl.testing import parameterized
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
+from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands.training_test import parse_flags
 from etcmodel.tasks.task_testing import CommandTestCase
@@ -20,6 +21,8 @@ def write_run(model_dir, note=None, params=None):
     note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
     write_json(os.path.join(model_dir, "etcmodel.json"), note)
     if params is not None:
+        task = {"model": {}, **params.get("task", {})}
+        params = {"trainer": {"validation_steps": -1}, **params, "task": task}
         # JSON is YAML.
         write_json(os.path.join(model_dir, "params.yaml"), params)
 
@@ -72,12 +75,12 @@ class NoteTest(_RunTestCase):
         return experiment, flag_values.config_file
 
     def test_saves_what_export_needs(self):
-        write_test_vocab(self.directory, "rome")
+        vocab_file = write_test_vocab(self.directory, "rome")
         records = {
             "features": {"long_length": 8},
             "vocab_file": "vocab.txt",
             "vocab_size": 11,
-            "vocab_fingerprint": "f",
+            "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
         }
         note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
         for metadata, expected in (
@@ -111,7 +114,8 @@ class NoteTest(_RunTestCase):
         flat = "etc/wikihop_flat"
         self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
         os.remove(own)
-        self.assertEqual(("etc/wikihop", None), self._use())
+        with self.assertRaisesRegex(UserError, "has no params.yaml"):
+            self._use()
 
     def test_without_a_note_the_experiment_must_be_named(self):
         name = "etc/wikihop"
@@ -184,7 +188,8 @@ class SameRunTest(_RunTestCase):
 
         # A run may have no note, as of the Model Garden's own programs.
         check(records)
-        write_run(self.model_dir, {"task": "nq", "records": self.records})
+        note = {"task": "nq", "experiment": "etc/nq", "records": self.records}
+        write_run(self.model_dir, note)
         check(records)
         check(None)
         longer = {**records, "features": {"long_length": 16}}

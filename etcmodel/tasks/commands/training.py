@@ -10,6 +10,7 @@ from absl import flags
 from absl import logging
 
 from etcmodel.errors import UserError
+from etcmodel.tasks import metadata_files
 from etcmodel.tasks import progress
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import everyday
@@ -67,6 +68,22 @@ def _parse(options, experiment: str):
         ) from error
 
 
+def _check_files(flag_values: flags.FlagValues) -> None:
+    """Raises an error if a file of overrides is damaged."""
+    override = flag_values.params_override or ""
+    for flag, paths in (
+        ("config_file", flag_values.config_file or []),
+        ("params_override", [override]),
+    ):
+        for path in paths:
+            # Overrides may also be given as they are.
+            if "=" not in path and metadata_files.exists(path):
+                try:
+                    metadata_files.read(path)
+                except UserError as error:
+                    raise UserError(f"--{flag}: {error}") from error
+
+
 def parse_params(flag_values: flags.FlagValues, experiment: str):
     """The experiment's configuration with all overrides applied.
 
@@ -95,6 +112,7 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
         tf_data_service=of("tf_data_service", None) or "",
         params_override=flag_values.params_override or "",
     )
+    _check_files(flag_values)
     defaults = exp_factory.get_exp_config(experiment)
     if of("small", False):
         with everyday.small_config(of("train_data", None)) as path:
@@ -245,10 +263,19 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
 
     Returns:
         The metrics of the last evaluation, if there was one.
+
+    Raises:
+        UserError: a file of records is damaged, or holds those of another
+            task.
     """
+    from etcmodel.tasks.frame import damaged_records
+
     trainer, controller = params.trainer, runner.controller
     logs = {}
-    with runner.strategy.scope():
+    with (
+        damaged_records.explained(runner.trainer.task),
+        runner.strategy.scope(),
+    ):
         try:
             if mode == "train_and_eval":
                 controller.train_and_evaluate(

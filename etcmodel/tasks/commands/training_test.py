@@ -13,6 +13,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import options
 from etcmodel.tasks.commands import training
+from etcmodel.tasks.frame import damaged_records
 from etcmodel.tasks.task_testing import write_json
 
 
@@ -171,6 +172,21 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             for step, expected_over in ((29, False), (30, True)):
                 runner.trainer.global_step.numpy.return_value = step
                 self.assertEqual(expected_over, is_over())
+
+    @parameterized.parameters("train", "eval")
+    def test_damaged_records_are_named(self, mode):
+        lost = tf.errors.DataLossError(None, None, "truncated record")
+        runner = mock.MagicMock()
+        runner.controller.train.side_effect = lost
+        runner.controller.evaluate.side_effect = lost
+        with (
+            mock.patch.object(
+                damaged_records, "find", return_value=UserError("x is damaged")
+            ) as find,
+            self.assertRaisesRegex(UserError, "x is damaged"),
+        ):
+            training.run_mode(runner, mock.MagicMock(), mode)
+        find.assert_called_once_with(runner.trainer.task)
 
 
 class CheckDataTest(tf.test.TestCase, parameterized.TestCase):

@@ -17,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.tasks import shards
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame import schema as schema_lib
 from etcmodel.tasks.frame.model import AnswerModel
@@ -60,27 +62,43 @@ def read_records(
 
     Returns:
         The records, each once.
+
+    Raises:
+        UserError: a file is missing or damaged (see `tfrecords.read_stored`),
+            or a record is none of the task's.
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = schema.names(schema_lib.TEXT)
     records, known = {}, {}
-    for record_id, index, stored in tfrecords.read_examples(input_path):
+    for path, number, stored in tfrecords.read_stored(input_path):
         found = _values(stored[schema_lib.REFERENCE])
-        if record_id in records or not found:
-            continue
-        answer, reference = msgspec.json.decode(
-            found[index], type=tuple[gold, Any]
-        )
-        text = {name: list(_values(stored[name])) for name in names}
-        if len(found) > 1:
-            # One of several records of an example.
-            text = {name: [values[index]] for name, values in text.items()}
-        # Many questions may have the same text.
-        text = {
-            name: [known.setdefault(x, x) for x in values]
-            for name, values in text.items()
-        }
-        records[record_id] = StoredRecord(record_id, text, answer, reference)
+        ids = stored["example_id"].bytes_list.value if found else ()
+        for index, record_id in enumerate(ids):
+            record_id = record_id.decode("utf-8")
+            if record_id in records:
+                continue
+            try:
+                answer, reference = msgspec.json.decode(
+                    found[index], type=tuple[gold, Any]
+                )
+                text = {name: list(_values(stored[name])) for name in names}
+                if len(found) > 1:
+                    # One of several records of an example.
+                    text = {name: [x[index]] for name, x in text.items()}
+            except (msgspec.MsgspecError, IndexError) as error:
+                raise UserError(
+                    f"{path}, record {number} (id {show(record_id)}) is none "
+                    f"of the task {spec.name}: its answer cannot be read "
+                    f"({error}). {shards.ADVICE}"
+                ) from error
+            # Many questions may have the same text.
+            text = {
+                name: [known.setdefault(x, x) for x in values]
+                for name, values in text.items()
+            }
+            records[record_id] = StoredRecord(
+                record_id, text, answer, reference
+            )
     return list(records.values())
 
 

@@ -236,7 +236,15 @@ class RecordsTask(base_task.Task):
     @functools.cached_property
     def sizes(self):
         """The sizes of the records' features."""
-        return self.SPEC.config_class(**self.metadata["features"])
+        sizes = self.metadata["features"]
+        try:
+            return self.SPEC.config_class(**sizes)
+        except TypeError as error:
+            raise UserError(
+                f"{tfrecords.METADATA_FILE} of the records has the features "
+                f"{', '.join(sizes)}, which are not those of {self.SPEC.name} "
+                f"({error}). Preprocess the data again."
+            ) from error
 
     def initialize(self, model: tf.keras.Model) -> None:
         """Gives the encoder the weights of `init_checkpoint`.
@@ -324,7 +332,7 @@ def read_batches(
     files = tfrecords.find_files(params.input_path)
     dataset_fn = functools.partial(
         tf.data.TFRecordDataset,
-        compression_type=tfrecords.compression_type(files[0]),
+        compression_type=tfrecords.compression_type(files),
     )
 
     def batch(dataset, input_context):

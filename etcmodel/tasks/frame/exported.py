@@ -1,9 +1,9 @@
 """What a SavedModel tells of itself, without TensorFlow."""
 
-import json
 import os
 
 from etcmodel.errors import UserError
+from etcmodel.tasks import metadata_files
 
 METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
 
@@ -18,7 +18,7 @@ def read_metadata(saved_model_dir: str) -> dict:
         The metadata.
 
     Raises:
-        UserError: it is not a SavedModel of this package.
+        UserError: it is not a SavedModel of this package, or a damaged one.
     """
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(
@@ -31,5 +31,4 @@ def read_metadata(saved_model_dir: str) -> dict:
             f"{saved_model_dir} is a SavedModel, but not one that `export` "
             f"wrote: it has no {METADATA_FILE}."
         )
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
+    return metadata_files.read(path, {"task": str}, "Export the model again.")

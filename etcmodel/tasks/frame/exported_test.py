@@ -19,6 +19,13 @@ class ExportedTest(tf.test.TestCase):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write('{"task": "x"}')
         self.assertEqual({"task": "x"}, exported.read_metadata(other))
+        for damaged in ("", "{", "[]", "{}"):
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(damaged)
+            with self.assertRaisesRegex(
+                UserError, f"^{path}: .*with task. Export the model again.$"
+            ):
+                exported.read_metadata(other)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def read_blocks(
         params.replace(input_path=files),
         dataset_fn=functools.partial(
             tf.data.TFRecordDataset,
-            compression_type=tfrecords.compression_type(files[0]),
+            compression_type=tfrecords.compression_type(files),
         ),
         transform_and_batch_fn=batch,
     )

@@ -9,6 +9,9 @@ from official.core import task_factory
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
+from etcmodel.tasks.frame import damaged_records
+from etcmodel.tasks.task_testing import read_json
+from etcmodel.tasks.task_testing import write_json
 from etcmodel.tasks.tfrecords import find_files
 
 
@@ -87,6 +90,28 @@ class TrainerTest(tf.test.TestCase):
         task.initialize(begun)
         for expected, found in pairs:
             self.assertAllEqual(expected, found)
+
+    def test_finds_a_damaged_example(self):
+        """Of several records and segments."""
+        task = self._task()
+        self.assertIsNone(damaged_records.find(task))
+        (*_, path) = find_files(self.records)
+        (first, *_) = tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator()
+        example = tf.train.Example.FromString(first)
+        example.features.feature["token_ids"].int64_list.value.pop()
+        options = tf.io.TFRecordOptions(compression_type="GZIP")
+        with tf.io.TFRecordWriter(path, options) as writer:
+            writer.write(first)
+            writer.write(example.SerializeToString())
+        # As of an earlier version: sizes would tell, too.
+        note_file = os.path.join(self.records, "features.json")
+        note = read_json(note_file)
+        del note["shards"]
+        write_json(note_file, note)
+        self.assertRegex(
+            str(damaged_records.find(task)),
+            rf"{path}, record 1 \(id .*token_ids.*task read_twice_triviaqa",
+        )
 
     def test_bad_configurations(self):
         self.params.combine = "mean"
