@@ -44,6 +44,31 @@ _READ_TWICE = tuple(x for x in _TASKS if x.startswith("read_twice"))
 # Values of a text that is empty, by dtype; -1 of others.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
+# Inputs of raw requests that have the same sizes, by what the sizes are of.
+_SAME_SIZES = {
+    "hotpotqa": {"paragraphs": ("titles", "sentences")},
+    "nq": {
+        "words": ("tokens", "is_html"),
+        "candidates": ("candidate_starts", "candidate_ends"),
+    },
+    "openkp": {"nodes": ("node_starts", "node_ends", "node_features")},
+}
+
+
+def _features_request(task):
+    """A request to the signature `features`, and what is of the same sizes."""
+    requests = dict(
+        serving_warmup_test.read_warmup_requests(_run(task).saved_model)
+    )
+    request = requests["features"]
+    if task in _READ_TWICE:
+        mentions = [x for x in request if x.startswith("annotation_")]
+        return request, {"mentions": mentions}
+    return request, {
+        "long tokens": [x for x in request if x.startswith("long_")],
+        "global tokens": [x for x in request if x.startswith("global_")],
+    }
+
 
 class Run(task_testing.EndToEndTestCase):
     """One task through the commands."""
@@ -342,6 +367,40 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self._ask(task, inputs),
             {name: x[[0, 2]] for name, x in outputs.items()},
         )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_inputs_of_a_request_that_do_not_agree(self, task):
+        """The error names both, what they have to share, and their sizes."""
+        signatures, *_ = _load(task)
+        builder = load(registry.get(task).features)
+        for signature, request, same in (
+            ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
+            ("features", *_features_request(task)),
+        ):
+            request = {name: np.asarray(x) for name, x in request.items()}
+            for axis, what, names in (
+                (0, "segments" if "block_ids" in request else "records", None),
+                *((1, what, names) for what, names in same.items()),
+            ):
+                for name in names or request:
+                    x = request[name]
+                    longer = {name: np.concatenate([x, x], axis)}
+                    call = signatures[signature]
+                    with self.assertRaisesRegex(
+                        tf.errors.InvalidArgumentError,
+                        rf"(?s)\b{name}\b.*differ in their number of {what}:"
+                        rf".*\b{2 * x.shape[axis]}\b",
+                    ) as caught:
+                        call(
+                            **{
+                                key: tf.constant(value)
+                                for key, value in (request | longer).items()
+                            }
+                        )
+                    others = set(request) - {name}
+                    self.assertTrue(
+                        any(x in str(caught.exception) for x in others)
+                    )
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_without_this_package(self, task):
