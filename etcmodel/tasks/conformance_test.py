@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import json
 import os
+import pathlib
+import re
 import shutil
 from unittest import mock
 
@@ -35,6 +37,7 @@ from etcmodel.tasks.frame import serving_warmup_test
 from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NUM_RECORDS = 9
 # All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
 _TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
@@ -401,6 +404,51 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     self.assertTrue(
                         any(x in str(caught.exception) for x in others)
                     )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_the_page_about_requests_is_true(self, task):
+        """Its request is answered with what it shows, and its tables lists."""
+        page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
+        (section,) = (
+            x
+            for x in page.split("\n## ")
+            if f"`{task}`" in x.partition("\n")[0]
+        )
+        request, answer = (
+            json.loads(x)
+            for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+        )
+        builder = load(registry.get(task).features)
+        (instance,), (expected,) = request["instances"], answer["predictions"]
+        outputs = self._ask(
+            task,
+            {
+                name: np.array(
+                    [x],
+                    object
+                    if (d := builder.INPUTS[name].dtype) == tf.string
+                    else d.as_numpy_dtype,
+                )
+                for name, x in instance.items()
+            },
+        )
+        if task == "read_twice_narrativeqa":
+            del expected["answer_type"]
+        self.assertEqual(set(expected), set(outputs))
+        kinds = {str: "O", int: "i", float: "f"}
+        for name, value in expected.items():
+            shape = np.shape(value)
+            self.assertEqual((1, *shape), outputs[name].shape, name)
+            kind = kinds[type(np.array(value, object).flat[0])]
+            self.assertEqual(kind, outputs[name].dtype.kind, name)
+        tables = re.findall(
+            r"^\| (?:in|out)put \|.*?\n\n", section, re.DOTALL | re.MULTILINE
+        )
+        for table, names in zip(tables, (instance, outputs), strict=True):
+            cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+            listed = {x for cell in cells for x in re.findall(r"`(\w+)`", cell)}
+            self.assertLessEqual(listed - {"answer_type"}, set(names))
+            self.assertLessEqual(set(names), listed)
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_without_this_package(self, task):
