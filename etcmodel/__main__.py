@@ -2,7 +2,7 @@
 
 import sys
 
-from etcmodel.tasks.commands import cli
+from etcmodel.extras import MissingExtraError
 
 
 def run() -> int:
@@ -11,6 +11,11 @@ def run() -> int:
     Returns:
         The exit code.
     """
+    try:
+        from etcmodel.tasks.commands import cli
+    except MissingExtraError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
     return cli.main(sys.argv[1:])
 
 

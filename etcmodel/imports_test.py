@@ -1,9 +1,12 @@
 import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
+
+from etcmodel import extras
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 
@@ -16,6 +19,7 @@ ALLOWED = {
         "attention",
         "tensor_utils",
         "gathering",
+        "extras",
     },
     "models": {
         "models",
@@ -28,13 +32,14 @@ ALLOWED = {
         "gathering",
         "weight_paths",
     },
-    "datasets": {"datasets", "errors"},
+    "datasets": {"datasets", "errors", "extras"},
     "checkpoints": {
         "checkpoints",
         "models",
         "layers",
         "feature_utils",
         "weight_paths",
+        "extras",
     },
 }
 
@@ -48,6 +53,41 @@ def imported_names(path):
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+# What the extras bring cannot be imported.
+BLOCK = f"""
+import sys
+sys.modules |= dict.fromkeys({sum(extras.EXTRAS.values(), ())!r})
+"""
+# Imports all modules, and prints each whose error is not the right one.
+IMPORT_ALL = f"""{BLOCK}
+import importlib
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        text = f"{{type(error).__name__}} {{error}}"
+        is_right = "MissingExtraError" in text and "pip install 'etc" in text
+        if not is_right or len(text.splitlines()) > 1:
+            print(name, text)
+    else:
+        print("imported", name)
+"""
+
+
+def run_python(script, *args):
+    """Output of a process of its own, without a Keras chosen."""
+    environment = dict(os.environ)
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    return subprocess.run(
+        [sys.executable, "-c", script, *args],
+        cwd=PACKAGE.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 class ImportsTest(unittest.TestCase):
@@ -105,19 +145,59 @@ class ImportsTest(unittest.TestCase):
             "import os\n"
             "print('legacy', os.environ.get('TF_USE_LEGACY_KERAS'))\n"
         )
-        environment = dict(os.environ)
-        environment.pop("TF_USE_LEGACY_KERAS", None)
-        result = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=PACKAGE.parent,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = run_python(script)
         self.assertEqual(result.returncode, 0, result.stderr)
         # The library leaves the choice of the Keras to others.
         self.assertIn("legacy None", result.stdout)
+
+    def test_a_missing_package_is_told_by_the_extra_that_brings_it(self):
+        names = [
+            ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            for path in self.files(".")
+            # Helpers of tests, which the extra "test" is for.
+            if not path.name.endswith("testing.py")
+        ]
+        self.assertGreater(len(names), 100)
+        result = run_python(IMPORT_ALL, *names)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        wrong = [x for x in lines if not x.startswith("imported ")]
+        self.assertEqual([], wrong)
+        for name in ("layers.dropout", "models.etc_model", "checkpoints"):
+            self.assertIn(f"imported etcmodel.{name}", result.stdout)
+
+    def test_packages_of_extras_are_required_before_they_are_imported(self):
+        optional = set(sum(extras.EXTRAS.values(), ()))
+        for path in self.files("."):
+            if path.name.endswith("testing.py"):
+                continue
+            used = {x.split(".")[0] for x in imported_names(path)} & optional
+            required = set()
+            for file in (
+                path,
+                *(
+                    folder / "__init__.py"
+                    for folder in path.parents
+                    if folder.is_relative_to(PACKAGE)
+                ),
+            ):
+                for call in re.findall(
+                    r"\brequire\(([^)]*)\)", file.read_text("utf-8")
+                ):
+                    required |= set(re.findall(r'"(\w+)"', call))
+            self.assertLessEqual(used, required, path)
+
+    def test_the_program_without_its_extra_ends_with_one_line(self):
+        for arguments in ([], ["--help"], ["train"]):
+            result = run_python(
+                f"{BLOCK}\nfrom etcmodel.__main__ import run\n"
+                f"sys.argv = ['etcmodel', *{arguments}]\nsys.exit(run())"
+            )
+            self.assertEqual(1, result.returncode)
+            self.assertRegex(
+                result.stderr, r"^Error: .*pip install 'etcmodel\[tasks\]'"
+            )
+            self.assertEqual(1, len(result.stderr.splitlines()))
 
 
 if __name__ == "__main__":

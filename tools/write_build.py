@@ -29,6 +29,7 @@ DISTRIBUTIONS = {
     "safetensors": "safetensors",
     "tensorflow": "tensorflow",
     "tensorflow_text": "tensorflow-text",
+    "tf_keras": "tf-keras",
     "tokenizers": "tokenizers",
     "tqdm": "tqdm",
     "yaml": "pyyaml",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import extras
 from etcmodel.checkpoints import bert_names
 from etcmodel.checkpoints import files
 
@@ -202,13 +203,9 @@ def _read_safetensors(path) -> dict[str, np.ndarray]:
             tensors |= _read_safetensors(os.path.join(folder, name))
         return tensors
     # Only what is read from such a file needs the library.
-    try:
-        import safetensors
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{path} is read with the package safetensors, which is not "
-            "installed. Install etcmodel[text]."
-        ) from error
+    extras.require("safetensors")
+    import safetensors
+
     try:
         # PyTorch's bfloat16 is known to TensorFlow, and not to NumPy.
         with safetensors.safe_open(path, framework="tf") as file:

@@ -7,3 +7,7 @@ A dataset knows no model. Each is a module, or a folder, with
 *   `write_predictions`: the official file of predictions;
 *   `score`: the official metrics.
 """
+
+from etcmodel import extras
+
+extras.require("ijson", "msgspec")

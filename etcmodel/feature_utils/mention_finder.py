@@ -8,9 +8,9 @@ words, whatever their case, are of the same entity.
 """
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from etcmodel.feature_utils import segments
+from etcmodel.feature_utils.tf_text import tf_text
 from etcmodel.feature_utils.tokenizers import sanitize
 
 _WORD = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{M}\p{N}]*)*"

@@ -25,8 +25,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 from absl import logging
+
+from etcmodel.feature_utils.tf_text import tf_text
 
 # Names of the tokens with a meaning for the models, with the piece that each
 # kind of vocabulary lends to it. In BERT's vocabulary these are 101, 102 and 1

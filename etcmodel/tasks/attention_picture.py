@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from etcmodel import extras
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.tasks.atomic import atomic_file
 from etcmodel.tasks.attention_labels import choose_global_tokens
@@ -77,7 +78,7 @@ def draw_attention_picture(
         The path, as a string.
 
     Raises:
-        ImportError: if matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
         UserError: if the file cannot be written.
         ValueError: if there is nothing to draw, there are more labels than
             tokens, the window lies outside the record, or matplotlib does
@@ -197,16 +198,12 @@ def _draw(labels, names, num_global, scheme, title, note):
         matplotlib `Figure`.
 
     Raises:
-        ImportError: if matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise ImportError(
-            "Drawing attention pictures needs matplotlib, which is not "
-            'installed: pip install "etcmodel[tasks]".'
-        ) from error
+    extras.require("matplotlib")
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     shown = len(names)
     side = min(max(_MIN_SIDE, _MAX_CELL * shown), _MAX_SIDE)
     # All tokens are named if that is readable, else every n-th.

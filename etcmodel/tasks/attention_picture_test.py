@@ -1,5 +1,5 @@
-import builtins
 import os
+import sys
 import tempfile
 from unittest import mock
 
@@ -218,14 +218,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             self._draw(**arguments)
 
     def test_matplotlib_is_missing(self):
-        original = builtins.__import__
-
-        def fail(name, *args, **kwargs):
-            if name.startswith("matplotlib"):
-                raise ImportError(name)
-            return original(name, *args, **kwargs)
-
-        with mock.patch.object(builtins, "__import__", fail):
+        with mock.patch.dict(sys.modules, matplotlib=None):
             with self.assertRaisesRegex(ImportError, "pip install"):
                 self._draw()
 

@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import json
 import os
+import pathlib
+import re
 import shutil
 from unittest import mock
 
@@ -35,6 +37,7 @@ from etcmodel.tasks.frame import serving_warmup_test
 from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NUM_RECORDS = 9
 # All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
 _TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
@@ -43,6 +46,31 @@ _WITH_ANSWERS = tuple(x for x in _TASKS if registry.get(x).model)
 _READ_TWICE = tuple(x for x in _TASKS if x.startswith("read_twice"))
 # Values of a text that is empty, by dtype; -1 of others.
 _NOTHING = {tf.string: b"", tf.bool: False}
+
+# Inputs of raw requests that have the same sizes, by what the sizes are of.
+_SAME_SIZES = {
+    "hotpotqa": {"paragraphs": ("titles", "sentences")},
+    "nq": {
+        "words": ("tokens", "is_html"),
+        "candidates": ("candidate_starts", "candidate_ends"),
+    },
+    "openkp": {"nodes": ("node_starts", "node_ends", "node_features")},
+}
+
+
+def _features_request(task):
+    """A request to the signature `features`, and what is of the same sizes."""
+    requests = dict(
+        serving_warmup_test.read_warmup_requests(_run(task).saved_model)
+    )
+    request = requests["features"]
+    if task in _READ_TWICE:
+        mentions = [x for x in request if x.startswith("annotation_")]
+        return request, {"mentions": mentions}
+    return request, {
+        "long tokens": [x for x in request if x.startswith("long_")],
+        "global tokens": [x for x in request if x.startswith("global_")],
+    }
 
 
 class Run(task_testing.EndToEndTestCase):
@@ -342,6 +370,85 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self._ask(task, inputs),
             {name: x[[0, 2]] for name, x in outputs.items()},
         )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_inputs_of_a_request_that_do_not_agree(self, task):
+        """The error names both, what they have to share, and their sizes."""
+        signatures, *_ = _load(task)
+        builder = load(registry.get(task).features)
+        for signature, request, same in (
+            ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
+            ("features", *_features_request(task)),
+        ):
+            request = {name: np.asarray(x) for name, x in request.items()}
+            for axis, what, names in (
+                (0, "segments" if "block_ids" in request else "records", None),
+                *((1, what, names) for what, names in same.items()),
+            ):
+                for name in names or request:
+                    x = request[name]
+                    longer = {name: np.concatenate([x, x], axis)}
+                    call = signatures[signature]
+                    with self.assertRaisesRegex(
+                        tf.errors.InvalidArgumentError,
+                        rf"(?s)\b{name}\b.*differ in their number of {what}:"
+                        rf".*\b{2 * x.shape[axis]}\b",
+                    ) as caught:
+                        call(
+                            **{
+                                key: tf.constant(value)
+                                for key, value in (request | longer).items()
+                            }
+                        )
+                    others = set(request) - {name}
+                    self.assertTrue(
+                        any(x in str(caught.exception) for x in others)
+                    )
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_the_page_about_requests_is_true(self, task):
+        """Its request is answered with what it shows, and its tables lists."""
+        page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
+        (section,) = (
+            x
+            for x in page.split("\n## ")
+            if f"`{task}`" in x.partition("\n")[0]
+        )
+        request, answer = (
+            json.loads(x)
+            for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+        )
+        builder = load(registry.get(task).features)
+        (instance,), (expected,) = request["instances"], answer["predictions"]
+        outputs = self._ask(
+            task,
+            {
+                name: np.array(
+                    [x],
+                    object
+                    if (d := builder.INPUTS[name].dtype) == tf.string
+                    else d.as_numpy_dtype,
+                )
+                for name, x in instance.items()
+            },
+        )
+        if task == "read_twice_narrativeqa":
+            del expected["answer_type"]
+        self.assertEqual(set(expected), set(outputs))
+        kinds = {str: "O", int: "i", float: "f"}
+        for name, value in expected.items():
+            shape = np.shape(value)
+            self.assertEqual((1, *shape), outputs[name].shape, name)
+            kind = kinds[type(np.array(value, object).flat[0])]
+            self.assertEqual(kind, outputs[name].dtype.kind, name)
+        tables = re.findall(
+            r"^\| (?:in|out)put \|.*?\n\n", section, re.DOTALL | re.MULTILINE
+        )
+        for table, names in zip(tables, (instance, outputs), strict=True):
+            cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+            listed = {x for cell in cells for x in re.findall(r"`(\w+)`", cell)}
+            self.assertLessEqual(listed - {"answer_type"}, set(names))
+            self.assertLessEqual(set(names), listed)
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_without_this_package(self, task):

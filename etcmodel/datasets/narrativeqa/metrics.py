@@ -16,6 +16,8 @@ import types
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+from etcmodel import extras
+
 # How much recall counts next to precision.
 _BETA = 1.2
 
@@ -52,6 +54,7 @@ _NO_SYNONYMS = types.SimpleNamespace(synsets=lambda word: [])
 
 @functools.cache
 def _rouge_scorer():
+    extras.require("rouge_score")
     # Loads slowly.
     from rouge_score import rouge_scorer
 
@@ -85,6 +88,7 @@ def _bleu(
     predictions: Sequence[str], truths: Sequence[Sequence[str]], order: int
 ) -> float:
     """BLEU of a corpus, in percent."""
+    extras.require("sacrebleu")
     from sacrebleu.metrics import BLEU
 
     # As many truths of each: a repeated one changes nothing.
@@ -102,6 +106,7 @@ def _bleu(
 
 def _meteor(prediction: str, truths: Sequence[str]) -> float:
     """METEOR of one answer, from 0 to 1; see the module."""
+    extras.require("nltk")
     from nltk.translate import meteor_score
 
     return meteor_score.meteor_score(

@@ -129,7 +129,7 @@ class FeatureEncoder(RecordEncoder):
             lambda *inputs: self.builder.build(
                 **dict(zip(names, inputs, strict=True))
             ),
-            input_signature=list(self.builder.INPUTS.values()),
+            input_signature=[x.spec for x in self.builder.INPUTS.values()],
             autograph=False,
         )
 

@@ -18,6 +18,78 @@ from etcmodel.feature_utils.tokenizers import make_tokenizer
 from etcmodel.tasks.frame.schema import Schema
 
 
+class RawInput(NamedTuple):
+    """An input of a task's requests.
+
+    Attributes:
+        dtype: its type.
+        axes: what each axis counts, such as `("records", "paragraphs")`, or
+            its size where that is fixed. Inputs of a request have the same
+            size along axes of one name.
+    """
+
+    dtype: tf.DType
+    axes: Sequence[str | int]
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The sizes that are known."""
+        return tf.TensorShape(
+            [x if isinstance(x, int) else None for x in self.axes]
+        )
+
+    @property
+    def spec(self) -> tf.TensorSpec:
+        """The specification of its tensors."""
+        return tf.TensorSpec(self.shape, self.dtype)
+
+
+def assert_same_sizes(
+    inputs: Mapping[str, tf.Tensor | tf.RaggedTensor],
+    axes: Mapping[str, Sequence[str | int]],
+) -> list[tf.Operation]:
+    """Asserts that inputs have the same sizes along axes of one name.
+
+    Graph code. Example: `titles` `[1, 1]` with the axes `("records",
+    "paragraphs")` and `sentences` `[1, 2, 3]` with `("records", "paragraphs",
+    "sentences")` end in "titles and sentences differ in their number of
+    paragraphs: [1] [2]".
+
+    Args:
+        inputs: name -> dense or ragged tensor.
+        axes: name -> what each of its axes counts; see `RawInput`.
+
+    Returns:
+        The assertions; none when run eagerly, where they have been made.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if sizes differ.
+    """
+    first, checks = {}, []
+    for name, x in inputs.items():
+        sizes = (
+            x.bounding_shape(out_type=tf.int64)
+            if isinstance(x, tf.RaggedTensor)
+            else tf.shape(x, tf.int64)
+        )
+        for i, axis in enumerate(axes[name]):
+            if isinstance(axis, int):
+                continue
+            other, size = first.setdefault(axis, (name, sizes[i]))
+            if other != name:
+                check = tf.debugging.Assert(
+                    tf.equal(size, sizes[i]),
+                    [
+                        f"The inputs {other} and {name} differ in their "
+                        f"number of {axis}:",
+                        size,
+                        sizes[i],
+                    ],
+                )
+                checks += [] if check is None else [check]
+    return checks
+
+
 class Encoded(NamedTuple):
     """What a `FeatureBuilder` makes of a batch of records.
 
@@ -130,7 +202,7 @@ class Labelled(NamedTuple):
 
 
 def builds_features(build: Callable) -> Callable:
-    """Checks that all inputs of a `FeatureBuilder.build` have as many records.
+    """Checks that the inputs of a `FeatureBuilder.build` fit together.
 
     Nothing in it is for AutoGraph, which would make tracing slow.
 
@@ -138,30 +210,17 @@ def builds_features(build: Callable) -> Callable:
         build: the method.
 
     Returns:
-        The method with the check.
+        The method with the check; see `assert_same_sizes`.
     """
 
     @functools.wraps(build)
     @tf.autograph.experimental.do_not_convert
     def checked(self, *args, **inputs):
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
-        first, *names = inputs
-        sizes = {
-            name: x.nrows(tf.int64)
-            if isinstance(x, tf.RaggedTensor)
-            else tf.shape(x, tf.int64)[0]
-            for name, x in inputs.items()
-        }
-        checks = [
-            tf.debugging.assert_equal(
-                sizes[name],
-                sizes[first],
-                f"Records of {name}, expected as many as of {first}.",
-            )
-            for name in names
-        ]
-        # Checked eagerly, there are no operations to wait for.
-        with tf.control_dependencies([x for x in checks if x is not None]):
+        checks = assert_same_sizes(
+            inputs, {name: x.axes for name, x in self.INPUTS.items()}
+        )
+        with tf.control_dependencies(checks):
             return build(self, **inputs)
 
     return checked
@@ -174,7 +233,7 @@ class FeatureBuilder(tf.Module, abc.ABC):
     depend on the batch it is in.
 
     Attributes:
-        INPUTS: the raw inputs: name -> specification. Strings are padded with
+        INPUTS: the raw inputs: name -> `RawInput`. Strings are padded with
             "", flags with False, other numbers with -1, at the end.
         REQUEST: a small request of one record, to try a model and to warm it
             up.
@@ -188,7 +247,7 @@ class FeatureBuilder(tf.Module, abc.ABC):
         engine: the layout engine.
     """
 
-    INPUTS: ClassVar[Mapping[str, tf.TensorSpec]]
+    INPUTS: ClassVar[Mapping[str, RawInput]]
     REQUEST: ClassVar[Mapping[str, Any]]
     LAYOUT: ClassVar[layout.LayoutSpec]
     SCHEMA: ClassVar[Schema]
@@ -234,8 +293,8 @@ class FeatureBuilder(tf.Module, abc.ABC):
             The features and what belongs to them.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs differ in
-                the number of records; see `builds_features`.
+            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
+                together; see `builds_features`.
         """
 
     @staticmethod
@@ -324,15 +383,15 @@ def to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def pad(values: Any, spec: tf.TensorSpec) -> np.ndarray:
+def pad(values: Any, spec: RawInput) -> np.ndarray:
     """Nested lists filled up to a tensor.
 
     Example: `[["a", "b"], ["c"]]` gives `[[b"a", b"b"], [b"c", b""]]`.
 
     Args:
         values: lists in lists, as deep as the specification's rank.
-        spec: the specification; its type tells what stands for nothing: "",
-            False, or -1.
+        spec: the input; its type tells what stands for nothing: "", False,
+            or -1.
 
     Returns:
         The tensor as an array, strings as `bytes` objects.

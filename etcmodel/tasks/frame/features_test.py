@@ -59,6 +59,53 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((1, 0, 20), features.pad([[]], spec).shape)
 
 
+class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
+    AXES = {
+        "titles": ("records", "paragraphs"),
+        "sentences": ("records", "paragraphs", "sentences"),
+        "looks": ("records", 20),
+    }
+
+    @parameterized.parameters(True, False)
+    def test_axes_of_one_name(self, eager):
+        spec = [
+            features.RawInput(tf.float32, x).spec for x in self.AXES.values()
+        ]
+        self.assertEqual([None, 20], spec[-1].shape.as_list())
+
+        def check(*inputs):
+            inputs = dict(zip(self.AXES, inputs, strict=True))
+            with tf.control_dependencies(
+                features.assert_same_sizes(inputs, self.AXES)
+            ):
+                return tf.constant(1)
+
+        if not eager:
+            check = tf.function(check, input_signature=spec, autograph=False)
+        self.assertEqual(
+            1, check(tf.zeros([2, 3]), tf.zeros([2, 3, 7]), tf.zeros([2, 20]))
+        )
+        for shapes, message in (
+            (([1, 1], [1, 2, 3], [1, 20]), "titles and sentences.*paragraphs"),
+            (([2, 3], [2, 3, 4], [5, 20]), "titles and looks.*records"),
+        ):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, message
+            ):
+                check(*map(tf.zeros, shapes))
+
+    def test_ragged_inputs(self):
+        titles = tf.ragged.constant([["a", "b"], ["c"]])
+        sentences = tf.ragged.constant([[["d"], ["e", "f"]], [["g"]]])
+        both = {"titles": titles, "sentences": sentences}
+        self.assertEmpty(features.assert_same_sizes(both, self.AXES))
+        both["titles"] = titles[:, :1]
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "number of paragraphs"
+        ):
+            features.assert_same_sizes(both, self.AXES)
+
+
 class RecordViewTest(tf.test.TestCase):
     def test_takes_records_apart(self):
         builder = make_toy_builder(self.get_temp_dir(), long_length=2)

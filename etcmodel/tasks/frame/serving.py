@@ -14,6 +14,7 @@ from etcmodel.tasks.frame.export import model_variables
 from etcmodel.tasks.frame.features import Encoded
 from etcmodel.tasks.frame.features import FeatureBuilder
 from etcmodel.tasks.frame.features import RecordView
+from etcmodel.tasks.frame.features import assert_same_sizes
 from etcmodel.tasks.frame.features import on_host
 from etcmodel.tasks.frame.model import TaskModel
 
@@ -226,8 +227,14 @@ def make_serving_module(
         rows = tf.range(tf.size(examples))
         return {**outputs, **task_model.answer(chosen, rows, values)}
 
+    axes = {
+        name: ("records", f"{fields.axis(name)} tokens", *spec.shape[2:])
+        for name, spec in specs.items()
+    }
+
     def features(**inputs):
-        return outputs_of(inputs)
+        with tf.control_dependencies(assert_same_sizes(inputs, axes)):
+            return outputs_of(inputs)
 
     module = ServingModule(
         variables=model_variables(model),

@@ -95,7 +95,7 @@ class Options:
 class Builder(features.FeatureBuilder):
     """A section of words, with one global token."""
 
-    INPUTS = {"text": tf.TensorSpec([None], tf.string)}
+    INPUTS = {"text": features.RawInput(tf.string, ("records",))}
     REQUEST = {"text": np.array([b"a bb a a ccc"], dtype=object)}
     LAYOUT = layout.LayoutSpec(
         [

@@ -67,9 +67,11 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
     """
 
     INPUTS = {
-        "question": tf.TensorSpec([None], tf.string),
-        "titles": tf.TensorSpec([None, None], tf.string),
-        "sentences": tf.TensorSpec([None, None, None], tf.string),
+        "question": features.RawInput(tf.string, ("records",)),
+        "titles": features.RawInput(tf.string, ("records", "paragraphs")),
+        "sentences": features.RawInput(
+            tf.string, ("records", "paragraphs", "sentences")
+        ),
     }
     REQUEST = {
         "question": np.array([b"Where does Jan Novak live?"], dtype=object),
@@ -127,8 +129,8 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             `<int32>[batch, global_length]`, and where tokens come from.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs differ in
-                the number of records or paragraphs.
+            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
+                together; see `builds_features`.
         """
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(

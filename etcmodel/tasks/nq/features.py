@@ -69,11 +69,15 @@ class NQFeatureBuilder(features.FeatureBuilder):
     """Turns questions and pages into the features of windows."""
 
     INPUTS = {
-        "question": tf.TensorSpec([None], tf.string),
-        "tokens": tf.TensorSpec([None, None], tf.string),
-        "is_html": tf.TensorSpec([None, None], tf.bool),
-        "candidate_starts": tf.TensorSpec([None, None], tf.int32),
-        "candidate_ends": tf.TensorSpec([None, None], tf.int32),
+        "question": features.RawInput(tf.string, ("records",)),
+        "tokens": features.RawInput(tf.string, ("records", "words")),
+        "is_html": features.RawInput(tf.bool, ("records", "words")),
+        "candidate_starts": features.RawInput(
+            tf.int32, ("records", "candidates")
+        ),
+        "candidate_ends": features.RawInput(
+            tf.int32, ("records", "candidates")
+        ),
     }
     REQUEST = {
         "question": np.array([b"where does jan novak live"], dtype=object),

@@ -52,10 +52,12 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
     """Turns words, nodes and how they look into features."""
 
     INPUTS = {
-        "words": tf.TensorSpec([None, None], tf.string),
-        "node_starts": tf.TensorSpec([None, None], tf.int32),
-        "node_ends": tf.TensorSpec([None, None], tf.int32),
-        "node_features": tf.TensorSpec([None, None, _NUM_FEATURES], tf.float32),
+        "words": features.RawInput(tf.string, ("records", "words")),
+        "node_starts": features.RawInput(tf.int32, ("records", "nodes")),
+        "node_ends": features.RawInput(tf.int32, ("records", "nodes")),
+        "node_features": features.RawInput(
+            tf.float32, ("records", "nodes", _NUM_FEATURES)
+        ),
     }
     REQUEST = {
         "words": np.array([b"Jan Novak Cook in Krakow".split()], dtype=object),
@@ -114,8 +116,8 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         Raises:
             tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
                 in order or no spans of the words, there is padding between
-                them, a feature is no finite number, or the inputs differ in
-                the number of nodes.
+                them, a feature is no finite number, or the inputs do not fit
+                together; see `builds_features`.
         """
         words = texts.without_padding(words)
         nodes = (node_starts, node_ends, node_features)
@@ -232,20 +234,12 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
 
 def _check(num_words, starts, ends, looks) -> tf.Operation | None:
     """That there can be such nodes; eagerly there is no operation."""
-    # [3, 2]
-    sizes = tf.stack([tf.shape(x)[:2] for x in (starts, ends, looks)])
-    same = tf.debugging.assert_equal(
-        *(sizes, sizes[:1]),
-        "node_starts, node_ends and node_features, expected to be of as many "
-        "pages and to have as many nodes",
-    )
-    with tf.control_dependencies([same]):
-        # [batch, nodes], where the node before each ends, none behind padding
-        before = tf.where(starts >= 0, ends, tf.int32.max)
-        before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
-        most = tf.cast(num_words, tf.int32)[:, tf.newaxis]
-        is_right = (before <= starts) & (starts <= ends) & (ends <= most)
-        is_right &= tf.reduce_all(tf.math.is_finite(looks), axis=2)
+    # [batch, nodes], where the node before each ends, none behind padding
+    before = tf.where(starts >= 0, ends, tf.int32.max)
+    before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
+    most = tf.cast(num_words, tf.int32)[:, tf.newaxis]
+    is_right = (before <= starts) & (starts <= ends) & (ends <= most)
+    is_right &= tf.reduce_all(tf.math.is_finite(looks), axis=2)
     wrong = tf.where(~is_right & tf.not_equal(starts, -1))[:1]
     return tf.debugging.Assert(
         tf.equal(tf.size(wrong), 0),

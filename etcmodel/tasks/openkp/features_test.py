@@ -183,7 +183,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_nodes_of_a_request_are_as_many_everywhere(self):
         for num_ends, num_looks in ((1, 2), (3, 2), (2, 1), (2, 3)):
             with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, "as many nodes"
+                tf.errors.InvalidArgumentError, "number of nodes"
             ):
                 self._request(
                     (0, 1), range(1, 1 + num_ends), tf.zeros([num_looks, 20])

@@ -166,7 +166,7 @@ class QuestionEncoder(encoder.RecordEncoder):
         self._model = spec.make_model()
         self._build = tf.function(
             self.builder.build,
-            input_signature=list(self.builder.INPUTS.values()),
+            input_signature=[x.spec for x in self.builder.INPUTS.values()],
             autograph=False,
         )
 

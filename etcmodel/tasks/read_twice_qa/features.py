@@ -169,7 +169,7 @@ class QuestionBuilder(tf.Module):
     The same code for preprocessing and for serving.
 
     Attributes:
-        INPUTS: the raw inputs: name -> specification.
+        INPUTS: the raw inputs: name -> `RawInput`.
         REQUEST: a small request of one record.
         SCHEMA: the fields of stored examples that are texts.
         PARTS: whether parts of a document, with an empty line between them,
@@ -180,9 +180,9 @@ class QuestionBuilder(tf.Module):
         tokenizer: the tokenizer.
     """
 
-    INPUTS: ClassVar[Mapping[str, tf.TensorSpec]] = {
-        "question": tf.TensorSpec([None], tf.string),
-        "document": tf.TensorSpec([None], tf.string),
+    INPUTS: ClassVar[Mapping[str, features.RawInput]] = {
+        "question": features.RawInput(tf.string, ("records",)),
+        "document": features.RawInput(tf.string, ("records",)),
     }
     REQUEST: ClassVar[Mapping[str, Any]] = {
         "question": ["Who lives in Brno?"],
@@ -218,8 +218,8 @@ class QuestionBuilder(tf.Module):
             The segments; none of a document without tokens.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs differ in
-                the number of records.
+            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
+                together; see `builds_features`.
         """
         config, special = self.config, self.tokenizer.special_ids
         document = tokenizers.sanitize(document)

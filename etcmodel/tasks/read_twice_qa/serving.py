@@ -159,8 +159,14 @@ def make_serving_module(
             ),
         }
 
+    axes = {
+        name: ("segments", *("tokens",) * (len(x.shape) - 1))
+        for name, x in specs.items()
+    } | dict.fromkeys(encoding.ANNOTATION_FEATURES, ("segments", "mentions"))
+
     def outputs(**inputs):
-        return compute({x: tf.cast(y, tf.int32) for x, y in inputs.items()})
+        with tf.control_dependencies(features.assert_same_sizes(inputs, axes)):
+            return compute({x: tf.cast(y, tf.int32) for x, y in inputs.items()})
 
     module = ServingModule(
         variables=model_variables(model),

@@ -80,9 +80,9 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
     """Turns queries, candidates and documents into features."""
 
     INPUTS = {
-        "query": tf.TensorSpec([None], tf.string),
-        "candidates": tf.TensorSpec([None, None], tf.string),
-        "supports": tf.TensorSpec([None, None], tf.string),
+        "query": features.RawInput(tf.string, ("records",)),
+        "candidates": features.RawInput(tf.string, ("records", "candidates")),
+        "supports": features.RawInput(tf.string, ("records", "documents")),
     }
     REQUEST = {
         "query": np.array([b"country jan novak"], dtype=object),

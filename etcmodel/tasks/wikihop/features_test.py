@@ -162,7 +162,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_inputs_of_different_batch_sizes(self):
         builder = self._builder(20, 14)
         call = tf.function(
-            builder.build, input_signature=list(builder.INPUTS.values())
+            builder.build,
+            input_signature=[x.spec for x in builder.INPUTS.values()],
         )
         two, one = [["rome"], ["x"]], [["rome"]]
         for query, candidates, supports, name in (
@@ -171,7 +172,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             (["x"], two, two, "candidates|supports"),
         ):
             with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, f"Records of ({name})"
+                tf.errors.InvalidArgumentError,
+                f"({name}) differ in their number of records",
             ):
                 call(query, candidates, supports)
 

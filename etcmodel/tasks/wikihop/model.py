@@ -8,6 +8,8 @@ from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.losses import is_correct
 from etcmodel.tasks.frame import model as frame
 from etcmodel.tasks.wikihop.features import LAYOUT
+from etcmodel.tasks.wikihop.features import is_first_of_equals
+from etcmodel.tasks.wikihop.features import normalize_candidates
 
 
 def example_losses(
@@ -52,7 +54,8 @@ def decode_answers(
 ) -> dict[str, tf.Tensor]:
     """Picks the most probable candidate.
 
-    Candidate i is global position i (ETC paper, Appendix C). Example:
+    Candidate i is global position i (ETC paper, Appendix C). Candidates that
+    differ only in case or in spaces around them are one, the first. Example:
 
         decode_answers([[1.0, 3.0, -10000.0]], [["oslo", "rome"]])
         -> answer ["rome"], answer_index [1],
@@ -67,7 +70,8 @@ def decode_answers(
         A dict with `answer` `<string>[batch]` (the candidate as given; empty if
         there are none), `answer_index` `<int32>[batch]` (-1 if there are none)
         and `candidate_probabilities` `<float32>[batch, candidates]` (0 for
-        padding and for candidates beyond the global length).
+        padding, for candidates beyond the global length and for those that
+        are equal to one before them).
     """
     num_candidates = tf.shape(candidates)[1]
     missing = tf.maximum(num_candidates - tf.shape(logits)[1], 0)
@@ -77,8 +81,12 @@ def decode_answers(
         [[0, 0], [0, missing]],
         constant_values=MASKED_LOGIT,
     )
+    names = normalize_candidates(candidates)
     # [batch, candidates]
-    is_candidate = tf.not_equal(candidates, "")
+    is_candidate = names.with_values(is_first_of_equals(names)).to_tensor(
+        default_value=False, shape=tf.stack([-1, num_candidates])
+    )
+    is_candidate &= tf.not_equal(candidates, "")
     scores = tf.where(is_candidate, scores, MASKED_LOGIT)
     probabilities = tf.where(is_candidate, tf.nn.softmax(scores), 0.0)
     # A last column of padding, to point to when there are no candidates.

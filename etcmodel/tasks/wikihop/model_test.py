@@ -147,6 +147,23 @@ class DecodingTest(tf.test.TestCase):
             result["candidate_probabilities"],
         )
 
+    def test_equal_candidates_count_once(self):
+        """As one candidate, with the first one's logit."""
+        logits = tf.constant([[1.0, 2.0, 3.0, 9.0], [1.0, 4.0, 5.0, -10000.0]])
+        candidates = tf.constant(
+            [["oslo", "rome", " Oslo", "rome"], ["rome", "oslo", "bonn", ""]]
+        )
+        result = model_lib.decode_answers(logits, candidates)
+        self.assertAllEqual([b"rome", b"bonn"], result["answer"])
+        self.assertAllEqual([1, 2], result["answer_index"])
+        self.assertAllClose(
+            [
+                [*_softmax([1.0, 2.0]), 0.0, 0.0],
+                [*_softmax([1.0, 4.0, 5.0]), 0.0],
+            ],
+            result["candidate_probabilities"],
+        )
+
     def test_candidates_beyond_the_global_length(self):
         logits = tf.constant([[-2.0, -3.0]])
         candidates = tf.constant([["a", "b", "c", "d"]])

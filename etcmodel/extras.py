@@ -1,0 +1,53 @@
+"""Names the extra to install when an optional package is missing."""
+
+import importlib.util
+
+from etcmodel.errors import UserError
+
+# Extra of pyproject.toml -> the modules it brings. Of a module in several
+# extras the first one is named.
+EXTRAS = {
+    "text": ("tensorflow_text", "safetensors"),
+    "tasks": (
+        "docstring_parser",
+        "ijson",
+        "matplotlib",
+        "msgspec",
+        "nltk",
+        "official",
+        "rouge_score",
+        "sacrebleu",
+        "tf_keras",
+        "tqdm",
+        "yaml",
+    ),
+}
+
+
+class MissingExtraError(ModuleNotFoundError, UserError):
+    """A package is missing that one of the extras brings."""
+
+
+def require(*modules: str) -> None:
+    """Raises an error that names the extra if a module is not installed.
+
+    A package calls it in its `__init__`, so that the error comes before those
+    of its modules; a function calls it before an import of its own. Imports
+    nothing.
+
+    Args:
+        *modules: top-level modules of `EXTRAS`.
+
+    Raises:
+        MissingExtraError: one of them is not installed.
+    """
+    missing = [x for x in modules if importlib.util.find_spec(x) is None]
+    if not missing:
+        return
+    # The extra "tasks" brings all that "text" does.
+    extra = "text" if set(missing) <= set(EXTRAS["text"]) else "tasks"
+    raise MissingExtraError(
+        f"{', '.join(missing)}: not installed. Run `pip install "
+        f"'etcmodel[{extra}]'`, or '.[{extra}]' in a checkout.",
+        name=missing[0],
+    )
