@@ -188,7 +188,9 @@ def _encoder_beside(path: str) -> dict | None:
     from etcmodel import checkpoints
 
     config_file = checkpoints.config_file(path)
-    if config_file:
+    # A run has such a file, too, of its encoder as its task needs it.
+    is_run = tf.io.gfile.exists(checkpoints.beside(path, runs.RUN_FILE))
+    if config_file and not is_run:
         with tf.io.gfile.GFile(config_file) as stream:
             return json.load(stream)
     # The best checkpoint is in a directory of the run.

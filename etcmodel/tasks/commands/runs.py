@@ -2,7 +2,8 @@
 
 `etcmodel.json` tells what was trained on what, `params.yaml` the whole
 configuration, `tuned.json` what validation chose at which step. `evaluate` and
-`export` go by these, so that both speak of the same model.
+`export` read these, so that both use the same model. `etc_config.json` or
+`read_twice_config.json`, and `encoder_options.json`, are for Python.
 """
 
 import dataclasses
@@ -88,16 +89,22 @@ def _write(path: str, content) -> None:
     tf.io.gfile.rename(partial, path, overwrite=True)
 
 
-def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Notes what `evaluate` and `export` need.
+def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
+    """Notes what `evaluate`, `export` and Python need.
+
+    Python reads the encoder: see `EtcConfig.from_run` and
+    `models.encoder_options`.
 
     Args:
         task: the Model Garden task, which knows the records.
+        model: its model.
         spec: the task.
         experiment: name of the experiment.
         model_dir: directory of the run.
     """
     import tensorflow as tf
+
+    from etcmodel.models import run_files
 
     tf.io.gfile.makedirs(model_dir)
     note = {"task": spec.name, "experiment": experiment}
@@ -110,6 +117,9 @@ def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
             os.path.join(model_dir, name),
             overwrite=True,
         )
+    config, options = task.describe_encoder(model)
+    _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())
+    _write(os.path.join(model_dir, run_files.OPTIONS_FILE), options)
     _write(os.path.join(model_dir, RUN_FILE), note)
 
 

@@ -57,7 +57,8 @@ class Flags(training.TrainerFlags):
             tiny, batches of 8, a rate of 0.001, dropout of 0.
         dry_run: build everything, make two steps, print shapes, parameters,
             memory and time, and leave nothing behind.
-        print_config: print the whole configuration, and do nothing.
+        print_config: print the whole configuration, with the sizes that the
+            preset stands for, and do nothing.
     """
 
     # Needed here, unlike elsewhere.
@@ -101,7 +102,7 @@ def run(flag_values: flags.FlagValues) -> None:
     if flag_values.print_config:
         import yaml
 
-        print(yaml.dump(params.as_dict()), end="")
+        print(yaml.dump(training.resolved(params, spec)), end="")
         return
     training.check_data(params, mode)
     import tensorflow as tf
@@ -122,7 +123,13 @@ def run(flag_values: flags.FlagValues) -> None:
         task, runner = training.make_runner(params, mode, model_dir, spec, out)
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)
-            runs.save(task, spec, flag_values.experiment, model_dir)
+            runs.save(
+                task,
+                runner.trainer.model,
+                spec,
+                flag_values.experiment,
+                model_dir,
+            )
         training.run_mode(runner, params, mode, out)
     if "train" not in mode:
         return

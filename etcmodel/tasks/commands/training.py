@@ -110,6 +110,32 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     return spec, params
 
 
+def resolved(params, spec) -> dict:
+    """Returns a configuration with the sizes that a preset stands for.
+
+    Args:
+        params: the `ExperimentConfig`.
+        spec: the task.
+
+    Returns:
+        It as nested dicts. The size of the vocabulary stays None if the
+        records are to say it and are not there.
+
+    Raises:
+        UserError: there is no such preset, or sizes do not fit together.
+    """
+    values, encoder = params.as_dict(), params.task.model.encoder
+    metadata = find_metadata(params, spec) or {}
+    sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
+    if not metadata and not encoder.config_file:
+        del sizes["vocab_size"]
+    of_encoder = values["task"]["model"]["encoder"]
+    for name, value in of_encoder.items():
+        if value is None:
+            of_encoder[name] = sizes.get(name)
+    return values
+
+
 def _choose_devices(params, defaults) -> None:
     """Uses a TPU if one was named, and all GPUs unless told otherwise.
 
