@@ -1,7 +1,6 @@
 """The everyday flags of `train`: paths, epochs, sizes, without overrides."""
 
 import contextlib
-import glob
 import json
 import os
 import tempfile
@@ -88,28 +87,6 @@ def _num_blocks(metadata: dict | None) -> int:
     """How many rows of a batch an example is: segments, of ReadTwice's."""
     features = metadata["features"] if metadata else {}
     return features.get("num_blocks_per_example", 1)
-
-
-def check_paths(flag_values: flags.FlagValues) -> None:
-    """Checks that records are where they are said to be.
-
-    Here, before anything is loaded; what is in a bucket is looked for later.
-
-    Args:
-        flag_values: the parsed flags.
-
-    Raises:
-        UserError: a path names nothing.
-    """
-    for flag in ("train_data", "validation_data"):
-        if flag not in flag_values or not flag_values[flag].value:
-            continue
-        for path in flag_values[flag].value.split(","):
-            if not files.is_remote(path) and not glob.glob(path.strip()):
-                raise UserError(
-                    f"--{flag}={path}: no TFRecord files are there. Give the "
-                    "--output_dir of `preprocess`."
-                )
 
 
 def apply(params, flag_values: flags.FlagValues) -> None:

@@ -21,6 +21,7 @@ from etcmodel.tasks.frame.spec import TaskSpec
 RUN_FILE = "etcmodel.json"
 PARAMS_FILE = "params.yaml"
 TUNED_FILE = "tuned.json"
+_BEST = "best_ckpt"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -39,9 +40,9 @@ class RunFlags:
         verbose: show the trainer's whole log.
     """
 
-    model_dir: str
+    model_dir: str = option(path="new_run")
     experiment: str | None = None
-    config_file: list[str] | None = option(None, several=True)
+    config_file: list[str] | None = option(None, several=True, path="file")
     params_override: str | None = None
     verbose: bool = False
 
@@ -55,7 +56,7 @@ class CheckpointFlags(RunFlags):
             best if there is one, else the last.
     """
 
-    checkpoint: str | None = None
+    checkpoint: str | None = option(None, path="checkpoint")
 
 
 # What `preprocess` notes about records that a run keeps.
@@ -278,7 +279,7 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     """
     import tensorflow as tf
 
-    best = tf.train.latest_checkpoint(os.path.join(model_dir, "best_ckpt"))
+    best = tf.train.latest_checkpoint(os.path.join(model_dir, _BEST))
     last = tf.train.latest_checkpoint(model_dir)
     if choice is None:
         found = best or last
@@ -288,11 +289,38 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
         found = choice if tf.io.gfile.exists(choice + ".index") else None
         found = found or tf.train.latest_checkpoint(choice)
     if not found:
-        raise UserError(
-            f"No checkpoint was found (model_dir {model_dir}, checkpoint "
-            f"{choice or 'best or last'}). Run `train` first."
-        )
+        raise _no_checkpoint(model_dir, choice)
     return found
+
+
+def check_checkpoint(model_dir: str, choice: str | None) -> None:
+    """Checks that a run has a checkpoint, without TensorFlow.
+
+    Args:
+        model_dir: directory of the run; one in a bucket is not checked.
+        choice: as for `find_checkpoint`; a path is not checked.
+
+    Raises:
+        UserError: it has none.
+    """
+    best = os.path.join(model_dir, _BEST)
+    folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
+    if choice not in folders or files.is_remote(model_dir):
+        return
+    # TensorFlow notes in this file which checkpoint is the latest.
+    if not any(
+        os.path.exists(os.path.join(folder, "checkpoint"))
+        for folder in folders[choice]
+    ):
+        raise _no_checkpoint(model_dir, choice)
+
+
+def _no_checkpoint(model_dir, choice) -> UserError:
+    """The error that a run has no checkpoint."""
+    return UserError(
+        f"No checkpoint was found (model_dir {model_dir}, checkpoint "
+        f"{choice or 'best or last'}). Run `train` first."
+    )
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:

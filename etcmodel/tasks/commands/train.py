@@ -6,7 +6,6 @@ import os
 from absl import flags
 
 from etcmodel.tasks import registry
-from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.commands.options import option
@@ -73,13 +72,13 @@ class Flags(training.TrainerFlags):
             "train_and_post_eval",
         ],
     )
-    train_data: str | None = None
-    validation_data: str | None = None
+    train_data: str | None = option(None, path="records")
+    validation_data: str | None = option(None, path="records")
     epochs: float | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     preset: str | None = None
-    init_checkpoint: str | None = None
+    init_checkpoint: str | None = option(None, path="weights")
     seed: int | None = option(None, least=0)
     small: bool = False
     dry_run: bool = False
@@ -93,11 +92,12 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: the configuration or the data cannot be used.
     """
     registry.task_of_experiment(flag_values.experiment)
-    everyday.check_paths(flag_values)
-    training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
     if mode is None:
         mode = "train_and_eval" if flag_values.validation_data else "train"
+    if not flag_values.print_config:
+        training.check_flags(flag_values, mode)
+    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, flag_values.experiment)
     if flag_values.print_config:
         import yaml

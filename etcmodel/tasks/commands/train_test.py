@@ -83,8 +83,11 @@ class TrainTest(CommandTestCase):
     @parameterized.parameters(
         ("--experiment=bert/squad", "no such experiment"),
         ("--experiment=etc/wikihop_x", "no such experiment"),
-        ("--params_override=task.nothing=1", "'nothing' does not exist"),
-        ("--config_file=/no/such.yaml", "do not fit.*no/such"),
+        (
+            f"--params_override=task.nothing=1,{_OVERRIDES}",
+            "'nothing' does not exist",
+        ),
+        ("--config_file=/no/such.yaml", "no/such.yaml: there is no such"),
         ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
         (
             "--params_override=task.train_data.input_path=A",

@@ -4,11 +4,14 @@ import contextlib
 import dataclasses
 import io
 import math
+import os
 import sys
 
+import yaml
 from absl import flags
 from absl import logging
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.tasks import progress
 from etcmodel.tasks import registry
@@ -44,7 +47,6 @@ def set_up_logging(verbose: bool) -> None:
 def _parse(options, experiment: str):
     """The configuration that the Model Garden makes of its flags."""
     import tensorflow as tf
-    import yaml
     from official.core import train_utils
 
     try:
@@ -308,6 +310,10 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
     }
 
 
+# What a mode reads, by words in its name.
+_DATA = {"train": "train_data", "eval": "validation_data"}
+
+
 def check_data(params, mode: str) -> None:
     """Checks that the data that a mode reads are named.
 
@@ -318,12 +324,53 @@ def check_data(params, mode: str) -> None:
     Raises:
         UserError: a path is missing.
     """
-    for word, field in [("train", "train_data"), ("eval", "validation_data")]:
+    for word, field in _DATA.items():
         if word in mode and not getattr(params.task, field).input_path:
-            raise UserError(
-                f"There is no {field}. Give the --output_dir of `preprocess`: "
-                f"--{field}=DIR."
-            )
+            raise _no_data(field)
+
+
+def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
+    """Checks the same by the flags alone, before TensorFlow is loaded.
+
+    Args:
+        flag_values: the parsed flags.
+        mode: as of the flag `--mode`.
+
+    Raises:
+        UserError: no flag, and nothing that a flag names, can hold the path.
+    """
+    for word, field in _DATA.items():
+        if word in mode and not _may_name(flag_values, field):
+            raise _no_data(field)
+
+
+def _no_data(field) -> UserError:
+    """The error that data are not named."""
+    return UserError(
+        f"There is no {field}. Give the --output_dir of `preprocess`: "
+        f"--{field}=DIR."
+    )
+
+
+def _may_name(flag_values, field) -> bool:
+    """Whether flags, or files that they name, can hold the path of data."""
+    if field in flag_values and flag_values[field].value:
+        return True
+    override = flag_values.params_override or ""
+    if "input_path" in override or os.path.exists(override):
+        return True
+    for path in flag_values.config_file or []:
+        if files.is_remote(path):
+            return True
+        try:
+            with open(path, encoding="utf-8") as stream:
+                if yaml.safe_load(stream)["task"][field]["input_path"]:
+                    return True
+        except (KeyError, TypeError):
+            pass  # It does not name them.
+        except (OSError, ValueError, yaml.YAMLError):
+            return True  # Is told when it is read.
+    return False
 
 
 def find_metadata(params, spec) -> dict | None:
