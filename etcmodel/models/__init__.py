@@ -9,6 +9,7 @@ from etcmodel.models.read_twice_config import ReadTwiceConfig
 from etcmodel.models.read_twice_decoder import ReadTwiceDecoderModel
 from etcmodel.models.read_twice_model import ReadTwiceModel
 from etcmodel.models.read_twice_model import build_read_twice_encoder
+from etcmodel.models.run_files import encoder_options
 from etcmodel.models.span_prediction import SpanPredictionHead
 from etcmodel.models.span_prediction import best_spans
 
@@ -24,4 +25,5 @@ __all__ = [
     "best_spans",
     "build_encoder",
     "build_read_twice_encoder",
+    "encoder_options",
 ]

@@ -120,6 +120,7 @@ class EtcConfig(json_config.JsonConfig):
     """
 
     _PRESETS = _PRESETS
+    RUN_FILE = "etc_config.json"
 
     vocab_size: int | None
     segment_vocab_size: int = 16

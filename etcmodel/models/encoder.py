@@ -57,6 +57,14 @@ class StructuredEtcModel(etc_model.EtcModel):
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
+    # Arguments of the constructor that say how side inputs are made.
+    OPTIONS = (
+        "structure",
+        "flat_sequence",
+        "use_links",
+        "ignore_hard_g2l_types",
+        "ignore_hard_l2g_types",
+    )
 
     def __init__(
         self,
@@ -254,16 +262,9 @@ class StructuredEtcModel(etc_model.EtcModel):
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        names = (
-            "structure",
-            "flat_sequence",
-            "use_links",
-            "ignore_hard_g2l_types",
-            "ignore_hard_l2g_types",
-        )
         return {
             **super().get_config(),
-            **{name: getattr(self.side_inputs, name) for name in names},
+            **{name: getattr(self.side_inputs, name) for name in self.OPTIONS},
             "value_layers": {
                 name: tf.keras.layers.serialize(
                     getattr(self, f"{name}_projection")

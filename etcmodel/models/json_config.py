@@ -3,11 +3,14 @@
 import copy
 import dataclasses
 import json
+import os
+from typing import ClassVar
 
 import tensorflow as tf
 from absl import logging
 
 from etcmodel.activations import get_activation
+from etcmodel.models import run_files
 
 
 @dataclasses.dataclass
@@ -25,6 +28,8 @@ class JsonConfig:
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
+    # Name of its file in the directory of a run.
+    RUN_FILE: ClassVar[str] = ""
 
     def __post_init__(self):
         self.unknown_keys = []
@@ -122,6 +127,24 @@ class JsonConfig:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         return config
+
+    @classmethod
+    def from_run(cls, model_dir: str | os.PathLike):
+        """Reads the configuration of a trained encoder.
+
+        Args:
+            model_dir: the `--model_dir` of `python -m etcmodel train`; or a
+                checkpoint in it.
+
+        Returns:
+            The configuration, validated.
+
+        Raises:
+            FileNotFoundError: the directory holds no run, a run of another
+                kind of encoder, or one of a version that wrote no such file.
+            ValueError: see `from_json_file`.
+        """
+        return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))
 
     def to_dict(self) -> dict:
         """The attributes by name, as a copy."""

@@ -115,6 +115,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
     """
 
     _PRESETS = _PRESETS
+    RUN_FILE = "read_twice_config.json"
     _PRESET_VOCAB_SIZE = 50265
 
     vocab_size: int | None

@@ -13,13 +13,33 @@ from etcmodel.datasets import files
 from etcmodel.errors import UserError
 
 
-def _prepare(path: str) -> tuple[str, str]:
-    """Checks a path to write to; returns it made absolute, and its parent."""
+def _check_parent(path: str) -> None:
+    """Checks that a file or directory can be made at a path; makes nothing.
+
+    Raises:
+        UserError: it cannot.
+    """
     if files.is_remote(path):
         raise UserError(
             f"{path}: outputs are written to local disks only. Write to a "
             "local path and copy the result."
         )
+    parent = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent):
+        raise UserError(
+            f"{path}: its directory cannot be made ({parent} is a file). "
+            "Choose another path."
+        )
+    if not os.access(parent, os.W_OK):
+        raise UserError(
+            f"{path}: you may not write into {parent}. Choose another path."
+        )
+
+
+def _prepare(path: str) -> tuple[str, str]:
+    """Makes the parent of a path; returns the path made absolute, and it."""
     path = os.path.abspath(path)
     parent = os.path.dirname(path)
     try:
@@ -29,10 +49,6 @@ def _prepare(path: str) -> tuple[str, str]:
             f"{path}: its directory cannot be made ({error.strerror}). Choose "
             "another path."
         ) from None
-    if not os.access(parent, os.W_OK):
-        raise UserError(
-            f"{path}: you may not write into {parent}. Choose another path."
-        )
     _remove_leftovers(path)
     return path, parent
 
@@ -80,20 +96,45 @@ def _default_mode(base: int) -> int:
     return base & ~mask
 
 
-def check_free(path: str, overwrite: bool) -> None:
-    """Checks that a file may be written.
+def check_file(path: str, overwrite: bool) -> None:
+    """Checks that a file can be written, and makes nothing.
 
     Args:
         path: the file.
         overwrite: whether it may be there.
 
     Raises:
-        UserError: it is there, and may not.
+        UserError: it is there, and may not, or the path cannot be written to.
     """
-    if os.path.isfile(path) and not overwrite:
+    _check_parent(path)
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a directory. Name a file to write.")
+    if os.path.lexists(path) and not overwrite:
         raise UserError(
             f"{path} exists. Choose another file, or replace it with "
             "--overwrite."
+        )
+
+
+def check_directory(path: str, overwrite: bool) -> None:
+    """Checks that a directory can be made, and makes nothing.
+
+    Args:
+        path: the directory.
+        overwrite: whether it may be there. An empty one always may.
+
+    Raises:
+        UserError: it is there and is not empty, or cannot be written to.
+    """
+    _check_parent(path)
+    if not os.path.exists(path):
+        return
+    if not os.path.isdir(path):
+        raise UserError(f"{path} is a file. Name a directory to make.")
+    if os.listdir(path) and not overwrite:
+        raise UserError(
+            f"{path} exists and is not empty. Choose another directory, or "
+            "replace it with --overwrite."
         )
 
 
@@ -105,7 +146,7 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
     Args:
         path: the file to write; its directories are made. An existing file
-            is replaced; see `check_free`.
+            is replaced; see `check_file`.
         mode: `"w"` (UTF-8 text) or `"wb"`.
 
     Yields:
@@ -114,9 +155,8 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     Raises:
         UserError: the path cannot be written to.
     """
+    check_file(path, overwrite=True)
     path, parent = _prepare(path)
-    if os.path.isdir(path):
-        raise UserError(f"{path} is a directory. Name a file to write.")
     handle, temporary = tempfile.mkstemp(
         prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )
@@ -150,15 +190,8 @@ def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     Raises:
         UserError: the path exists and is not empty, or cannot be written to.
     """
+    check_directory(path, overwrite)
     path, parent = _prepare(path)
-    if os.path.exists(path):
-        if not os.path.isdir(path):
-            raise UserError(f"{path} is a file. Name a directory to make.")
-        if os.listdir(path) and not overwrite:
-            raise UserError(
-                f"{path} exists and is not empty. Choose another directory, or "
-                "replace it with --overwrite."
-            )
     temporary = tempfile.mkdtemp(
         prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )

@@ -6,24 +6,26 @@ that has hardly learned: its answers are as good as random, and all of its own.
 
 import atexit
 import concurrent.futures
-import dataclasses
 import functools
 import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 from unittest import mock
 
 import msgspec
 import numpy as np
 import tensorflow as tf
-import yaml
 from absl.testing import parameterized
 
+import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel import testing
+from etcmodel.checkpoints import files
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
@@ -36,14 +38,38 @@ from etcmodel.tasks.frame import serving
 from etcmodel.tasks.frame import serving_warmup_test
 from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
+from etcmodel.weight_paths import get_weight_paths
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 _NUM_RECORDS = 9
 # All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
 _TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
 _WITH_ANSWERS = tuple(x for x in _TASKS if registry.get(x).model)
 # Whose batches count segments, and whose examples hold several records.
 _READ_TWICE = tuple(x for x in _TASKS if x.startswith("read_twice"))
+# Builds encoders as the README says, under Keras 3.
+_BUILD_FROM_RUN = """
+import os, sys
+import numpy as np
+import tensorflow as tf
+import etcmodel.tasks.openkp.layers  # A layer of its encoder.
+assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
+lines, *names = sys.argv[1:]
+for name in names:
+    os.chdir(name)
+    of_task = lines
+    if "read_twice" in name:
+        of_task = of_task.replace("Etc", "ReadTwice")
+        of_task = of_task.replace("build_", "build_read_twice_")
+    values = {}
+    exec(of_task, values)
+    inputs = np.load("inputs.npz")
+    encoder = values["encoder"]
+    output = encoder({x: tf.constant(inputs[x]) for x in encoder.input})
+    first = "final_hidden_states" if "read_twice" in name else "long_output"
+    np.save("output.npy", output[first])
+    os.chdir("..")
+"""
 # Values of a text that is empty, by dtype; -1 of others.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
@@ -74,7 +100,11 @@ def _features_request(task):
 
 
 class Run(task_testing.EndToEndTestCase):
-    """One task through the commands."""
+    """One task through the commands.
+
+    Attributes:
+        trained: the Model Garden task, and its model as it was trained.
+    """
 
     mode = "train_and_eval"
     steps = 2
@@ -105,10 +135,20 @@ def _run(task: str) -> type[Run]:
         },
     )
     # So that these short records are served at other lengths than stored.
-    with mock.patch.object(serving, "LENGTH_STEP", 4):
+    with (
+        mock.patch.object(serving, "LENGTH_STEP", 4),
+        mock.patch.object(runs, "save", side_effect=runs.save) as save,
+    ):
         run.setUpClass()
+    run.trained = save.call_args.args[:2]
     atexit.register(shutil.rmtree, run.root, ignore_errors=True)
     return run
+
+
+def _read(encoder, inputs):
+    """What a `ReadTwiceModel` reads, of inputs of a model around it."""
+    of_encoder = {x: y for x, y in inputs.items() if x != "prefix_length"}
+    return encoder(**of_encoder).final_hidden_states
 
 
 @functools.cache
@@ -172,37 +212,66 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in metrics.items():
             self.assertTrue(np.isfinite(value), name)
 
-    @parameterized.parameters(
-        ("wikihop", models.EtcConfig, models.EtcModel),
-        (
-            "read_twice_pretrain",
-            models.ReadTwiceConfig,
-            models.ReadTwiceModel,
-        ),
-    )
-    def test_its_encoder_is_had_alone(self, task, make_config, make_model):
-        run = _run(task)
-        with open(os.path.join(run.model_dir, "params.yaml")) as file:
-            params = yaml.safe_load(file)["task"]["model"]["encoder"]
-        sizes = {x.name for x in dataclasses.fields(make_config)}
-        config = make_config.from_preset(
-            params["preset"],
-            **{
-                name: value
-                for name, value in params.items()
-                if name in sizes and value is not None
-            }
-            | {"vocab_size": runs.read(run.model_dir)["records"]["vocab_size"]},
+    def test_encoders_of_runs_are_built_under_keras_3(self):
+        """As the README says, and they encode as the trained models do."""
+        names = ["wikihop", "openkp", "read_twice_hotpotqa"]
+        (lines,) = re.findall(
+            r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
+            (_ROOT / "README.md").read_text("utf-8"),
         )
-        model = make_model(config)
-        checkpoints.load_checkpoint(model, run.model_dir)
-        reader = tf.train.load_checkpoint(run.model_dir)
-        saved = [
-            reader.get_tensor(name)
-            for name in reader.get_variable_to_shape_map()
-            if "token_emb_lookup/embedding_table/.ATTR" in name
-        ]
-        self.assertAllEqual(saved, [model.get_token_embedding_table()])
+        expected = {}
+        for name in names:
+            run, folder = _run(name), os.path.join(self.get_temp_dir(), name)
+            shutil.copytree(run.model_dir, os.path.join(folder, "runs", "1"))
+            task, model = run.trained
+            data = task.task_config.validation_data
+            ((inputs, _),) = task.build_inputs(data).take(1)
+            np.savez(os.path.join(folder, "inputs.npz"), **inputs)
+            encoder = model.checkpoint_items["encoder"]
+            expected[name] = (
+                encoder(inputs)["long_output"]
+                if name not in _READ_TWICE
+                else _read(encoder, inputs)
+            )
+        done = subprocess.run(
+            [sys.executable, "-c", _BUILD_FROM_RUN, lines, *names],
+            cwd=self.get_temp_dir(),
+            env={
+                **os.environ,
+                "PYTHONPATH": str(_ROOT),
+                "TF_USE_LEGACY_KERAS": "0",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        for name in names:
+            path = os.path.join(self.get_temp_dir(), name, "output.npy")
+            self.assertAllClose(expected[name], np.load(path), 1e-4, 1e-4)
+
+    @parameterized.parameters(*_TASKS)
+    def test_its_encoder_is_built_from_the_run(self, task):
+        """The same layer with the same arguments and weights."""
+        run = _run(task)
+        if task in _READ_TWICE:
+            build, config = models.build_read_twice_encoder, "ReadTwiceConfig"
+        else:
+            build, config = models.build_encoder, "EtcConfig"
+        encoder = build(
+            getattr(models, config).from_run(run.model_dir),
+            **models.encoder_options(run.model_dir),
+        )
+        checkpoints.load_checkpoint(encoder, run.model_dir)
+        encoder = files.find_encoder(encoder)
+        _, model = run.trained
+        own = files.find_encoder(model.checkpoint_items["encoder"])
+        self.assertIs(type(own), type(encoder))
+        self.assertEqual(own.get_config(), encoder.get_config())
+        expected, actual = map(get_weight_paths, (own, encoder))
+        self.assertEqual(set(expected), set(actual))
+        for name, weight in expected.items():
+            self.assertAllEqual(weight, actual[name], name)
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_evaluate_prints_what_predict_prints(self, task):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizers
+from etcmodel.models import EtcConfig
 from etcmodel.tasks import lifted
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
@@ -56,8 +57,12 @@ class LiftedTest(task_testing.CommandTestCase):
         own, run = self.write("records", "words.txt"), self.path("run")
         spec = registry.get("wikihop")
         for metadata in (None, own):
-            task = types.SimpleNamespace(metadata=metadata)
-            runs.save(task, spec, "etc/wikihop", run)
+            task = types.SimpleNamespace(
+                metadata=metadata,
+                describe_encoder=lambda model: (model.config, {}),
+            )
+            model = types.SimpleNamespace(config=EtcConfig.from_preset("tiny"))
+            runs.save(task, model, spec, "etc/wikihop", run)
             if metadata is None:
                 # Nothing was noted about its records.
                 self.assertFalse(lifted.check_vocabulary(run, own))

@@ -14,15 +14,17 @@ from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import options
+from etcmodel.tasks.commands import paths
 
 _WIDTH = 78
 
 
 # The commands of `python -m etcmodel`: each one's module and what it does. A
 # module has its `DESCRIPTION`, an `EXAMPLE`, `Flags` (see `options.define`) and
-# `run(flag_values)`, and must not import TensorFlow before `run` is called. One
-# that has the flags of the task that `--task` names, too, has `TASK_FLAGS`. One
-# that takes a flag without its name has it as `ARGUMENT`.
+# `run(flag_values)`. What needs no TensorFlow is checked before it is imported:
+# paths by `paths.check`, from what `Flags` says of them, all else at the head
+# of `run`. A module that has the flags of the task that `--task` names, too,
+# has `TASK_FLAGS`. One that takes a flag without its name has it as `ARGUMENT`.
 COMMANDS = {
     "preprocess": ("preprocess", "official data file -> TFRecords"),
     "lift": ("lift", "BERT or RoBERTa -> weights that `train` begins with"),
@@ -155,7 +157,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     """Reads the flags of a command; None if help was printed instead.
 
     Raises:
-        UserError: an unknown, ill-formed or missing flag.
+        UserError: an unknown, ill-formed or missing flag, or a path that
+            cannot be read or written.
     """
     flag_values = flags.FlagValues()
     options.define(flag_values, module.Flags)
@@ -190,6 +193,7 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     if missing:
         listed = ", ".join(f"--{flag}" for flag in missing)
         raise UserError(f"{name} needs {listed}. {advice}")
+    paths.check(flag_values, module.Flags)
     return flag_values
 
 

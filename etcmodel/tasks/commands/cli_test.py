@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -11,6 +12,7 @@ from absl.testing import parameterized
 
 import etcmodel
 from etcmodel.errors import UserError
+from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import cli
 from etcmodel.tasks.commands import options
 from etcmodel.tasks.frame.experiments_test import KERAS_2
@@ -19,6 +21,99 @@ from etcmodel.tasks.task_testing import run_cli
 
 # The directory that holds the package.
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
+_PRETRAINED = {"task": "pretrain", "experiment": "etc/pretrain"}
+_LAST = "--input=note.json --vocab_file=note.json --output_dir=new"
+# Command -> flags of all its cases; flags -> what the error says. The last of
+# two equal flags counts.
+_CHECKED = {
+    "preprocess": (
+        f"--task=wikihop {_LAST}",
+        {
+            "--task=GONE": "GONE: there is no such task",
+            "--input=GONE": "GONE: there is no such file",
+            "--input=full": "full is a directory",
+            "--vocab_file=GONE": "--vocab_file=GONE: there is no such file",
+            "--vocab_file=full": "--vocab_file=full is a directory",
+            "--output_dir=full": "full exists and is not empty.*--overwrite",
+            "--output_dir=note.json": "note.json is a file",
+            "--output_dir=note.json/x --overwrite": "cannot be made",
+            "--output_dir=gs://b/x": "local disks only",
+            "--split=GONE": "--split=GONE: wikihop has train, dev",
+        },
+    ),
+    "lift": (
+        "--from=note.json --output_dir=new",
+        {
+            "--from=GONE": "--from=GONE: there is no such directory or chec",
+            "--output_dir=full": "full exists",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--model=read_twice --local_radius=4": "--local_radius is of",
+        },
+    ),
+    "experiments": ("", {"GONE": "GONE"}),
+    "train": (
+        "--experiment=etc/wikihop --model_dir=new --train_data=full",
+        {
+            "--experiment=GONE": "GONE: there is no such experiment",
+            "--train_data=GONE": "--train_data=GONE: no TFRecord files",
+            "--validation_data=full,GONE": "--validation_data=GONE: no TFR",
+            "--train_data=": "There is no train_data.*--train_data=DIR",
+            "--train_data= --params_override=trainer.train_steps=1": (
+                "There is no train_data"
+            ),
+            "--train_data= --config_file=note.json": "There is no train_data",
+            "--mode=train_and_eval": "There is no validation_data",
+            "--config_file=GONE": "--config_file=GONE",
+            "--init_checkpoint=GONE": "--init_checkpoint=GONE",
+            "--model_dir=note.json": "note.json is a file",
+        },
+    ),
+    "evaluate": (
+        "--model_dir=trained --validation_data=full",
+        {
+            "--model_dir=GONE": "GONE is not the directory of a run",
+            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--checkpoint=best": "checkpoint best.*Run `train` first",
+            "--checkpoint=GONE": "--checkpoint=GONE",
+            "--validation_data=GONE": "--validation_data=GONE",
+            "--validation_data=": "There is no validation_data",
+            "--output=full": "full is a directory",
+        },
+    ),
+    "export": (
+        "--model_dir=trained --output_dir=new --vocab_file=note.json",
+        {
+            "--model_dir=GONE": "GONE is not the directory of a run",
+            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--model_dir=pretrained": "pretrain is pre-training",
+            "--vocab_file=": "no copy of the vocabulary",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--output_dir=full": "full exists and is not empty",
+        },
+    ),
+    "predict": (
+        "--saved_model=model --input=note.json --output=new",
+        {
+            "--saved_model=GONE": "GONE is not a SavedModel",
+            "--input=GONE": "GONE: there is no such file",
+            "--output=note.json": "note.json exists.*--overwrite",
+            "--metrics=note.json": "note.json exists.*--overwrite",
+            "--metrics=full --overwrite": "full is a directory",
+            "--data_split=GONE": "--data_split=GONE: wikihop has no such",
+        },
+    ),
+    "inspect": (
+        "--task=wikihop --input=note.json --vocab_file=note.json --output=p",
+        {
+            "--task=pretrain": "pretrain is pre-training",
+            "--input=GONE": "GONE: there is no such file",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--output=x.docx": "--output=x.docx: pictures end in .png, .svg",
+            "--output=full": "full is a directory",
+        },
+    ),
+    "demo": ("", {"--question=GONE": "--question=GONE: there is no such"}),
+}
 
 
 class CliTest(CommandTestCase):
@@ -64,15 +159,17 @@ class CliTest(CommandTestCase):
         )
         self.assertIn("--block_length (default: 512)", out)
         self.assertIn("--num_blocks_per_example (default: 128)", out)
-        needed = "--input=/no/such --output_dir=y --vocab_file=z"
+        needed = f"--input={__file__} --output_dir=y --vocab_file={__file__}"
         for flag, message in (
-            ("--fixed_block_size=0", "there is no such file"),
+            ("--fixed_block_size=0 --input=/none", "there is no such file"),
             ("--stride=0", "--stride=0"),
             ("--include_unknown_rate=-1", "--include_unknown_rate=-1"),
             ("--max_num_sentences=9", "no flag --max_num_sentences.*=nq --h"),
             ("--long_length=9", "do not fit: long_length is 9"),
         ):
-            result = run_cli("preprocess", "--task=nq", flag, *needed.split())
+            result = run_cli(
+                "preprocess", "--task=nq", *needed.split(), *flag.split()
+            )
             self.assert_fails(result)
             self.assertRegex(result[2], message)
         self.assert_fails(
@@ -130,28 +227,38 @@ class CliTest(CommandTestCase):
             with self.assertRaises(type(error)):
                 run_cli("predict", "--debug")
 
-    def test_files_are_looked_for_before_anything_is_loaded(self):
-        """TensorFlow takes seconds, and a model more."""
-        commands = (
-            "preprocess --task=nq --input=GONE --vocab_file=v --output_dir=o",
-            "train --experiment=etc/nq --model_dir=m --train_data=GONE",
-            "train --experiment=GONE --model_dir=m",
-            "evaluate --model_dir=GONE",
-            "export --model_dir=GONE --output_dir=o",
-            "predict --saved_model=s --input=GONE --output=o",
-            "predict --saved_model=GONE --input=/dev/null --output=o",
-            "inspect --task=nq --input=GONE --vocab_file=v --output=o",
-            "experiments GONE",
-        )
+    def _write(self, *names, content=None):
+        path = self.path(*names)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        task_testing.write_json(path, content or {})
+
+    def test_what_needs_no_tensorflow_is_checked_without(self):
+        """It takes seconds to load, and is not to be had here."""
+        self._write("full", "file")
+        self._write("note.json")
+        note = {"task": "wikihop", "experiment": "etc/wikihop"}
+        for name in ("run", "trained"):
+            self._write(name, "etcmodel.json", content=note)
+            self._write(name, "params.yaml")
+        self._write("trained", "checkpoint")
+        self._write("pretrained", "etcmodel.json", content=_PRETRAINED)
+        self._write("model", "saved_model.pb")
+        self._write("model", "assets.extra", "etcmodel.json", content=note)
+        self.assertEqual(set(cli.COMMANDS), set(_CHECKED))
+        commands = [
+            (f"{name} {common} {flags}", message)
+            for name, (common, cases) in _CHECKED.items()
+            for flags, message in cases.items()
+        ]
         script = (
             "import sys\n"
+            "sys.modules['tensorflow'] = None\n"
             "from etcmodel.tasks.commands import cli\n"
             "for command in sys.argv[1:]:\n"
             "    print(cli.main(command.split()), file=sys.stderr)\n"
-            "    assert 'tensorflow' not in sys.modules, command\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", script, *commands],
+            [sys.executable, "-c", script, *(x for x, _ in commands)],
             cwd=self.directory,
             env={**os.environ, "PYTHONPATH": str(_ROOT)},
             capture_output=True,
@@ -160,9 +267,28 @@ class CliTest(CommandTestCase):
         )
         lines = done.stderr.splitlines()
         self.assertLen(lines, 2 * len(commands), done.stderr)
-        for message, code in zip(lines[::2], lines[1::2], strict=True):
-            self.assertRegex(message, "Error: .*GONE")
-            self.assertEqual("1", code)
+        for (command, message), error, code in zip(
+            commands, lines[::2], lines[1::2], strict=True
+        ):
+            self.assertRegex(error, f"^Error: .*{message}", command)
+            self.assertEqual("1", code, command)
+        # Nothing was made.
+        self.assertEqual(
+            ["full", "model", "note.json", "pretrained", "run", "trained"],
+            sorted(os.listdir(self.directory)),
+        )
+
+    def test_every_path_is_checked(self):
+        """A flag whose name says so is declared to be a path."""
+        named = ("_dir", "_file", "_data", "output", "input", "checkpoint")
+        for command in cli.COMMANDS:
+            module = cli.load(command)
+            declared = options.paths(module.Flags)
+            for field in dataclasses.fields(module.Flags):
+                if field.name.endswith(named):
+                    # The demo replaces what an earlier one left.
+                    if (command, field.name) != ("demo", "output_dir"):
+                        self.assertIn(field.name, declared, command)
 
     def test_mistakes_of_ours_are_not_hidden(self):
         with mock.patch.object(

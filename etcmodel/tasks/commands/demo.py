@@ -36,7 +36,7 @@ class Flags:
     """
 
     output_dir: str = "demo_output"
-    question: str | None = None
+    question: str | None = option(None, path="file")
     num_train: int = 4000
     num_heldout: int = 400
     train_steps: int = 275

@@ -22,7 +22,7 @@ class DemoCommandTest(CommandTestCase):
     def test_flags_reach_the_demo(self):
         given = {
             "output_dir": "here",
-            "question": "mine.json",
+            "question": __file__,
             "num_train": 5,
             "num_heldout": 6,
             "train_steps": 7,

@@ -6,7 +6,6 @@ import json
 from absl import flags
 
 from etcmodel.tasks.atomic import atomic_file
-from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.commands.options import option
@@ -40,9 +39,9 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
     """
 
     mode: str = option("eval", one_of=["eval", "continuous_eval"])
-    validation_data: str | None = None
+    validation_data: str | None = option(None, path="records")
     tune: bool = False
-    output: str | None = None
+    output: str | None = option(None, path="replaced_file")
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -53,7 +52,9 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     model_dir, mode = flag_values.model_dir, flag_values.mode
     experiment = runs.use_saved_params(flag_values, model_dir)
-    everyday.check_paths(flag_values)
+    training.check_flags(flag_values, mode)
+    if mode == "eval":
+        runs.check_checkpoint(model_dir, flag_values.checkpoint)
     training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, experiment)
     training.check_data(params, mode)

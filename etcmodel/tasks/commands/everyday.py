@@ -1,7 +1,6 @@
 """The everyday flags of `train`: paths, epochs, sizes, without overrides."""
 
 import contextlib
-import glob
 import json
 import os
 import tempfile
@@ -91,28 +90,6 @@ def _num_blocks(metadata: dict | None) -> int:
     return features.get("num_blocks_per_example", 1)
 
 
-def check_paths(flag_values: flags.FlagValues) -> None:
-    """Checks that records are where they are said to be.
-
-    Here, before anything is loaded; what is in a bucket is looked for later.
-
-    Args:
-        flag_values: the parsed flags.
-
-    Raises:
-        UserError: a path names nothing.
-    """
-    for flag in ("train_data", "validation_data"):
-        if flag not in flag_values or not flag_values[flag].value:
-            continue
-        for path in flag_values[flag].value.split(","):
-            if not files.is_remote(path) and not glob.glob(path.strip()):
-                raise UserError(
-                    f"--{flag}={path}: no TFRecord files are there. Give the "
-                    "--output_dir of `preprocess`."
-                )
-
-
 def apply(params, flag_values: flags.FlagValues) -> None:
     """Sets the parameters that flags stand for; they come last.
 
@@ -187,7 +164,9 @@ def _encoder_beside(path: str) -> dict | None:
 
     advice = "Copy it again from where the weights are from."
     config_file = checkpoints.config_file(path)
-    if config_file:
+    # A run has such a file, too, of its encoder as its task needs it.
+    run_file = checkpoints.beside(path, runs.RUN_FILE)
+    if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=advice)
     # The best checkpoint is in a directory of the run.
     for place in (path, os.path.dirname(path)):

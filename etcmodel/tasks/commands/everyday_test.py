@@ -121,6 +121,9 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         self._write(
             "run/params.yaml", {"task": {"model": {"encoder": encoder}}}
         )
+        self._write("run/etcmodel.json", {})
+        # The encoder as that run's task needs it; another one needs another.
+        self._write("run/etc_config.json", {"local_radius": 9})
         os.makedirs(
             os.path.join(self.get_temp_dir(), "run", "best_ckpt"), exist_ok=True
         )

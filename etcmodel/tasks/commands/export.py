@@ -9,6 +9,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
+from etcmodel.tasks.commands.options import option
 from etcmodel.tasks.frame.spec import load
 
 DESCRIPTION = """
@@ -37,8 +38,10 @@ class Flags(runs.CheckpointFlags):
         overwrite: replace the output directory if it exists.
     """
 
-    output_dir: str
-    vocab_file: str | None = None
+    # A run, unlike elsewhere.
+    model_dir: str = option(path="run")
+    output_dir: str = option(path="new_directory")
+    vocab_file: str | None = option(None, path="file")
     overwrite: bool = False
 
 
@@ -50,11 +53,8 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     model_dir = flag_values.model_dir
     experiment = runs.use_saved_params(flag_values, model_dir)
-    training.set_up_logging(flag_values.verbose)
-    spec, params = training.parse_params(flag_values, experiment)
-    registry.get_with_answers(spec.name)
-    note = runs.read(model_dir)
-    records = note.get("records", {})
+    registry.get_with_answers(registry.task_of_experiment(experiment).name)
+    records = runs.read(model_dir).get("records", {})
     vocab_file = flag_values.vocab_file
     if not vocab_file and "vocab_file" in records:
         vocab_file = os.path.join(model_dir, records["vocab_file"])
@@ -63,8 +63,11 @@ def run(flag_values: flags.FlagValues) -> None:
             f"{model_dir} has no copy of the vocabulary. Name it with "
             "--vocab_file."
         )
+    runs.check_checkpoint(model_dir, flag_values.checkpoint)
     if records:
         runs.check_vocabulary(vocab_file, records, model_dir)
+    training.set_up_logging(flag_values.verbose)
+    spec, params = training.parse_params(flag_values, experiment)
     checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
     runs.use_tuned(spec, params.task, checkpoint, model_dir)
 

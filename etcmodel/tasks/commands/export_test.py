@@ -35,7 +35,7 @@ class ExportTest(CommandTestCase):
         self.assertEqual(["run"], os.listdir(self.directory))
 
     def test_incomplete_runs(self):
-        vocabulary = "--vocab_file=vocab.txt"
+        vocabulary = f"--vocab_file={__file__}"
         write_run(self.model_dir, params=_SMALL)
         self._fails("run has no copy of the vocabulary. Name it with --vocab_f")
         self._fails("No checkpoint was found", vocabulary)

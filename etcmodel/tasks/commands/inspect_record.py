@@ -55,9 +55,9 @@ class Flags:
     """
 
     task: str
-    input: str
-    vocab_file: str
-    output: str
+    input: str = option(path="data")
+    vocab_file: str = option(path="file")
+    output: str = option(path="picture")
     record: str = "0"
     split: str = "predict"
     first_token: int = 0

@@ -71,11 +71,11 @@ class Flags:
         overwrite: replace the output directory if it exists.
     """
 
-    from_: str
-    output_dir: str
+    from_: str = option(path="weights")
+    output_dir: str = option(path="new_directory")
     model: str = option("etc", one_of=["etc", "read_twice"])
     preset: str = "base"
-    vocab_file: str | None = None
+    vocab_file: str | None = option(None, path="file")
     absolute_positions: str = option("none", one_of=["none", "paragraph"])
     question_words_in_global: bool = False
     global_tokens: str = option("cls", one_of=["cls", "mean", "keep"])
@@ -91,6 +91,10 @@ def run(flag_values: flags.FlagValues) -> None:
     Raises:
         UserError: the source cannot be read, or something does not fit.
     """
+    for kind, names in _OF_ONE_MODEL.items():
+        for name in names if kind != flag_values.model else ():
+            if flag_values[name].value != flag_values[name].default:
+                raise UserError(f"--{name} is of --model={kind}.")
     source = flag_values["from"].value
     with atomic_directory(
         flag_values.output_dir, flag_values.overwrite
@@ -132,10 +136,6 @@ def _lift(flag_values, source, folder):
     changes = {
         "vocab_size": len(vocabularies.read_vocabulary(vocab_file).pieces)
     }
-    for kind, names in _OF_ONE_MODEL.items():
-        for name in names if kind != flag_values.model else ():
-            if flag_values[name].value != flag_values[name].default:
-                raise UserError(f"--{name} is of --model={kind}.")
     if flag_values.model == "etc":
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global

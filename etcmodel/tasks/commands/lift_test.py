@@ -130,7 +130,9 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
     def test_errors(self):
         os.rename(self.path("bert", "vocab.txt"), self.path("vocab.txt"))
         self.assert_fails(self.lift(), "no vocabulary that text can be cut")
-        self.assert_fails(self.lift("--vocab_file=/none"), "no file /none")
+        self.assert_fails(
+            self.lift("--vocab_file=/none"), "--vocab_file=/none: there is no"
+        )
         pieces = self.path("vocab.json")
         task_testing.write_json(pieces, {"<s>": 0, "one": 1})
         self.assert_fails(
@@ -140,6 +142,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         vocab = f"--vocab_file={self.path('vocab.txt')}"
         self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")
         self.source = self.path("nothing")
+        os.mkdir(self.source)
         self.assert_fails(self.lift(vocab), "bert_config.json")
         self.assertFalse(os.path.exists(self.output))
         self.assert_fails(run_cli("lift", "--output_dir=x"), "needs --from")

@@ -8,14 +8,15 @@ import docstring_parser
 from absl import flags
 
 
-def option(default: Any, **metadata) -> Any:
+def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
     """A field of a dataclass of flags.
 
     Args:
-        default: its default value.
+        default: its default value; without one the flag must be given.
         **metadata: `least` and `most`, bounds of a number; `one_of`, the
             values that a string may have; `several`, whether the flag may be
-            given several times.
+            given several times; `path`, what a path must be (see
+            `commands.paths`).
 
     Returns:
         The field.
@@ -37,6 +38,22 @@ def required(options: type) -> list[str]:
         for field in dataclasses.fields(options)
         if field.default is dataclasses.MISSING
     ]
+
+
+def paths(options: type) -> dict[str, str]:
+    """Returns the flags that are paths.
+
+    Args:
+        options: a dataclass.
+
+    Returns:
+        Name of the flag -> what its path must be.
+    """
+    return {
+        field.name.rstrip("_"): field.metadata["path"]
+        for field in dataclasses.fields(options)
+        if "path" in field.metadata
+    }
 
 
 def define(flag_values: flags.FlagValues, options: type) -> None:

@@ -11,7 +11,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_file
-from etcmodel.tasks.atomic import check_free
+from etcmodel.tasks.commands.options import option
 from etcmodel.tasks.commands.preprocess import InputFlags
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.spec import load
@@ -50,11 +50,11 @@ class Flags(InputFlags):
         overwrite: replace the files to write if they exist.
     """
 
-    saved_model: str
-    output: str
+    saved_model: str = option(path="saved_model")
+    output: str = option(path="new_file")
     data_split: str | None = None
     batch_size: int = 8
-    metrics: str | None = None
+    metrics: str | None = option(None, path="new_file")
     overwrite: bool = False
 
 
@@ -65,17 +65,16 @@ def load_saved_model(path: str):
         path: its directory.
 
     Returns:
-        Pair of the loaded model and its metadata.
+        The loaded model.
 
     Raises:
-        UserError: it is no such SavedModel.
+        UserError: it cannot be loaded.
     """
-    metadata = exported.read_metadata(path)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
     try:
-        return tf.saved_model.load(path), metadata
+        return tf.saved_model.load(path)
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise UserError(f"{path} cannot be loaded: {error}") from error
 
@@ -88,16 +87,7 @@ def run(flag_values: flags.FlagValues) -> None:
             exists.
     """
     paths = files.find(flag_values.input)
-    for path in (flag_values.output, flag_values.metrics or ""):
-        check_free(path, flag_values.overwrite)
-    model, metadata = load_saved_model(flag_values.saved_model)
-    import tensorflow as tf
-
-    from etcmodel.tasks.frame import evaluation
-    from etcmodel.tasks.frame import serving
-    from etcmodel.tasks.frame.features import raw_inputs
-    from etcmodel.tasks.progress import file_progress
-
+    metadata = exported.read_metadata(flag_values.saved_model)
     spec = registry.get_with_answers(metadata["task"])
     dataset = spec.dataset
     reader = dataset.FORMAT
@@ -109,6 +99,14 @@ def run(flag_values: flags.FlagValues) -> None:
                 f"{', '.join(formats) or 'no such parts of a file'}."
             )
         reader = formats[flag_values.data_split]
+    model = load_saved_model(flag_values.saved_model)
+    import tensorflow as tf
+
+    from etcmodel.tasks.frame import evaluation
+    from etcmodel.tasks.frame import serving
+    from etcmodel.tasks.frame.features import raw_inputs
+    from etcmodel.tasks.progress import file_progress
+
     builder = load(spec.features)
     task_model = spec.make_model(options=spec.options(**metadata["options"]))
     answer = model.signatures[serving.SERVING_DEFAULT]

@@ -105,10 +105,13 @@ class PredictTest(CommandTestCase):
                 }
             }
         )
-        loaded = (model, {"task": "read_twice_narrativeqa", "options": {}})
+        metadata = {"task": "read_twice_narrativeqa", "options": {}}
         self.input = path
-        with mock.patch.object(
-            predict, "load_saved_model", return_value=loaded
+        with (
+            mock.patch.object(predict, "load_saved_model", return_value=model),
+            mock.patch.object(
+                predict.exported, "read_metadata", return_value=metadata
+            ),
         ):
             out = self.assert_succeeds(self._predict("--data_split=valid"))
             self.assert_fails(

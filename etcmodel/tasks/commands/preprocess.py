@@ -15,6 +15,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks.atomic import atomic_directory
+from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, turns every record into
@@ -53,7 +54,7 @@ class InputFlags:
             instead of ending with an error.
     """
 
-    input: str
+    input: str = option(path="data")
     skip_bad_records: bool = False
 
 
@@ -75,8 +76,8 @@ class Flags(InputFlags):
     """
 
     task: str
-    output_dir: str
-    vocab_file: str
+    output_dir: str = option(path="new_directory")
+    vocab_file: str = option(path="file")
     split: str = "train"
     num_shards: int = 16
     overwrite: bool = False

@@ -2,16 +2,19 @@
 
 `etcmodel.json` tells what was trained on what, `params.yaml` the whole
 configuration, `tuned.json` what validation chose at which step. `evaluate` and
-`export` go by these, so that both speak of the same model.
+`export` read these, so that both use the same model. `etc_config.json` or
+`read_twice_config.json`, and `encoder_options.json`, are for Python.
 """
 
 import dataclasses
+import glob
 import json
 import os
 import uuid
 
 from absl import flags
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.tasks import metadata_files
@@ -21,6 +24,7 @@ from etcmodel.tasks.frame.spec import TaskSpec
 RUN_FILE = "etcmodel.json"
 PARAMS_FILE = "params.yaml"
 TUNED_FILE = "tuned.json"
+_BEST = "best_ckpt"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -39,9 +43,9 @@ class RunFlags:
         verbose: show the trainer's whole log.
     """
 
-    model_dir: str
+    model_dir: str = option(path="new_run")
     experiment: str | None = None
-    config_file: list[str] | None = option(None, several=True)
+    config_file: list[str] | None = option(None, several=True, path="file")
     params_override: str | None = None
     verbose: bool = False
 
@@ -55,7 +59,7 @@ class CheckpointFlags(RunFlags):
             best if there is one, else the last.
     """
 
-    checkpoint: str | None = None
+    checkpoint: str | None = option(None, path="checkpoint")
 
 
 # What `preprocess` notes about records that a run keeps.
@@ -127,11 +131,15 @@ def _write(path: str, content) -> None:
     tf.io.gfile.rename(partial, path, overwrite=True)
 
 
-def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Notes what `evaluate` and `export` need.
+def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
+    """Notes what `evaluate`, `export` and Python need.
+
+    Python reads the encoder: see `EtcConfig.from_run` and
+    `models.encoder_options`.
 
     Args:
         task: the Model Garden task, which knows the records.
+        model: its model.
         spec: the task.
         experiment: name of the experiment.
         model_dir: directory of the run.
@@ -141,6 +149,8 @@ def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
             one.
     """
     import tensorflow as tf
+
+    from etcmodel.models import run_files
 
     tf.io.gfile.makedirs(model_dir)
     note = {"task": spec.name, "experiment": experiment}
@@ -153,6 +163,9 @@ def save(task, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         tf.io.gfile.copy(
             vocab_file, os.path.join(model_dir, name), overwrite=True
         )
+    config, options = task.describe_encoder(model)
+    _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())
+    _write(os.path.join(model_dir, run_files.OPTIONS_FILE), options)
     _write(os.path.join(model_dir, RUN_FILE), note)
 
 
@@ -218,9 +231,9 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
         UserError: the directory holds a run of another task, model or
             vocabulary, or what tells so is missing or damaged.
     """
-    from etcmodel.checkpoints import files
+    from etcmodel.checkpoints import files as checkpoint_files
 
-    if files.latest_checkpoint(model_dir) is None:
+    if checkpoint_files.latest_checkpoint(model_dir) is None:
         return
     note = _read(model_dir, RUN_FILE)
     if note is None:
@@ -346,23 +359,49 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     """
     import tensorflow as tf
 
-    from etcmodel.checkpoints import files
+    from etcmodel.checkpoints import files as checkpoint_files
 
-    best = files.latest_checkpoint(os.path.join(model_dir, "best_ckpt"))
-    last = files.latest_checkpoint(model_dir)
+    best = checkpoint_files.latest_checkpoint(os.path.join(model_dir, _BEST))
+    last = checkpoint_files.latest_checkpoint(model_dir)
     if choice is None:
         found = best or last
     elif choice in ("best", "last"):
         found = {"best": best, "last": last}[choice]
     else:
         found = choice if tf.io.gfile.exists(choice + ".index") else None
-        found = found or files.latest_checkpoint(choice)
+        found = found or checkpoint_files.latest_checkpoint(choice)
     if not found:
-        raise UserError(
-            f"No checkpoint was found (model_dir {model_dir}, checkpoint "
-            f"{choice or 'best or last'}). Run `train` first."
-        )
+        raise _no_checkpoint(model_dir, choice)
     return found
+
+
+def check_checkpoint(model_dir: str, choice: str | None) -> None:
+    """Checks that a run has a checkpoint, without TensorFlow.
+
+    Args:
+        model_dir: directory of the run; one in a bucket is not checked.
+        choice: as for `find_checkpoint`; a path is not checked.
+
+    Raises:
+        UserError: it has none.
+    """
+    best = os.path.join(model_dir, _BEST)
+    folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
+    if choice not in folders or files.is_remote(model_dir):
+        return
+    if not any(
+        glob.glob(os.path.join(glob.escape(folder), "*.index"))
+        for folder in folders[choice]
+    ):
+        raise _no_checkpoint(model_dir, choice)
+
+
+def _no_checkpoint(model_dir, choice) -> UserError:
+    """The error that a run has no checkpoint."""
+    return UserError(
+        f"No checkpoint was found (model_dir {model_dir}, checkpoint "
+        f"{choice or 'best or last'}). Run `train` first."
+    )
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:

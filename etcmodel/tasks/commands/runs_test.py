@@ -4,6 +4,7 @@ import types
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel import models
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 from etcmodel.tasks import tfrecords
@@ -83,6 +84,7 @@ class NoteTest(_RunTestCase):
             "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
         }
         note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
+        config = models.EtcConfig.from_preset("tiny", vocab_size=11)
         for metadata, expected in (
             # There may be no note beside the records.
             (None, note),
@@ -93,12 +95,21 @@ class NoteTest(_RunTestCase):
         ):
             model_dir = os.path.join(self.model_dir, "new")
             runs.save(
-                types.SimpleNamespace(metadata=metadata),
+                types.SimpleNamespace(
+                    metadata=metadata,
+                    describe_encoder=lambda model: (config, {"model": model}),
+                ),
+                "its model",
                 registry.get("wikihop"),
                 "etc/wikihop_flat",
                 model_dir,
             )
             self.assertEqual(expected, runs.read(model_dir))
+        # For Python; see `models.run_files`.
+        self.assertEqual(config, models.EtcConfig.from_run(model_dir))
+        self.assertEqual(
+            {"model": "its model"}, models.encoder_options(model_dir)
+        )
         with open(os.path.join(model_dir, "vocab.txt")) as stream:
             self.assertEndsWith(stream.read(), "rome\n")
 

@@ -6,7 +6,6 @@ import os
 from absl import flags
 
 from etcmodel.tasks import registry
-from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
 from etcmodel.tasks.commands.options import option
@@ -57,7 +56,8 @@ class Flags(training.TrainerFlags):
             tiny, batches of 8, a rate of 0.001, dropout of 0.
         dry_run: build everything, make two steps, print shapes, parameters,
             memory and time, and leave nothing behind.
-        print_config: print the whole configuration, and do nothing.
+        print_config: print the whole configuration, with the sizes that the
+            preset stands for, and do nothing.
     """
 
     # Needed here, unlike elsewhere.
@@ -72,13 +72,13 @@ class Flags(training.TrainerFlags):
             "train_and_post_eval",
         ],
     )
-    train_data: str | None = None
-    validation_data: str | None = None
+    train_data: str | None = option(None, path="records")
+    validation_data: str | None = option(None, path="records")
     epochs: float | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     preset: str | None = None
-    init_checkpoint: str | None = None
+    init_checkpoint: str | None = option(None, path="weights")
     seed: int | None = option(None, least=0)
     small: bool = False
     dry_run: bool = False
@@ -92,16 +92,17 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: the configuration or the data cannot be used.
     """
     registry.task_of_experiment(flag_values.experiment)
-    everyday.check_paths(flag_values)
-    training.set_up_logging(flag_values.verbose)
     model_dir, mode = flag_values.model_dir, flag_values.mode
     if mode is None:
         mode = "train_and_eval" if flag_values.validation_data else "train"
+    if not flag_values.print_config:
+        training.check_flags(flag_values, mode)
+    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, flag_values.experiment)
     if flag_values.print_config:
         import yaml
 
-        print(yaml.dump(params.as_dict()), end="")
+        print(yaml.dump(training.resolved(params, spec)), end="")
         return
     training.check_data(params, mode)
     import tensorflow as tf
@@ -122,7 +123,13 @@ def run(flag_values: flags.FlagValues) -> None:
         task, runner = training.make_runner(params, mode, model_dir, spec, out)
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)
-            runs.save(task, spec, flag_values.experiment, model_dir)
+            runs.save(
+                task,
+                runner.trainer.model,
+                spec,
+                flag_values.experiment,
+                model_dir,
+            )
         training.run_mode(runner, params, mode, out)
     if "train" not in mode:
         return

@@ -5,6 +5,7 @@ import tensorflow as tf
 import yaml
 from absl.testing import parameterized
 
+from etcmodel import models
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
@@ -40,7 +41,12 @@ class TrainTest(CommandTestCase):
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):
-            make_runner.return_value = mock.Mock(metadata=None), mock.Mock()
+            task = mock.Mock(metadata=None)
+            task.describe_encoder.return_value = (
+                models.EtcConfig.from_preset("tiny"),
+                {},
+            )
+            make_runner.return_value = task, mock.Mock()
             # The last of two equal flags counts.
             return run_cli("train", *self._arguments(), *arguments)
 
@@ -77,8 +83,11 @@ class TrainTest(CommandTestCase):
     @parameterized.parameters(
         ("--experiment=bert/squad", "no such experiment"),
         ("--experiment=etc/wikihop_x", "no such experiment"),
-        ("--params_override=task.nothing=1", "'nothing' does not exist"),
-        ("--config_file=/no/such.yaml", "do not fit.*no/such"),
+        (
+            f"--params_override=task.nothing=1,{_OVERRIDES}",
+            "'nothing' does not exist",
+        ),
+        ("--config_file=/no/such.yaml", "no/such.yaml: there is no such"),
         ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
         (
             "--params_override=task.train_data.input_path=A",
@@ -97,7 +106,12 @@ class TrainTest(CommandTestCase):
         out = self.assert_succeeds(self._train("--print_config"))
         self.run_mode.assert_not_called()
         values = yaml.safe_load(out)
-        self.assertEqual("tiny", values["task"]["model"]["encoder"]["preset"])
+        encoder = values["task"]["model"]["encoder"]
+        self.assertEqual("tiny", encoder["preset"])
+        # The preset's and the default; what no record tells is not guessed.
+        self.assertEqual(32, encoder["hidden_size"])
+        self.assertEqual("gelu", encoder["hidden_act"])
+        self.assertIsNone(encoder["vocab_size"])
         self.assertFalse(os.path.exists(self.model_dir))
 
     def test_missing_records(self):

@@ -4,11 +4,14 @@ import contextlib
 import dataclasses
 import io
 import math
+import os
 import sys
 
+import yaml
 from absl import flags
 from absl import logging
 
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.tasks import metadata_files
 from etcmodel.tasks import progress
@@ -45,7 +48,6 @@ def set_up_logging(verbose: bool) -> None:
 def _parse(options, experiment: str):
     """The configuration that the Model Garden makes of its flags."""
     import tensorflow as tf
-    import yaml
     from official.core import train_utils
 
     try:
@@ -126,6 +128,32 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     everyday.follow_train_steps(params, defaults)
     _choose_devices(params, defaults)
     return spec, params
+
+
+def resolved(params, spec) -> dict:
+    """Returns a configuration with the sizes that a preset stands for.
+
+    Args:
+        params: the `ExperimentConfig`.
+        spec: the task.
+
+    Returns:
+        It as nested dicts. The size of the vocabulary stays None if the
+        records are to say it and are not there.
+
+    Raises:
+        UserError: there is no such preset, or sizes do not fit together.
+    """
+    values, encoder = params.as_dict(), params.task.model.encoder
+    metadata = find_metadata(params, spec) or {}
+    sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
+    if not metadata and not encoder.config_file:
+        del sizes["vocab_size"]
+    of_encoder = values["task"]["model"]["encoder"]
+    for name, value in of_encoder.items():
+        if value is None:
+            of_encoder[name] = sizes.get(name)
+    return values
 
 
 def _choose_devices(params, defaults) -> None:
@@ -309,6 +337,10 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
     }
 
 
+# What a mode reads, by words in its name.
+_DATA = {"train": "train_data", "eval": "validation_data"}
+
+
 def check_data(params, mode: str) -> None:
     """Checks that the data that a mode reads are named.
 
@@ -319,12 +351,53 @@ def check_data(params, mode: str) -> None:
     Raises:
         UserError: a path is missing.
     """
-    for word, field in [("train", "train_data"), ("eval", "validation_data")]:
+    for word, field in _DATA.items():
         if word in mode and not getattr(params.task, field).input_path:
-            raise UserError(
-                f"There is no {field}. Give the --output_dir of `preprocess`: "
-                f"--{field}=DIR."
-            )
+            raise _no_data(field)
+
+
+def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
+    """Checks the same by the flags alone, before TensorFlow is loaded.
+
+    Args:
+        flag_values: the parsed flags.
+        mode: as of the flag `--mode`.
+
+    Raises:
+        UserError: no flag, and nothing that a flag names, can hold the path.
+    """
+    for word, field in _DATA.items():
+        if word in mode and not _may_name(flag_values, field):
+            raise _no_data(field)
+
+
+def _no_data(field) -> UserError:
+    """The error that data are not named."""
+    return UserError(
+        f"There is no {field}. Give the --output_dir of `preprocess`: "
+        f"--{field}=DIR."
+    )
+
+
+def _may_name(flag_values, field) -> bool:
+    """Whether flags, or files that they name, can hold the path of data."""
+    if field in flag_values and flag_values[field].value:
+        return True
+    override = flag_values.params_override or ""
+    if "input_path" in override or os.path.exists(override):
+        return True
+    for path in flag_values.config_file or []:
+        if files.is_remote(path):
+            return True
+        try:
+            with open(path, encoding="utf-8") as stream:
+                if yaml.safe_load(stream)["task"][field]["input_path"]:
+                    return True
+        except (KeyError, TypeError):
+            pass  # It does not name them.
+        except (OSError, ValueError, yaml.YAMLError):
+            return True  # Is told when it is read.
+    return False
 
 
 def find_metadata(params, spec) -> dict | None:

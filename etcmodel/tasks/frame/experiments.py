@@ -34,6 +34,7 @@ from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
+from etcmodel.models import run_files
 from etcmodel.tasks import lifted
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.frame.spec import TaskSpec
@@ -245,6 +246,23 @@ class RecordsTask(base_task.Task):
                 f"{', '.join(sizes)}, which are not those of {self.SPEC.name} "
                 f"({error}). Preprocess the data again."
             ) from error
+
+    def describe_encoder(
+        self, model: tf.keras.Model
+    ) -> tuple[json_config.JsonConfig, dict]:
+        """Returns how the encoder can be built again, from Python.
+
+        Args:
+            model: has the encoder in its `checkpoint_items`.
+
+        Returns:
+            Its configuration, and what `models.encoder_options` reads.
+        """
+        encoder = files.find_encoder(model.checkpoint_items["encoder"])
+        if isinstance(encoder.config, EtcConfig):
+            return encoder.config, run_files.describe_options(encoder)
+        mode = self.task_config.model.cross_block_attention_mode
+        return encoder.config, {"cross_block_attention_mode": mode}
 
     def initialize(self, model: tf.keras.Model) -> None:
         """Gives the encoder the weights of `init_checkpoint`.

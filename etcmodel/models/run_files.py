@@ -1,0 +1,118 @@
+"""What `train` writes into a run so that Python can build its encoder."""
+
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+
+# Arguments of what builds the encoder; its configuration has a file of its own.
+OPTIONS_FILE = "encoder_options.json"
+# Best checkpoints are in this directory of a run.
+_BEST = "best_ckpt"
+
+
+def find(model_dir: str | os.PathLike, name: str) -> str:
+    """Returns the path of a file that `train` writes into a run.
+
+    Args:
+        model_dir: directory of the run, or a checkpoint in it.
+        name: name of the file.
+
+    Returns:
+        Its path.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    folder = os.fspath(model_dir)
+    if not tf.io.gfile.isdir(folder):
+        folder = os.path.dirname(folder)
+    if os.path.basename(os.path.normpath(folder)) == _BEST:
+        folder = os.path.dirname(os.path.normpath(folder))
+    path = os.path.join(folder, name)
+    if tf.io.gfile.exists(path):
+        return path
+    others = tf.io.gfile.glob(os.path.join(folder, "*_config.json"))
+    if name != OPTIONS_FILE and others:
+        advice = f"but {os.path.basename(others[0])}. Use the class of that"
+    elif tf.io.gfile.exists(os.path.join(folder, "params.yaml")):
+        advice = (
+            "because an older version trained it. Set the values of "
+            "task.model.encoder in params.yaml yourself, or train on, with "
+            "more --epochs, which writes the file"
+        )
+    else:
+        advice = "and is no run. Give the --model_dir of `train`"
+    raise FileNotFoundError(f"{folder} has no {name}, {advice}.")
+
+
+def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
+    """Returns the arguments of `build_encoder` that a run was trained with.
+
+    Example:
+        encoder = build_encoder(
+            EtcConfig.from_run("runs/1"), **encoder_options("runs/1")
+        )
+        load_checkpoint(encoder, "runs/1")
+
+    Args:
+        model_dir: the `--model_dir` of `python -m etcmodel train`; or a
+            checkpoint in it.
+
+    Returns:
+        Of a run of ETC arguments of `build_encoder`: the structure and which
+        links and hard masks there are. Of a run of ReadTwice arguments of
+        `build_read_twice_encoder`. Lengths are left open.
+
+    Raises:
+        FileNotFoundError: the directory holds no run, or one of a version
+            that wrote no such file.
+        ValueError: a layer that embeds values is not registered with Keras.
+    """
+    path = find(model_dir, OPTIONS_FILE)
+    with tf.io.gfile.GFile(path) as stream:
+        options = json.load(stream)
+    for value, layer in options.get("value_layers", {}).items():
+        kind = tf.keras.utils.get_registered_object(layer["class"])
+        if kind is None:
+            raise ValueError(
+                f"{path}: Keras does not know the layer {layer['class']}, "
+                f"which embeds {value!r}. Import {layer['module']} first."
+            )
+        options["value_layers"][value] = kind.from_config(layer["config"])
+    return options
+
+
+def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
+    """Returns what `encoder_options` reads of an encoder of ETC, as JSON.
+
+    Args:
+        encoder: a `StructuredEtcModel`.
+
+    Returns:
+        Arguments of `build_encoder`. A layer that embeds a value is a dict of
+        its `class`, as registered with Keras, of the `module` that registers
+        it, and of its `config`.
+    """
+    config = encoder.get_config()
+    options = {name: config[name] for name in encoder.OPTIONS}
+    layers = {
+        name: getattr(encoder, f"{name}_projection")
+        for name in config["value_layers"]
+    }
+    if layers:
+        options["value_layers"] = {
+            name: {
+                "class": tf.keras.utils.get_registered_name(type(layer)),
+                "module": type(layer).__module__,
+                # Its dtype follows the policy of whoever builds it.
+                "config": {
+                    key: x
+                    for key, x in layer.get_config().items()
+                    if key != "dtype"
+                },
+            }
+            for name, layer in layers.items()
+        }
+    return options

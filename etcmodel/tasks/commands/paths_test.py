@@ -1,0 +1,106 @@
+"""What paths must be; the messages are tested in `cli_test`."""
+
+import dataclasses
+import os
+import tempfile
+import unittest
+
+from absl import flags
+
+from etcmodel.errors import UserError
+from etcmodel.tasks.commands import options
+from etcmodel.tasks.commands import paths
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Flags:
+    """The flags.
+
+    Attributes:
+        data: data files.
+        records: records.
+        weights: weights.
+        file: files, of which there may be several.
+        new_directory: a directory to make.
+        new_file: a file to write.
+        picture: a picture to write.
+        new_run: a run to begin or to continue.
+        overwrite: whether to replace what is there.
+    """
+
+    data: str | None = options.option(None, path="data")
+    records: str | None = options.option(None, path="records")
+    weights: str | None = options.option(None, path="weights")
+    file: list[str] | None = options.option(None, several=True, path="file")
+    new_directory: str | None = options.option(None, path="new_directory")
+    new_file: str | None = options.option(None, path="new_file")
+    picture: str | None = options.option(None, path="picture")
+    new_run: str | None = options.option(None, path="new_run")
+    overwrite: bool = False
+
+
+class PathsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(temporary.name)
+        os.makedirs("full")
+        os.makedirs("empty")
+        for name in ("full/x.png", "ckpt-3.index", "a.json", "b.json"):
+            open(name, "w").close()
+
+    def _check(self, *arguments):
+        flag_values = flags.FlagValues()
+        options.define(flag_values, _Flags)
+        flag_values(["program", *arguments])
+        paths.check(flag_values, _Flags)
+
+    def test_what_is_fine(self):
+        for arguments in (
+            [],
+            ["--data=a.json,?.json"],
+            ["--data=gs://bucket/x.json"],
+            ["--records=full,empty"],
+            ["--records=full, gs://bucket/x"],
+            ["--weights=full"],
+            ["--weights=ckpt-3"],
+            ["--weights=gs://bucket/x"],
+            ["--file=a.json", "--file=b.json"],
+            ["--file=gs://bucket/x"],
+            ["--new_directory=empty"],
+            ["--new_directory=not/yet/there"],
+            ["--new_directory=full", "--overwrite"],
+            ["--new_file=not/yet/there"],
+            ["--new_file=a.json", "--overwrite"],
+            ["--picture=full/x.png"],
+            ["--picture=new.PDF"],
+            ["--new_run=full"],
+            ["--new_run=gs://bucket/x"],
+        ):
+            with self.subTest(arguments):
+                self._check(*arguments)
+        self.assertFalse(os.path.exists("not"))
+
+    def test_what_is_not(self):
+        for arguments in (
+            ["--data=a.json,c.json"],
+            ["--records=full,c"],
+            ["--weights=ckpt-4"],
+            ["--file=a.json", "--file=c.json"],
+            ["--new_directory=full"],
+            ["--new_directory=a.json", "--overwrite"],
+            ["--new_directory=gs://bucket/x"],
+            ["--new_file=a.json"],
+            ["--new_file=empty", "--overwrite"],
+            ["--new_file=a.json/x"],
+            ["--picture=new.gif"],
+            ["--new_run=a.json"],
+        ):
+            with self.subTest(arguments), self.assertRaises(UserError):
+                self._check(*arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
