@@ -7,7 +7,7 @@ from etcmodel.errors import UserError
 # Extra of pyproject.toml -> the modules it brings. Of a module in several
 # extras the first one is named.
 EXTRAS = {
-    "text": ("tensorflow_text", "safetensors"),
+    "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
         "docstring_parser",
         "ijson",

@@ -27,6 +27,7 @@ DISTRIBUTIONS = {
     "rouge_score": "rouge-score",
     "sacrebleu": "sacrebleu",
     "safetensors": "safetensors",
+    "sentencepiece": "sentencepiece",
     "tensorflow": "tensorflow",
     "tensorflow_text": "tensorflow-text",
     "tf_keras": "tf-keras",

@@ -2,6 +2,7 @@
 
 from etcmodel.checkpoints.bert_files import Bert
 from etcmodel.checkpoints.bert_files import read_bert
+from etcmodel.checkpoints.bert_vocabularies import write_vocabulary
 from etcmodel.checkpoints.files import beside
 from etcmodel.checkpoints.lifting import LiftReport
 from etcmodel.checkpoints.lifting import lift
@@ -28,4 +29,5 @@ __all__ = [
     "read_bert",
     "save_etc",
     "save_read_twice",
+    "write_vocabulary",
 ]

@@ -1,6 +1,5 @@
-"""Reads BERT and RoBERTa from the files that exist of them."""
+"""Reads BERT, RoBERTa and encoders of the same layout from their files."""
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -9,21 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import extras
+from etcmodel.checkpoints import bert_configs
 from etcmodel.checkpoints import bert_names
+from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import files
+from etcmodel.checkpoints import safetensors_files
 
-_CONFIG_FILES = ("config.json", "bert_config.json")
-_SAFETENSORS = "model.safetensors"
-# Beside files that share the weights.
-_INDEX = "model.safetensors.index.json"
-_ARCHITECTURES = ("bert", "roberta")
-# Their "gelu": Hugging Face means the exact form, Google the one with tanh.
-_ACTIVATIONS = {
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "relu": "relu",
-}
+# Names of weights of LoRA and other adapters.
+_ADAPTER = r"(^|\.)(lora_\w+|base_layer|adapters?|modules_to_save)\."
 
 
 class Bert(NamedTuple):
@@ -31,7 +23,8 @@ class Bert(NamedTuple):
 
     Attributes:
         path: where from.
-        architecture: "bert" or "roberta".
+        architecture: "bert", "roberta", "xlm-roberta", "camembert",
+            "distilbert" or "electra".
         sizes: `vocab_size`, `hidden_size`, `num_hidden_layers`,
             `num_attention_heads`, `intermediate_size`, and `hidden_act` by the
             names of `EtcConfig`.
@@ -61,17 +54,19 @@ class Bert(NamedTuple):
 
 
 def read_bert(path: str | os.PathLike) -> Bert:
-    """Reads an encoder like BERT.
+    """Reads an encoder with BERT's layout.
 
-    Three kinds of files are known: a directory as Hugging Face has it, with
-    `config.json` and `model.safetensors`, or its parts and
-    `model.safetensors.index.json`, of BERT or RoBERTa; and a TensorFlow
-    checkpoint of BERT beside its `bert_config.json`, either of Google's code
-    (TensorFlow 1) or of the Model Garden's encoders.
+    Three kinds of files are known: a directory as Hugging Face's library
+    writes it, with `config.json` and safetensors files, in one or several
+    parts, of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA; and
+    a TensorFlow checkpoint of BERT beside its `bert_config.json`, either of
+    Google's code (TensorFlow 1) or of the Model Garden's encoders.
+    docs/warm_starts.md lists what was tried.
 
     Args:
-        path: the directory, or the checkpoint, such as "bert_model.ckpt". Of a
-            directory that has both, `model.safetensors` is read.
+        path: the directory, or a file in it, such as "model.fp16.safetensors"
+            or the checkpoint "bert_model.ckpt". Of a directory that has both,
+            `model.safetensors` is read.
 
     Returns:
         The encoder.
@@ -82,155 +77,47 @@ def read_bert(path: str | os.PathLike) -> Bert:
             have other shapes than the configuration says.
     """
     path = os.fspath(path)
-    folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    config, config_file = _read_config(folder, path)
-    architecture = config.get("model_type", "bert")
-    if architecture not in _ARCHITECTURES:
-        raise ValueError(
-            f"{config_file}: model_type is {architecture!r}, but only "
-            f"{' and '.join(_ARCHITECTURES)} can be read."
-        )
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise ValueError(
-            f"{config_file}: position_embedding_type is "
-            f"{config['position_embedding_type']!r}, expected 'absolute'."
-        )
-    safetensors_file = _find(folder, _SAFETENSORS, _INDEX)
-    # A checkpoint beside it can be asked for by its name.
-    is_hugging_face = safetensors_file is not None and path in (
-        folder,
-        safetensors_file,
-    )
-    sizes = _sizes(config, config_file, is_hugging_face)
-    if is_hugging_face:
-        tensors = _read_safetensors(safetensors_file)
+    bert_configs.check_exists(path)
+    is_folder = tf.io.gfile.isdir(path)
+    path = path.rstrip("/") if is_folder else path
+    folder = path if is_folder else os.path.dirname(path)
+    config = bert_configs.read_config(folder, path)
+    safetensors_file = safetensors_files.find_file(path, folder)
+    if safetensors_file is not None:
+        tensors, aliases = safetensors_files.read(safetensors_file)
         replacements = bert_names.HUGGING_FACE
     else:
-        tensors, replacements = _read_checkpoint(path, folder)
-    weights, names, left_out = _name(tensors, replacements, sizes, path)
-    if is_hugging_face:
-        weights = {
-            name: x.T if name.endswith(".kernel") else x
-            for name, x in weights.items()
-        }
-    if architecture == "roberta":
-        # The first position follows that of padding.
-        padding = config.get("pad_token_id")
-        first = (1 if padding is None else int(padding)) + 1
+        tensors, replacements = _read_checkpoint(path)
+        aliases = {}
+        if config.sizes["hidden_act"] == "exact_gelu":
+            # Google's "gelu" is the form with tanh.
+            config.sizes["hidden_act"] = "gelu"
+    naming = _Naming(tensors, aliases, replacements, config, path)
+    weights = naming.weights
+    if safetensors_file is not None:
+        for name in weights:
+            if name.endswith(".kernel"):
+                weights[name] = weights[name].T
+    first = config.first_position
+    if bert_names.POSITIONS in weights:
+        # RoBERTa's first position follows that of padding.
         weights[bert_names.POSITIONS] = weights[bert_names.POSITIONS][first:]
-    _check(weights, sizes, config, path)
+    _check(weights, config, path)
     return Bert(
         path=path,
-        architecture=architecture,
-        sizes=sizes,
-        layer_norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        architecture=config.architecture,
+        sizes=config.sizes,
+        layer_norm_epsilon=config.layer_norm_epsilon,
         weights=weights,
-        names=names,
-        left_out=left_out,
-        vocab_file=_find(folder, "vocab.txt", "vocab.json"),
+        names=naming.names,
+        left_out=naming.left_out,
+        vocab_file=bert_vocabularies.find_file(folder),
     )
 
 
-def _find(folder, *names):
-    for name in names:
-        if tf.io.gfile.exists(os.path.join(folder, name)):
-            return os.path.join(folder, name)
-    return None
-
-
-def _read_config(folder, path):
-    """The content of the configuration, and its path."""
-    file = _find(folder, *_CONFIG_FILES)
-    if file is None:
-        raise FileNotFoundError(
-            f"{path}: there is no {' or '.join(_CONFIG_FILES)} in "
-            f"{folder or '.'}. Give the directory of a BERT or RoBERTa, or a "
-            "checkpoint with its bert_config.json beside it."
-        )
-    with tf.io.gfile.GFile(file) as stream:
-        try:
-            config = json.load(stream)
-        except ValueError as error:
-            raise ValueError(f"{file} is not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{file} holds no JSON object.")
-    return config, file
-
-
-def _sizes(config, config_file, is_hugging_face) -> dict:
-    names = (
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-    )
-    missing = [name for name in names if name not in config]
-    if missing:
-        raise ValueError(
-            f"{config_file} lacks {', '.join(missing)}: expected the "
-            "configuration of BERT or RoBERTa."
-        )
-    sizes = {name: config[name] for name in names}
-    known = {
-        **_ACTIVATIONS,
-        "gelu": "exact_gelu" if is_hugging_face else "gelu",
-    }
-    if sizes["hidden_act"] not in known:
-        raise ValueError(
-            f"{config_file}: hidden_act is {sizes['hidden_act']!r}, expected "
-            f"one of {', '.join(sorted(known))}."
-        )
-    sizes["hidden_act"] = known[sizes["hidden_act"]]
-    return sizes
-
-
-def _read_safetensors(path) -> dict[str, np.ndarray]:
-    """All tensors of a file, or of the files that an index names."""
-    if path.endswith(_INDEX):
-        with tf.io.gfile.GFile(path) as stream:
-            try:
-                names = set(json.load(stream)["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(
-                    f"{path} is no index of safetensors files: expected a JSON "
-                    'object with a "weight_map" of names and files.'
-                ) from None
-        folder = os.path.dirname(path)
-        tensors = {}
-        for name in sorted(names):
-            tensors |= _read_safetensors(os.path.join(folder, name))
-        return tensors
-    # Only what is read from such a file needs the library.
-    extras.require("safetensors")
-    import safetensors
-
-    try:
-        # PyTorch's bfloat16 is known to TensorFlow, and not to NumPy.
-        with safetensors.safe_open(path, framework="tf") as file:
-            return {name: file.get_tensor(name).numpy() for name in file.keys()}
-    except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path} is no safetensors file, or a damaged one: {error}"
-        ) from None
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{path} is missing: the index beside it names it. Get all files "
-            "of the directory."
-        ) from None
-
-
-def _read_checkpoint(path, folder):
+def _read_checkpoint(path):
     """All tensors of a TensorFlow checkpoint, and whose names they have."""
-    try:
-        checkpoint = files.open_checkpoint(path, advice="")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{folder or '.'} has no {_SAFETENSORS}, and {error} (PyTorch's "
-            "own pytorch_model.bin is not read. Hugging Face's library writes "
-            f"it as {_SAFETENSORS}: `save_pretrained` of the model.)"
-        ) from None
+    checkpoint = files.open_checkpoint(path, advice="")
     tensors = {
         name: checkpoint.read(name)
         for name in checkpoint.shapes
@@ -241,41 +128,126 @@ def _read_checkpoint(path, folder):
     return tensors, bert_names.ORIGINAL
 
 
-def _name(tensors, replacements, sizes, path):
-    """Weights and their names in the file, by name; and what is left out."""
-    layers = sizes["num_hidden_layers"]
-    wanted = bert_names.expected_names(layers)
-    wanted = {*wanted, *bert_names.head_names()}
-    weights, names, left_out = {}, {}, {}
-    for name, tensor in tensors.items():
-        common = bert_names.common_name(name, replacements)
-        if common in wanted and common not in weights:
-            weights[common] = np.asarray(tensor, np.float32)
-            names[common] = name
-        elif _layer_of(common) >= layers:
-            raise ValueError(
-                f"{path}: there is a weight {name}, but by the configuration "
-                f"there are {layers} layers."
+class _Naming:
+    """Gives the tensors of a file their common names.
+
+    Attributes:
+        weights: common name -> tensor, as `<float32>`.
+        names: common name -> the tensor's name in the file.
+        left_out: name in the file -> why the tensor is not used.
+    """
+
+    def __init__(self, tensors, aliases, replacements, config, path):
+        self.weights: dict[str, np.ndarray] = {}
+        self.names: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self._path = path
+        self._layers = config.sizes["num_hidden_layers"]
+        self._is_strict = replacements is bert_names.HUGGING_FACE
+        self._check_adapters(tensors)
+        dotted = replacements is not bert_names.MODEL_GARDEN
+        try:
+            prefix = dotted and bert_names.outer_prefix(
+                x.replace("/", ".") for x in (*tensors, *aliases)
             )
-        else:
-            left_out[name] = bert_names.why_left_out(name)
-    return weights, names, left_out
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        wanted = {
+            *bert_names.expected_names(self._layers),
+            *bert_names.head_names(),
+            bert_names.DECODER_KERNEL,
+            bert_names.DECODER_BIAS,
+        }
+        # Aliases come last: they are used if nothing is stored by that name.
+        for name in (*tensors, *aliases):
+            short = name[len(prefix) :] if prefix else name
+            common = bert_names.common_name(short, replacements)
+            stored = aliases.get(name, name)
+            if common in wanted and common not in self.weights:
+                self.weights[common] = self._as_float(stored, tensors[stored])
+                self.names[common] = stored
+            elif name in tensors:
+                self.left_out[name] = self._why_left_out(short, common)
+        self._resolve_ties(config.is_tied)
+        # A tensor that is stored once may have been used by another name.
+        for name in self.names.values():
+            self.left_out.pop(name, None)
+
+    def _check_adapters(self, tensors):
+        """Refuses the weights of LoRA and the like."""
+        found = [x for x in tensors if re.search(_ADAPTER, x)]
+        if found:
+            raise ValueError(
+                f"{self._path}: there are weights such as {found[0]}. "
+                f"{bert_configs.MERGE_ADAPTER}"
+            )
+
+    def _as_float(self, name, tensor):
+        """A tensor as `<float32>`; refuses quantized ones."""
+        if not np.issubdtype(tensor.dtype, np.floating) and (
+            tensor.dtype.name != "bfloat16"
+        ):
+            raise ValueError(
+                f"{self._path}: {name} is of {tensor.dtype.name}, expected "
+                "float32, float16 or bfloat16. Save the weights without "
+                "quantization."
+            )
+        return np.asarray(tensor, np.float32)
+
+    def _why_left_out(self, short, common):
+        """Why a tensor is not used; refuses those that BERT cannot do."""
+        layer = re.match(r"encoder\.layer\.(\d+)\.", common)
+        if layer and int(layer[1]) >= self._layers:
+            raise ValueError(
+                f"{self._path}: there is a weight {short}, but by the "
+                f"configuration there are {self._layers} layers."
+            )
+        why = bert_names.why_left_out(short)
+        is_inside = common.startswith(("encoder.", "embeddings."))
+        if is_inside and self._is_strict and why == bert_names.UNKNOWN:
+            raise ValueError(
+                f"{self._path}: there is a weight {short} in the encoder. BERT "
+                "has none, so this encoder computes something else."
+            )
+        return why
+
+    def _resolve_ties(self, is_tied):
+        """Settles the head's output layer, which shares other weights."""
+        names = bert_names
+        for own, tied, what in (
+            (names.DECODER_KERNEL, names.TOKENS, "the token table"),
+            (names.DECODER_BIAS, names.HEAD_BIAS, "the output bias"),
+        ):
+            if own not in self.weights:
+                continue
+            value, name = self.weights.pop(own), self.names.pop(own)
+            if is_tied and tied not in self.weights:
+                self.weights[tied], self.names[tied] = value, name
+            elif name in self.names.values():
+                continue
+            elif is_tied or np.array_equal(value, self.weights.get(tied)):
+                self.left_out[name] = f"{what} again"
+            else:
+                self._leave_out_head(name)
+
+    def _leave_out_head(self, name):
+        """Leaves out a head whose output layer shares nothing."""
+        why = "head with an output layer of its own, not the token table"
+        self.left_out[name] = why
+        for part in bert_names.head_names():
+            if self.weights.pop(part, None) is not None:
+                self.left_out[self.names.pop(part)] = why
 
 
-def _layer_of(name) -> int:
-    """The number of a weight's layer; -1 if it is in none."""
-    found = re.match(r"encoder\.layer\.(\d+)\.", name)
-    return int(found[1]) if found else -1
-
-
-def _check(weights, sizes, config, path) -> None:
+def _check(weights, config, path) -> None:
     """Checks that all weights are there, and gives them the shapes they need.
 
     Model Garden's kernels have the heads as an axis of their own.
     """
+    sizes = config.sizes
     layers = sizes["num_hidden_layers"]
     names = bert_names.expected_names(layers)
-    if bert_names.TYPES not in weights and "type_vocab_size" not in config:
+    if not config.has_types:
         names.remove(bert_names.TYPES)
     missing = [name for name in names if name not in weights]
     if missing:

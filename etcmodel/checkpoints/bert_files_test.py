@@ -280,7 +280,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     @parameterized.parameters(
-        ({"model_type": "distilbert"}, "distilbert"),
+        ({"model_type": "luke"}, "'luke'.*one of the types bert, roberta"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"hidden_act": "silu"}, "'silu'"),
         ({"vocab_size": 12}, r"word_embeddings \[11, 8\].*\[12, 8\]"),

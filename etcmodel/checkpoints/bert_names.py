@@ -1,10 +1,10 @@
-"""What the weights of BERT and RoBERTa are called, in three kinds of files.
+"""Names of the weights of BERT, RoBERTa and the like, in three kinds of files.
 
-Whatever the file, they have one name each here, that of Hugging Face's `bert`
-with TensorFlow's words for the parts of a layer:
-`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
-`embeddings.word_embeddings`; and `mlm.dense.kernel` and the like for the head
-of the masked language model.
+Each weight has one common name here: that of Hugging Face's `bert`, with
+TensorFlow's words for the parts of a layer
+(`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
+`embeddings.word_embeddings`). The head of the masked language model is
+`mlm.dense.kernel`, `mlm.LayerNorm.gamma`, `mlm.bias` and so on.
 """
 
 import re
@@ -13,6 +13,10 @@ from collections.abc import Iterable
 TOKENS = "embeddings.word_embeddings"
 POSITIONS = "embeddings.position_embeddings"
 TYPES = "embeddings.token_type_embeddings"
+HEAD_BIAS = "mlm.bias"
+# The head's output layer. Usually its kernel is the token table and its bias
+# is `HEAD_BIAS`; a file that stores tied tensors once may have these alone.
+DECODER_KERNEL, DECODER_BIAS = "mlm.decoder.kernel", "mlm.decoder.bias"
 
 # Parts of a layer: products with a kernel and a bias, and normalizations.
 DENSE = (
@@ -27,16 +31,40 @@ NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
 
 # Patterns and what replaces them, one after the other.
 _HEAD = (
-    (r"^(cls\.predictions\.transform|lm_head)\.dense\.", "mlm.dense."),
     (
-        r"^(cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm)\.",
+        r"^(cls\.predictions\.transform|lm_head)\.dense\.|^vocab_transform\.",
+        "mlm.dense.",
+    ),
+    (
+        r"^(cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm"
+        r"|vocab_layer_norm)\.",
         "mlm.LayerNorm.",
     ),
-    (r"^(cls\.predictions\.(output_)?bias|lm_head\.bias)$", "mlm.bias"),
+    (
+        r"^(cls\.predictions\.(output_)?bias|lm_head\.bias"
+        r"|vocab_projector\.bias)$",
+        HEAD_BIAS,
+    ),
+    (
+        r"^(cls\.predictions\.decoder|lm_head\.decoder|vocab_projector)\.",
+        "mlm.decoder.",
+    ),
+)
+_DISTILBERT = (
+    (r"^transformer\.layer\.(\d+)\.", r"encoder.layer.\1."),
+    (r"\.attention\.q_lin\.", ".attention.self.query."),
+    (r"\.attention\.k_lin\.", ".attention.self.key."),
+    (r"\.attention\.v_lin\.", ".attention.self.value."),
+    (r"\.attention\.out_lin\.", ".attention.output.dense."),
+    (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+    (r"\.ffn\.lin1\.", ".intermediate.dense."),
+    (r"\.ffn\.lin2\.", ".output.dense."),
+    (r"\.output_layer_norm\.", ".output.LayerNorm."),
 )
 HUGGING_FACE = (
-    (r"^(bert|roberta)\.", ""),
+    (r"^(bert|roberta|distilbert|electra)\.", ""),
     *_HEAD,
+    *_DISTILBERT,
     (r"LayerNorm\.weight$", "LayerNorm.gamma"),
     (r"LayerNorm\.bias$", "LayerNorm.beta"),
     (r"_embeddings\.weight$", "_embeddings"),
@@ -92,7 +120,8 @@ MODEL_GARDEN = (
     (_LAYER + r"_output_layer_norm/", r"encoder.layer.\1.output.LayerNorm."),
 )
 
-# What no encoder takes over, and why.
+# Weights that no encoder takes over, and why.
+UNKNOWN = "not of an encoder like BERT's"
 LEFT_OUT = (
     (
         r"(^|\.|/)(_?pooler|_pooler_layer|layer_with_weights-\d+)(\.|/)",
@@ -100,12 +129,53 @@ LEFT_OUT = (
     ),
     (r"seq_relationship", "next-sentence head"),
     (r"position_ids$", "numbers of the positions"),
-    (r"^(cls\.predictions|lm_head)\.decoder\.", "the token table again"),
+    (r"token_type_ids$", "zeros, the default token types"),
+    (
+        r"^(discriminator_predictions|generator_predictions|generator_lm_head)"
+        r"\.",
+        "ELECTRA's head",
+    ),
     (
         r"(^|[./])(adam_[mv]|global_step|save_counter|_?optimizer)($|[./])"
         r"|OPTIMIZER_SLOT|_OBJECT_GRAPH$",
         "of the optimizer and the training",
     ),
+)
+
+
+def outer_prefix(names: Iterable[str]) -> str:
+    """What wrappers put in front of the names of all weights.
+
+    Example: "module." for names such as
+    "module.bert.embeddings.LayerNorm.weight" and "module.cls.predictions.bias".
+
+    Args:
+        names: of a file, with dots between their parts.
+
+    Returns:
+        The prefix; empty if there is none.
+
+    Raises:
+        ValueError: there are several encoders.
+    """
+    found = {
+        match[1]
+        for name in names
+        if (match := re.match(_EMBEDDINGS, name)) is not None
+    }
+    if len(found) > 1:
+        raise ValueError(
+            "there are several encoders, with names that begin with "
+            f"{', '.join(map(repr, sorted(found)))}. Save the one to lift on "
+            "its own."
+        )
+    prefix = found.pop() if found else ""
+    return re.sub(r"(^|\.)(bert|roberta|distilbert|electra)\.$", r"\1", prefix)
+
+
+_EMBEDDINGS = (
+    r"(|.*?\.)embeddings\."
+    r"(word_embeddings|position_embeddings|LayerNorm)(\.|$)"
 )
 
 
@@ -164,7 +234,7 @@ def expected_names(num_layers: int) -> list[str]:
 def head_names() -> list[str]:
     """Names of the weights of the masked language model."""
     dense = [f"mlm.dense.{x}" for x in _DENSE_WEIGHTS]
-    return [*dense, *_norm("mlm.LayerNorm"), "mlm.bias"]
+    return [*dense, *_norm("mlm.LayerNorm"), HEAD_BIAS]
 
 
 _DENSE_WEIGHTS = ("kernel", "bias")
@@ -185,7 +255,7 @@ def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
         The shape; None for a number that is not known.
     """
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
-    if name == "mlm.bias":
+    if name == HEAD_BIAS:
         return (sizes["vocab_size"],)
     if name.startswith("embeddings.") and "LayerNorm" not in name:
         return (sizes["vocab_size"] if name == TOKENS else None, hidden)
@@ -211,4 +281,4 @@ def why_left_out(name: str) -> str:
     for pattern, reason in LEFT_OUT:
         if re.search(pattern, name):
             return reason
-    return "not of an encoder like BERT's"
+    return UNKNOWN

@@ -25,7 +25,6 @@ class BertNamesTest(unittest.TestCase):
             ("cls/seq_relationship/output_bias", "next-sentence head"),
             ("encoder/layer_with_weights-16/kernel", "pooler"),
             ("bert/pooler/dense/bias", "pooler"),
-            ("lm_head.decoder.weight", "the token table again"),
             ("bert/encoder/layer_0/x/adam_v", "of the optimizer"),
             ("classifier.weight", "not of an encoder"),
         ):

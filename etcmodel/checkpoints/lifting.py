@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from etcmodel.checkpoints import bert_names
 from etcmodel.checkpoints import files
-from etcmodel.checkpoints import vocabularies
+from etcmodel.checkpoints import token_rows
 from etcmodel.checkpoints.bert_files import Bert
 from etcmodel.layers import building
 from etcmodel.models import EtcConfig
@@ -105,6 +104,7 @@ def lifted_config(
     config_class: type = EtcConfig,
     preset: str = "base",
     absolute_positions: str = "none",
+    vocab_file: str | os.PathLike | None = None,
     **changes: Any,
 ) -> EtcConfig | ReadTwiceConfig:
     """A configuration that the weights of an encoder like BERT fit into.
@@ -114,7 +114,8 @@ def lifted_config(
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: where everything comes from that BERT has no word on.
         absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
-        **changes: other values, such as `local_radius=40` or `vocab_size`.
+        vocab_file: as of `lift`; gives the size of the vocabulary.
+        **changes: other values, such as `local_radius=40`.
 
     Returns:
         The configuration.
@@ -123,6 +124,7 @@ def lifted_config(
         ValueError: there is no such preset, or values do not go together.
     """
     values = dict(source.sizes)
+    values["vocab_size"] = token_rows.count_tokens(source, vocab_file)
     num_positions = len(source.weights[bert_names.POSITIONS])
     if config_class is ReadTwiceConfig:
         values["max_seq_length"] = num_positions
@@ -164,6 +166,7 @@ def lift(
 
     Example:
         source = read_bert("bert-base-uncased")
+        vocab_file = write_vocabulary(source.vocab_file, "lifted")
         encoder = build_encoder(lifted_config(source), "paragraphs")
         print(lift(encoder, source))
 
@@ -172,12 +175,14 @@ def lift(
             see `load_checkpoint`.
         source: the encoder that is lifted.
         vocab_file: the vocabulary of the model, whose tokens get the rows of
-            the same ones; that of the source by default.
+            the same ones; by default that of the source, with the tokens that
+            it lacks, as `write_vocabulary` writes it.
         global_tokens: how the rows of global tokens begin, of which BERT has
             never seen any: "cls" as [CLS], "mean" as the mean of all tokens,
-            "keep" as they are in the source. Much of BERT's attention goes to
-            [CLS] where there is nothing to be found; of dozens of them nearly
-            all. "mean" leaves that to the [CLS] of inputs that have one.
+            "keep" as they are in the source, or as the mean if they are new.
+            Much of BERT's attention goes to [CLS] where there is nothing to be
+            found; of dozens of them nearly all. "mean" leaves that to the
+            [CLS] of inputs that have one.
         head: the head of the masked language model of the same model, which is
             lifted, too. It predicts as that of the source does if its
             `activation` and `layer_norm_epsilon` are those of the source.
@@ -283,9 +288,10 @@ class _Lifting:
         self.own_text_bias = own_text_bias
         self.lifted: dict[str, str] = {}
         self.used: dict[str, list[str]] = {}
-        self.unmatched: list[str] = []
-        self.notes: list[str] = []
-        self._read_vocabularies(vocab_file)
+        self.tokens = token_rows.find_token_rows(source, vocab_file)
+        self.rows = self.tokens.rows
+        self._check_tokens()
+        self.notes = self.tokens.notes
         epsilon = source.layer_norm_epsilon
         if epsilon != 1e-12:
             self.notes.append(
@@ -293,76 +299,20 @@ class _Lifting:
                 "and 1e-12 here."
             )
 
-    def _read_vocabularies(self, vocab_file):
-        """Which row of the source every token has, `rows`; -1 for none."""
-        own, size = self.source.vocab_file, self.source.sizes["vocab_size"]
-        self.rows = np.arange(size)
-        self.special_ids = {}
-        target = os.fspath(vocab_file) if vocab_file else own
-        if target is None:
-            if self.global_tokens != "keep":
-                raise ValueError(
-                    f"{self.source.path} has no vocabulary beside it, so that "
-                    "global tokens are not known. Give a vocab_file, or "
-                    "global_tokens='keep'."
-                )
-        elif target.endswith(".json"):
+    def _check_tokens(self):
+        """Checks that global tokens are known, and the number of tokens."""
+        if self.tokens.path is None and self.global_tokens != "keep":
             raise ValueError(
-                f"{target} is RoBERTa's vocabulary, of which no tokenizer can "
-                "be made here. Give the equivalent SentencePiece model as "
-                "vocab_file."
+                f"{self.source.path} has no vocabulary beside it, so that "
+                "global tokens are not known. Give a vocab_file, or "
+                "global_tokens='keep'."
             )
-        else:
-            wanted = vocabularies.read_vocabulary(target)
-            self.special_ids = wanted.special_ids
-            pieces = wanted.pieces
-            known = wanted
-            if own is not None and own != target:
-                known = vocabularies.read_vocabulary(own)
-                self.rows = vocabularies.match_pieces(known, wanted)
-            if len(known.pieces) != size:
-                raise ValueError(
-                    f"{known.path} has {len(known.pieces)} different tokens, "
-                    f"but {self.source.path} has rows for {size}: it is not "
-                    "the vocabulary of these weights."
-                )
-            globals_ = set()
-            if self.global_tokens != "keep":
-                globals_ = {
-                    self.special_ids[x] for x in vocabularies.GLOBAL_NAMES
-                }
-            self.unmatched = [
-                piece
-                for i, (row, piece) in enumerate(
-                    zip(self.rows, pieces, strict=True)
-                )
-                if row < 0 and i not in globals_
-            ]
-            self._check_kinship(target, pieces)
         if len(self.rows) != self.config.vocab_size:
             raise ValueError(
                 f"vocab_size of {self.name} is {self.config.vocab_size}, but "
-                f"{target or self.source.path} has {len(self.rows)} tokens."
+                f"{self.tokens.path or self.source.path} has {len(self.rows)} "
+                "tokens."
             )
-        if len(self.unmatched) > len(self.rows) / 2:
-            raise ValueError(
-                f"{target} does not belong to {self.source.path}: "
-                f"{len(self.unmatched)} of {len(self.rows)} tokens are not in "
-                f"{own}, such as {', '.join(self.unmatched[:5])}."
-            )
-
-    def _check_kinship(self, target, pieces):
-        """Warns if the vocabulary seems to be another one of the same size."""
-        table = self.source.weights[bert_names.TOKENS]
-        is_known = self.rows >= 0
-        kinship = vocabularies.measure_kinship(
-            [x for x, known in zip(pieces, is_known, strict=True) if known],
-            table[self.rows[is_known]],
-        )
-        if kinship.is_chance:
-            note = kinship.describe(target, self.source.path)
-            logging.warning("%s", note)
-            self.notes.append(note)
 
     def value(self, path, weight):
         """The value of a weight; None to leave it as it is."""
@@ -423,6 +373,7 @@ class _Lifting:
         name = "mlm." + name.replace("output_bias", "bias")
         if name not in self.source.weights:
             self.lifted[path] = "as it was initialized"
+            self.notes.append(f"The source's head has no {name}.")
             return None
         self._note(path, name, name)
         value = self.source.weights[name]
@@ -442,7 +393,7 @@ class _Lifting:
             lifted=self.lifted,
             used={source.names[name]: x for name, x in self.used.items()},
             left_out=left_out | dict(source.left_out),
-            unmatched=self.unmatched,
+            unmatched=self.tokens.unmatched,
             notes=self.notes,
         )
 
@@ -488,22 +439,22 @@ class _Lifting:
             self.rows[:, np.newaxis] < 0, np.asarray(weight), table[self.rows]
         )
         text = "rows of the same tokens"
-        ids = [
-            self.special_ids[x]
-            for x in vocabularies.GLOBAL_NAMES
-            if x in self.special_ids
-        ]
+        ids = self.tokens.global_ids
+        mean = np.mean(table[: self.tokens.num_used], axis=0)
         if ids and self.global_tokens == "cls":
-            values[ids] = values[self.special_ids["cls"]]
+            values[ids] = values[self.tokens.special_ids["cls"]]
             text += "; those of global tokens are [CLS]'s"
         elif ids and self.global_tokens == "mean":
-            values[ids] = np.mean(table, axis=0)
+            values[ids] = mean
             text += "; those of global tokens are the mean of the table"
             if getattr(self.config, "absolute_positions", "") == "paragraph":
                 # They have the position of [CLS], but are none.
                 positions = self.source.weights[bert_names.POSITIONS]
                 values[ids] += np.mean(positions[1:], axis=0) - positions[0]
                 text += ", and of positions, in place of [CLS]'s"
+        elif any(self.rows[ids] < 0):
+            values[[i for i in ids if self.rows[i] < 0]] = mean
+            text += "; those of new global tokens are the mean of the table"
         self._note(path, text, "TOKENS")
         return values.astype(np.float32)
 

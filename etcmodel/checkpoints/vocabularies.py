@@ -1,7 +1,6 @@
 """Which rows of a token table belong to which tokens of another vocabulary."""
 
 import functools
-import json
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,6 +12,11 @@ import tensorflow as tf
 _ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
 # Global tokens, which no encoder like BERT knows.
 GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
+# Of a path.
+NO_TOKENIZER = (
+    "{} is RoBERTa's vocabulary, of which no tokenizer can be made here. Give "
+    "the equivalent SentencePiece model as vocab_file."
+)
 _SPACE = "\u2581"
 # Of how many related words the rows must be alike, to be a vocabulary's.
 _MIN_PAIRS, _MIN_SHARE = 100, 0.7
@@ -25,31 +29,35 @@ class Vocabulary(NamedTuple):
         path: the file.
         pieces: in the order of their ids.
         special_ids: ids of those with a meaning, as of a tokenizer; none for
-            RoBERTa's `vocab.json`, of which no tokenizer can be made here.
+            the vocabulary of a source.
+        kind: "wordpiece", "sentencepiece" or "bpe", which is RoBERTa's, of
+            which no tokenizer can be made here.
+        notes: what is special about it.
     """
 
     path: str
     pieces: Sequence[str]
     special_ids: dict[str, int]
+    kind: str = "wordpiece"
+    notes: Sequence[str] = ()
 
 
 def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
-    """Reads a vocabulary.
+    """Reads the vocabulary of a tokenizer.
 
     Args:
-        path: a WordPiece vocabulary, a SentencePiece model, or the
-            `vocab.json` of RoBERTa.
+        path: a WordPiece vocabulary or a SentencePiece model.
 
     Returns:
         The vocabulary.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is none of these.
+        ValueError: it is neither.
     """
     path = os.fspath(path)
     if path.endswith(".json"):
-        return Vocabulary(path, _read_json(path), {})
+        raise ValueError(NO_TOKENIZER.format(path))
     # Only what reads such a file needs TensorFlow Text.
     from etcmodel.feature_utils import tokenizers
 
@@ -59,23 +67,8 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
         path,
         [piece.decode("utf-8") for piece in pieces],
         dict(tokenizer.special_ids),
+        tokenizer.kind,
     )
-
-
-def _read_json(path):
-    with tf.io.gfile.GFile(path) as stream:
-        try:
-            ids = json.load(stream)
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(
-        range(len(ids))
-    ):
-        raise ValueError(
-            f"{path}: expected a JSON object of pieces and their numbers from "
-            "0 on, as of RoBERTa."
-        )
-    return sorted(ids, key=ids.get)
 
 
 def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
@@ -83,8 +76,8 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 
     RoBERTa's pieces are bytes in disguise, with "Ġ" for a space. Those of the
     equivalent SentencePiece model have "▁" there, and bytes in disguise or the
-    text that they stand for. Its special tokens are those with the same
-    meaning.
+    text that they stand for. Special tokens of RoBERTa and of models with
+    SentencePiece are those with the same meaning.
 
     Example: of the pieces `<s> Ġthe é` (written `<s> Ġthe Ã©`), `▁the` has the
     row 1, `é` the row 2, and `dog` has none.
@@ -96,21 +89,21 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
     Returns:
         `<int64>[target]`, the row of each piece; -1 for those that have none.
     """
-    rows = {piece: row for row, piece in enumerate(source.pieces)}
-    if not source.special_ids and target.special_ids:
-        rows = {}
+    forms = (lambda piece: piece,)
+    if source.kind == "bpe":
         # A piece of the model is found in texts: what RoBERTa makes of the
         # same text comes first.
-        for form in (_as_text, lambda x: x.replace("\u0120", _SPACE)):
-            for row, piece in enumerate(source.pieces):
-                if piece not in _ROBERTA:
-                    rows.setdefault(form(piece), row)
+        forms = (_as_text, lambda piece: piece.replace("\u0120", _SPACE))
+    meanings = {} if source.kind == "wordpiece" else _ROBERTA
+    rows = {}
+    for form in forms:
+        for row, piece in enumerate(source.pieces):
+            if piece not in meanings:
+                rows.setdefault(form(piece), row)
     found = np.array([rows.get(x, -1) for x in target.pieces], np.int64)
-    if not source.special_ids:
-        for number, piece in enumerate(source.pieces):
-            meaning = _ROBERTA.get(piece)
-            if meaning in target.special_ids:
-                found[target.special_ids[meaning]] = number
+    for row, piece in enumerate(source.pieces):
+        if meanings.get(piece) in target.special_ids:
+            found[target.special_ids[meanings[piece]]] = row
     return found
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel import testing
+from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import vocabularies
 from etcmodel.feature_utils import tokenizers
 
@@ -42,7 +43,7 @@ class VocabulariesTest(tf.test.TestCase):
         path = self.write(
             "vocab.json", {piece: i for i, piece in enumerate(pieces)}
         )
-        source = vocabularies.read_vocabulary(path)
+        source = bert_vocabularies.read_source(path)
         self.assertEqual(pieces, source.pieces)
         target = vocabularies.Vocabulary(
             "model",
@@ -60,7 +61,7 @@ class VocabulariesTest(tf.test.TestCase):
         # The first 101 are not RoBERTa's.
         words = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
         shuffled = ["<s>", "<pad>", "</s>", "<unk>", *words[::-1], "<mask>"]
-        source = vocabularies.read_vocabulary(
+        source = bert_vocabularies.read_source(
             self.write("vocab.json", {x: i for i, x in enumerate(shuffled)})
         )
         rows = vocabularies.match_pieces(source, target)
@@ -96,15 +97,9 @@ class VocabulariesTest(tf.test.TestCase):
         self.assertLess(kinship.share, 0.8)
         self.assertEqual(0, vocabularies.measure_kinship(["a"], rows).pairs)
 
-    def test_errors(self):
-        for content in ([1, 2], {"a": 0, "b": 2}):
-            path = os.path.join(self.get_temp_dir(), "vocab.json")
-            with open(path, "w") as stream:
-                json.dump(content, stream)
-            with self.assertRaisesRegex(ValueError, "from 0 on"):
-                vocabularies.read_vocabulary(path)
-        path = self.write("vocab.json", ["no JSON"])
-        with self.assertRaisesRegex(ValueError, "not JSON"):
+    def test_no_tokenizer_can_be_made(self):
+        path = self.write("vocab.json", {"<s>": 0})
+        with self.assertRaisesRegex(ValueError, "equivalent SentencePiece"):
             vocabularies.read_vocabulary(path)
 
 

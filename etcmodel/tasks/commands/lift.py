@@ -1,8 +1,7 @@
-"""`lift`: the weights of BERT or RoBERTa, to begin a training with."""
+"""`lift`: begins training with the weights of BERT, RoBERTa and the like."""
 
 import dataclasses
 import os
-import shutil
 
 from absl import flags
 from absl import logging
@@ -12,19 +11,22 @@ from etcmodel.tasks.atomic import atomic_directory
 from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
-Makes an ETC or ReadTwice encoder that begins as a BERT or RoBERTa, whose
-number of layers, width, heads and inner width it has (ETC paper, Appendix D).
---from is a directory as Hugging Face has it, with config.json and
-model.safetensors, or a TensorFlow checkpoint of BERT beside its
-bert_config.json, of Google's code or of the Model Garden.
+Makes an ETC or ReadTwice encoder that begins with the weights of BERT, RoBERTa,
+XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, with the same number of layers,
+width, heads and inner width (ETC paper, Appendix D). --from is a directory on
+disk: nothing is downloaded. It holds config.json and safetensors files, as
+Hugging Face's library writes them, or a TensorFlow checkpoint of BERT beside
+its bert_config.json. docs/warm_starts.md lists what can be lifted.
 
 The output is a checkpoint as the original code writes it, with the head of the
 masked language model if the source has one, its configuration and the
-vocabulary, with which data is to be preprocessed; lift.txt tells what became of
-every weight. `train --init_checkpoint=DIR` begins with it.
+vocabulary to preprocess data with. Tokens that the vocabulary lacks are added
+to it. lift.txt tells what became of every weight.
+`train --init_checkpoint=DIR` begins with it.
 """
 
 EXAMPLE = """
+hf download google-bert/bert-base-uncased --local-dir=bert-base-uncased
 python -m etcmodel lift --from=bert-base-uncased --output_dir=lifted \\
     --absolute_positions=paragraph --question_words_in_global
 """
@@ -46,14 +48,15 @@ class Flags:
     """The flags.
 
     Attributes:
-        from_: the directory, or the checkpoint.
+        from_: the directory, or a file in it: a TensorFlow checkpoint, or
+            weights such as model.fp16.safetensors.
         output_dir: directory to make.
         model: what to make: "etc", or "read_twice", both reads.
         preset: the encoder of ETC or ReadTwice that everything comes from that
             BERT has no word on, such as the radius of local attention.
-        vocab_file: the vocabulary, if there is none beside the weights, or
-            another one, whose tokens get the rows of the same tokens. For
-            RoBERTa the equivalent SentencePiece model.
+        vocab_file: the vocabulary, if there is none beside the weights; or
+            another one, whose tokens get the rows of the same tokens. RoBERTa
+            needs the equivalent SentencePiece model.
         absolute_positions: of ETC: "none", as in the paper, which takes long
             pre-training; or "paragraph": BERT's, which begin anew in every
             paragraph, behind the question.
@@ -121,7 +124,6 @@ def _lift(flag_values, source, folder):
     """Lifts, and fills the directory."""
     from etcmodel import checkpoints
     from etcmodel import models
-    from etcmodel.checkpoints import vocabularies
     from etcmodel.models import pretraining_heads
     from etcmodel.tasks import lifted
 
@@ -133,9 +135,7 @@ def _lift(flag_values, source, folder):
             "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
             "equivalent SentencePiece model."
         )
-    changes = {
-        "vocab_size": len(vocabularies.read_vocabulary(vocab_file).pieces)
-    }
+    changes = {"vocab_file": vocab_file}
     if flag_values.model == "etc":
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global
@@ -172,7 +172,7 @@ def _lift(flag_values, source, folder):
         report = checkpoints.lift(
             model,
             bert,
-            vocab_file,
+            flag_values.vocab_file,
             flag_values.global_tokens,
             head,
             own_text_bias=flag_values.own_text_bias,
@@ -180,9 +180,8 @@ def _lift(flag_values, source, folder):
     finally:
         logging.set_verbosity(verbosity)
     save(model, folder, head)
-    name = os.path.basename(vocab_file)
-    shutil.copy(vocab_file, os.path.join(folder, name))
-    lifted.write(folder, name, source)
+    written = checkpoints.write_vocabulary(vocab_file, folder)
+    lifted.write(folder, os.path.basename(written), source)
     with open(
         os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
     ) as stream:

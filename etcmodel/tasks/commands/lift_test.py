@@ -142,8 +142,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         vocab = f"--vocab_file={self.path('vocab.txt')}"
         self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")
         self.source = self.path("nothing")
-        os.mkdir(self.source)
-        self.assert_fails(self.lift(vocab), "bert_config.json")
+        self.assert_fails(self.lift(vocab), "Nothing is downloaded")
         self.assertFalse(os.path.exists(self.output))
         self.assert_fails(run_cli("lift", "--output_dir=x"), "needs --from")
 

@@ -1,0 +1,248 @@
+"""Reads the configuration of BERT, RoBERTa and the like."""
+
+import json
+import os
+import re
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# What to do with weights of LoRA and the like.
+MERGE_ADAPTER = (
+    "It is an adapter: merge it into its model with PEFT's "
+    "`merge_and_unload()`, and give what `save_pretrained` of that writes."
+)
+_FILES = ("config.json", "bert_config.json")
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+)
+_DISTILBERT = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
+# Their positions begin behind the number of the padding token.
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+_ARCHITECTURES = ("bert", *_ROBERTA, "distilbert", "electra")
+# Why weights of another `model_type` cannot be used.
+_REFUSED = {
+    "albert": "its layers share one set of weights and its embeddings are "
+    "factorized",
+    "big_bird": "it was trained with random and sliding blocks of attention",
+    "deberta": "its attention scores depend on relative positions",
+    "deberta-v2": "its attention scores depend on relative positions",
+    "ernie": "it may add task types to its embeddings",
+    "longformer": "it has projections of its own for global attention",
+    "modernbert": "it has rotary positions and gated feed-forward layers",
+    "mpnet": "its attention scores depend on relative positions",
+    "nomic_bert": "it has rotary positions and gated feed-forward layers",
+    "roberta-prelayernorm": "it normalizes before each sublayer, not after it",
+    "xlm-roberta-xl": "it normalizes before each sublayer, not after it",
+}
+# As Hugging Face's code means them.
+_ACTIVATIONS = {
+    "gelu": "exact_gelu",
+    "gelu_fast": "gelu",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_python": "exact_gelu",
+    "relu": "relu",
+}
+
+
+class BertConfig(NamedTuple):
+    """What is known of an encoder before its weights are read.
+
+    Attributes:
+        file: the configuration file.
+        architecture: "bert", "roberta", "xlm-roberta", "camembert",
+            "distilbert" or "electra".
+        sizes: `vocab_size`, `hidden_size`, `num_hidden_layers`,
+            `num_attention_heads`, `intermediate_size` and `hidden_act`, by the
+            names of `EtcConfig`.
+        layer_norm_epsilon: added to the variances.
+        first_position: row of the position table that the first token has.
+        has_types: whether token types must be among the weights.
+        is_tied: whether the output layer of the masked language model is the
+            token table.
+    """
+
+    file: str
+    architecture: str
+    sizes: dict[str, Any]
+    layer_norm_epsilon: float
+    first_position: int
+    has_types: bool
+    is_tied: bool
+
+
+def read_json(file: str) -> dict:
+    """Reads a JSON object.
+
+    Args:
+        file: path.
+
+    Returns:
+        The object.
+
+    Raises:
+        ValueError: the file is not JSON, or holds no object.
+    """
+    with tf.io.gfile.GFile(file) as stream:
+        try:
+            content = json.load(stream)
+        except ValueError as error:
+            raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} holds no JSON object.")
+    return content
+
+
+def read_optional_json(folder: str, name: str) -> dict:
+    """Reads a JSON object, which is empty if there is no such file.
+
+    Args:
+        folder: its directory.
+        name: its name.
+
+    Returns:
+        The object.
+
+    Raises:
+        ValueError: the file is not JSON, or holds no object.
+    """
+    file = find(folder, name)
+    return {} if file is None else read_json(file)
+
+
+def find(folder: str, *names: str) -> str | None:
+    """The first of several files that is in a directory.
+
+    Args:
+        folder: the directory.
+        *names: of the files.
+
+    Returns:
+        Its path, or None.
+    """
+    for name in names:
+        if tf.io.gfile.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    return None
+
+
+def read_config(folder: str, path: str) -> BertConfig:
+    """Reads the configuration of an encoder.
+
+    Args:
+        folder: its directory.
+        path: what the user gave, for messages.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        FileNotFoundError: there is no configuration.
+        ValueError: it is that of a model that cannot be lifted.
+    """
+    file = find(folder, *_FILES)
+    if file is None:
+        raise FileNotFoundError(_no_config(folder, path))
+    config = read_json(file)
+    architecture = config.get("model_type", "bert")
+    _check(config, architecture, file)
+    names = {name: name for name in _SIZES}
+    if architecture == "distilbert":
+        names |= _DISTILBERT
+    missing = [name for name in names.values() if name not in config]
+    if missing:
+        raise ValueError(
+            f"{file} lacks {', '.join(missing)}: expected the configuration "
+            "of BERT or RoBERTa."
+        )
+    sizes = {name: config[other] for name, other in names.items()}
+    if sizes["hidden_act"] not in _ACTIVATIONS:
+        raise ValueError(
+            f"{file}: hidden_act is {sizes['hidden_act']!r}, expected one of "
+            f"{', '.join(sorted(_ACTIVATIONS))}."
+        )
+    sizes["hidden_act"] = _ACTIVATIONS[sizes["hidden_act"]]
+    first = 0
+    if architecture in _ROBERTA:
+        padding = config.get("pad_token_id")
+        first = (1 if padding is None else int(padding)) + 1
+    return BertConfig(
+        file=file,
+        architecture=architecture,
+        sizes=sizes,
+        layer_norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        first_position=first,
+        has_types=bool(config.get("type_vocab_size"))
+        and architecture != "distilbert",
+        is_tied=config.get("tie_word_embeddings", True),
+    )
+
+
+def _check(config, architecture, file) -> None:
+    """Refuses models that compute something else than BERT."""
+    if architecture not in _ARCHITECTURES:
+        why = _REFUSED.get(architecture)
+        raise ValueError(
+            f"{file}: model_type is {architecture!r}, which cannot be lifted"
+            f"{f': {why}' if why else ''}. Give one of the types "
+            f"{', '.join(_ARCHITECTURES)}."
+        )
+    for name, expected in (
+        ("position_embedding_type", "absolute"),
+        ("embedding_size", config.get("hidden_size")),
+        ("is_decoder", False),
+    ):
+        if config.get(name, expected) not in (expected, None):
+            raise ValueError(
+                f"{file}: {name} is {config[name]!r}, expected {expected!r}: "
+                "other encoders compute something else than BERT does."
+            )
+
+
+def check_exists(path: str) -> None:
+    """Checks that there is something to read.
+
+    Args:
+        path: a directory, a file, or a checkpoint without its endings.
+
+    Raises:
+        FileNotFoundError: there is nothing; says how to get a model.
+    """
+    if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
+        return
+    name = path.rstrip("/")
+    is_hub_name = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)
+    hub_name = name if is_hub_name else f"ORGANIZATION/{os.path.basename(name)}"
+    raise FileNotFoundError(
+        f"There is no directory or checkpoint {path}. Nothing is downloaded: "
+        "get the model first, for example with "
+        f"`hf download {hub_name} --local-dir={path}`."
+    )
+
+
+def _no_config(folder, path) -> str:
+    """What is wrong with a directory that has no configuration."""
+    text = f"{path}: there is no {' or '.join(_FILES)} in {folder or '.'}."
+    if find(folder, "adapter_config.json"):
+        return f"{text} {MERGE_ADAPTER}"
+    snapshots = os.path.join(folder, "snapshots")
+    if tf.io.gfile.isdir(snapshots) and tf.io.gfile.listdir(snapshots):
+        found = sorted(tf.io.gfile.listdir(snapshots))
+        return f"{text} Give a snapshot: {os.path.join(snapshots, found[-1])}"
+    return (
+        f"{text} Give the directory of a BERT or RoBERTa, or a checkpoint with "
+        "its bert_config.json beside it."
+    )

@@ -1,0 +1,469 @@
+"""Vocabularies beside the weights of BERT, RoBERTa and the like.
+
+Row i of a token table belongs to piece i. The vocabulary of a lifted model can
+need more pieces or another order: global tokens have pieces of their own, and
+padding has the id 0.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import extras
+from etcmodel.checkpoints import bert_configs
+from etcmodel.checkpoints import vocabularies
+from etcmodel.checkpoints.vocabularies import Vocabulary
+
+_WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
+_BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+# They do not find words as BERT's tokenizer does.
+_OTHER_TOKENIZERS = {
+    "BertJapaneseTokenizer": "finds words with a dictionary",
+    "BertweetTokenizer": "is BPE with rules for tweets",
+    "PhobertTokenizer": "is BPE of words that another program finds",
+}
+# Names in Hugging Face's files -> BERT's pieces.
+_SPECIAL = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "pad_token": "[PAD]",
+}
+# Settings of `tokenizer_config.json`, and what `tokenizer.json` calls them.
+_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "clean_text": "clean_text",
+}
+# Added tokens further behind the vocabulary than this are a mistake.
+_MAX_GAP = 100_000
+
+
+class LiftedVocabulary(NamedTuple):
+    """The vocabulary of a lifted model.
+
+    Attributes:
+        name: of its file.
+        content: of its file.
+        pieces: in the order of their ids.
+        special_ids: ids of those with a meaning, as of a tokenizer.
+        rows: the row of the source that each piece has; -1 for none.
+        notes: what differs from the source's vocabulary.
+    """
+
+    name: str
+    content: bytes
+    pieces: Sequence[str]
+    special_ids: dict[str, int]
+    rows: Sequence[int]
+    notes: Sequence[str]
+
+
+def find_file(folder: str) -> str | None:
+    """The vocabulary in a directory.
+
+    Args:
+        folder: the directory.
+
+    Returns:
+        Its path, or None.
+    """
+    return bert_configs.find(
+        folder, _WORDPIECE, _SENTENCEPIECE, _BPE, _TOKENIZER
+    )
+
+
+def read_source(path: str) -> Vocabulary:
+    """Reads the vocabulary of a token table, with the tokens added to it.
+
+    Of equal lines the last one is the token, as in BERT's own code; all keep
+    their rows. Special tokens get BERT's names, if files beside the vocabulary
+    say which ones they are.
+
+    Args:
+        path: `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
+            `tokenizer.json`. Files beside it are read, too.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is none of these, or its text is cut in a way that this
+            package does not know.
+    """
+    path = os.fspath(path)
+    folder = os.path.dirname(path)
+    settings = bert_configs.read_optional_json(folder, _TOKENIZER_CONFIG)
+    name = str(settings.get("tokenizer_class")).removesuffix("Fast")
+    if name in _OTHER_TOKENIZERS:
+        raise ValueError(
+            f"{path} is cut by {name}, which {_OTHER_TOKENIZERS[name]}: text "
+            "would be other tokens here. Give a model with BERT's tokenizer."
+        )
+    added = _added_tokens(folder, settings)
+    if not path.endswith(".json"):
+        content = _read_file(path)
+        if b"\x00" in content:
+            return _read_sentencepiece(path, content, settings, added)
+        kind, pieces = "wordpiece", _read_lines(path, content)
+    else:
+        kind, pieces = _read_json(path)
+    pieces, notes = _with_added(path, pieces, added)
+    if kind == "wordpiece":
+        _name_special_tokens(pieces, folder, settings, notes)
+        _make_unique(pieces, notes)
+        _spell_out_spaces(pieces, notes)
+    return Vocabulary(path, pieces, {}, kind, notes)
+
+
+def _read_json(path) -> tuple[str, list[str]]:
+    """The kind of a vocabulary in JSON, and its pieces."""
+    content = bert_configs.read_json(path)
+    kind = "bpe"
+    model = content.get("model")
+    # Of a `vocab.json` it is a piece.
+    if isinstance(model, dict):
+        kind = str(model.get("type", "BPE")).lower()
+        if kind not in ("wordpiece", "bpe"):
+            raise ValueError(
+                f"{path} holds a vocabulary of the type {model['type']}, "
+                f"expected WordPiece or BPE. Add the {_SENTENCEPIECE} of the "
+                "model to its directory."
+            )
+        if model.get("continuing_subword_prefix") not in (None, "", "##"):
+            raise ValueError(
+                f"{path}: pieces inside a word begin with "
+                f"{model['continuing_subword_prefix']!r}, expected '##'."
+            )
+        content = model["vocab"]
+    numbers = sorted(map(repr, range(len(content))))
+    if sorted(map(repr, content.values())) != numbers:
+        raise ValueError(
+            f"{path}: expected a JSON object of pieces and their numbers from "
+            "0 on, as of RoBERTa."
+        )
+    return kind, sorted(content, key=content.get)
+
+
+def _read_file(path) -> bytes:
+    """The content of a file."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"There is no file {path}.")
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        return stream.read()
+
+
+def _read_lines(path, content) -> list[str]:
+    """The lines of a text file; other white space can be a token."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (byte {error.start}): expected a "
+            "WordPiece vocabulary, one token a line."
+        ) from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _added_tokens(folder, settings) -> dict[int, str]:
+    """Tokens that Hugging Face's files add to a vocabulary, by their ids."""
+    more = bert_configs.read_optional_json(folder, "added_tokens.json")
+    added = {int(i): token for token, i in more.items()}
+    more = settings.get("added_tokens_decoder", {})
+    added |= {int(i): token["content"] for i, token in more.items()}
+    more = bert_configs.read_optional_json(folder, _TOKENIZER)
+    more = more.get("added_tokens") or ()
+    return added | {int(token["id"]): token["content"] for token in more}
+
+
+def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
+    """Pieces with the added tokens at their ids, and notes."""
+    pieces, known, notes = list(pieces), set(pieces), []
+    number = len(pieces)
+    for i, token in sorted(added.items()):
+        if token in known:
+            continue
+        if i - len(pieces) > _MAX_GAP:
+            raise ValueError(
+                f"{path} has {number} tokens, but the files beside it add "
+                f"{token!r} with the id {i}."
+            )
+        pieces += [f"[no-token-{k}]" for k in range(len(pieces), i + 1)]
+        if i < number:
+            notes.append(f"The token {pieces[i]!r} is called {token!r}.")
+        pieces[i] = token
+    if len(pieces) > number:
+        notes.append(
+            f"{len(pieces) - number} tokens were added behind the {number} of "
+            f"{path}."
+        )
+    return pieces, notes
+
+
+def _special_tokens(folder, settings) -> dict[str, str]:
+    """Special tokens by their names in `_SPECIAL`, where files say them."""
+    more = bert_configs.read_optional_json(folder, "special_tokens_map.json")
+    found = {}
+    for name, token in {**settings, **more}.items():
+        if name in _SPECIAL and token is not None:
+            found[name] = token["content"] if isinstance(token, dict) else token
+    return found
+
+
+def _name_special_tokens(pieces, folder, settings, notes) -> None:
+    """Gives special tokens BERT's names."""
+    for name, token in _special_tokens(folder, settings).items():
+        own = _SPECIAL[name]
+        if token == own or token not in pieces:
+            continue
+        i = pieces.index(token)
+        if own in pieces:
+            pieces[pieces.index(own)] = token
+        pieces[i] = own
+        notes.append(f"The {name} {token!r} is written as {own!r}.")
+
+
+def _make_unique(pieces, notes) -> None:
+    """Renames all but the last of equal tokens."""
+    last = {piece: i for i, piece in enumerate(pieces)}
+    repeated = [i for i, piece in enumerate(pieces) if last[piece] != i]
+    for i in repeated:
+        pieces[i] = f"[line-{i + 1}]"
+    if repeated:
+        notes.append(
+            f"{len(repeated)} lines of the vocabulary are repeated further "
+            "down, where their tokens have their rows: line "
+            f"{', '.join(str(i + 1) for i in repeated[:5])}."
+        )
+
+
+def _spell_out_spaces(pieces, notes) -> None:
+    """Writes white space in tokens, which no text has, as its code points."""
+    found = [i for i, piece in enumerate(pieces) if re.search(r"\s|^$", piece)]
+    for i in found:
+        pieces[i] = (
+            re.sub(r"\s", lambda x: f"[U+{ord(x[0]):04X}]", pieces[i])
+            or f"[line-{i + 1}]"
+        )
+    if found:
+        notes.append(
+            f"{len(found)} tokens with white space, which words never have, "
+            f"are written with code points: {pieces[found[0]]}."
+        )
+
+
+def _parse_model(path, content):
+    """A SentencePiece model as a protocol buffer."""
+    # Only this kind of vocabulary needs the library.
+    extras.require("sentencepiece")
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        sentencepiece.SentencePieceProcessor(model_proto=content)
+        return sentencepiece_model_pb2.ModelProto.FromString(content)
+    except RuntimeError:
+        raise ValueError(
+            f"{path} is neither a WordPiece vocabulary (text, one token a "
+            "line) nor a SentencePiece model, or it is damaged."
+        ) from None
+
+
+def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
+    """The pieces of XLM-RoBERTa or CamemBERT, which add some in front."""
+    model = _parse_model(path, content)
+    own = [x.piece for x in model.pieces]
+    if own[:1] == ["<pad>"]:
+        # A tokenizer reads it as it is.
+        return vocabularies.read_vocabulary(path)
+    folder = os.path.dirname(path)
+    config = bert_configs.read_optional_json(folder, "config.json")
+    name = (
+        settings.get("tokenizer_class")
+        or config.get("tokenizer_class")
+        or config.get("model_type", "")
+    )
+    layouts = {
+        "camembert": (
+            *("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+            *own[1:],
+        ),
+        "xlmroberta": ("<s>", "<pad>", "</s>", "<unk>", *own[3:]),
+    }
+    key = str(name).lower().replace("-", "").split("tokenizer")[0]
+    if key not in layouts or own[:3] != ["<unk>", "<s>", "</s>"]:
+        raise ValueError(
+            f"{path}: how its pieces are numbered is not known (tokenizer "
+            f"{name or 'not named'!r}): expected that of XLM-RoBERTa or "
+            f"CamemBERT, as tokenizer_class in {_TOKENIZER_CONFIG}."
+        )
+    pieces = [*layouts[key], "<mask>"]
+    special = set(_special_tokens(folder, settings).values())
+    for i, token in added.items():
+        if token in special and pieces[i : i + 1] != [token]:
+            raise ValueError(
+                f"{path}: {token!r} has the id {i} in the files beside it, "
+                f"which is {', '.join(pieces[i : i + 1]) or 'none'} of {name}."
+            )
+    pieces, notes = _with_added(path, pieces, added)
+    return Vocabulary(path, pieces, {}, "sentencepiece", notes)
+
+
+def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
+    """The vocabulary that a model needs, made from that of its source.
+
+    Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
+    `[unused2]` to `[unused4]` as last pieces, which have no rows.
+
+    Args:
+        source: what `read_source` returns.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        ValueError: the source's has no such special tokens as BERT's, or no
+            tokenizer can be made of it.
+    """
+    # Only what reads vocabularies needs TensorFlow Text.
+    from etcmodel.feature_utils import tokenizers
+
+    if source.kind == "bpe":
+        raise ValueError(vocabularies.NO_TOKENIZER.format(source.path))
+    if source.kind == "sentencepiece":
+        return _lift_sentencepiece(source, tokenizers)
+    name = os.path.basename(source.path)
+    name = _WORDPIECE if name.endswith(".json") else name
+    pieces, notes = list(source.pieces), list(source.notes)
+    rows = list(range(len(pieces)))
+    missing = {*_SPECIAL.values()} - {*pieces} - {"[MASK]"}
+    if missing:
+        raise ValueError(
+            f"{source.path} lacks {', '.join(sorted(missing))}: expected a "
+            "WordPiece vocabulary with BERT's special tokens, or a "
+            "special_tokens_map.json that names them."
+        )
+    padding = pieces.index("[PAD]")
+    if padding:
+        for x in (pieces, rows):
+            x[0], x[padding] = x[padding], x[0]
+        notes.append(f"[PAD] has the id 0, and {pieces[padding]} {padding}.")
+    needed = tokenizers.WORDPIECE_SPECIAL_TOKENS
+    new = [x for x in needed.values() if x not in source.pieces]
+    if new:
+        notes.append(
+            f"The vocabulary has no {', '.join(new)}, which global tokens "
+            "need: added as its last tokens."
+        )
+    pieces, rows = [*pieces, *new], [*rows, *(-1 for _ in new)]
+    content = "".join(f"{piece}\n" for piece in pieces).encode()
+    special_ids = _ids(pieces, needed | tokenizers.WORDPIECE_OPTIONAL_TOKENS)
+    return LiftedVocabulary(name, content, pieces, special_ids, rows, notes)
+
+
+def _ids(pieces, names) -> dict[str, int]:
+    """Ids of the special pieces that are there."""
+    numbers = {piece: i for i, piece in enumerate(pieces)}
+    return {x: numbers[piece] for x, piece in names.items() if piece in numbers}
+
+
+def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
+    """A model with the special pieces that the package's tokenizer needs."""
+    content = _read_file(source.path)
+    if source.special_ids:
+        name, pieces = os.path.basename(source.path), source.pieces
+        rows = range(len(pieces))
+        return LiftedVocabulary(
+            name, content, pieces, source.special_ids, rows, source.notes
+        )
+    model = _parse_model(source.path, content)
+    needed = tokenizers.SENTENCEPIECE_SPECIAL_TOKENS
+    mask = tokenizers.SENTENCEPIECE_OPTIONAL_TOKENS["mask"]
+    # Piece here -> piece of the source, or None.
+    special: dict[str, str | None] = {
+        "<pad>": "<pad>",
+        **dict.fromkeys(needed.values()),
+        needed["cls"]: "<s>",
+        needed["separator"]: "</s>",
+        mask: "<mask>",
+        "<unk>": "<unk>",
+    }
+    kind = type(model).SentencePiece
+    words = [x for x in model.pieces[3:] if x.piece not in special]
+    added = source.pieces[source.pieces.index("<mask>") + 1 :]
+    pieces = [kind(piece=x, type=kind.CONTROL) for x in special]
+    pieces[-1].type = kind.UNKNOWN
+    pieces += [kind(piece=x.piece, score=x.score, type=x.type) for x in words]
+    pieces += [kind(piece=x, type=kind.USER_DEFINED) for x in added]
+    del model.pieces[:]
+    model.pieces.extend(pieces)
+    trainer = model.trainer_spec
+    names = list(special)
+    trainer.vocab_size = len(pieces)
+    trainer.pad_id, trainer.unk_id = 0, names.index("<unk>")
+    trainer.bos_id, trainer.eos_id = names.index("<s>"), names.index("</s>")
+    numbers = {x: i for i, x in enumerate(source.pieces)}
+    rows = [numbers.get(x, -1) for x in special.values()]
+    pieces = [x.piece for x in pieces]
+    rows += [numbers[x] for x in pieces[len(special) :]]
+    return LiftedVocabulary(
+        "sentencepiece.model",
+        model.SerializeToString(),
+        pieces,
+        _ids(pieces, needed | {"mask": mask}),
+        rows,
+        [*source.notes, "Pieces have other ids than in the source."],
+    )
+
+
+def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
+    """Writes the vocabulary of a model that is lifted.
+
+    What is known of its text (case, accents, Chinese characters) is written
+    beside it, as `tokenizer_config.json`.
+
+    Args:
+        vocab_file: the vocabulary of the source, or another one for the model.
+        folder: directory to write to.
+
+    Returns:
+        The path of the vocabulary.
+
+    Raises:
+        FileNotFoundError: there is no such vocabulary.
+        ValueError: see `read_source` and `lift_vocabulary`.
+    """
+    source = read_source(vocab_file)
+    vocabulary = lift_vocabulary(source)
+    path = os.path.join(folder, vocabulary.name)
+    with open(path, "wb") as stream:
+        stream.write(vocabulary.content)
+    if source.kind == "wordpiece":
+        _write_settings(os.path.dirname(source.path), folder)
+    return path
+
+
+def _write_settings(source_folder, folder) -> None:
+    """Writes how text is prepared, as far as files beside a vocabulary say."""
+    content = bert_configs.read_optional_json(source_folder, _TOKENIZER)
+    normalizer = content.get("normalizer") or {}
+    config = bert_configs.read_optional_json(source_folder, _TOKENIZER_CONFIG)
+    found = {name: normalizer.get(x) for name, x in _SETTINGS.items()}
+    found |= {x: config[x] for x in _SETTINGS if config.get(x) is not None}
+    found = {name: x for name, x in found.items() if x is not None}
+    # Even an empty one says that it is Hugging Face's tokenizer.
+    if content or config:
+        file = os.path.join(folder, _TOKENIZER_CONFIG)
+        with open(file, "w", encoding="utf-8") as stream:
+            json.dump(found, stream, indent=2)

@@ -1,0 +1,183 @@
+import io
+import json
+import os
+
+import sentencepiece
+import tensorflow as tf
+import tokenizers as hugging_face
+from absl.testing import parameterized
+
+from etcmodel import testing
+from etcmodel.checkpoints import bert_vocabularies
+from etcmodel.feature_utils import tokenizers
+
+_LINES = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one", "##s"]
+
+
+class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.get_temp_dir()
+
+    def write(self, name, content):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            if isinstance(content, str):
+                stream.write(content)
+            else:
+                json.dump(content, stream)
+        return path
+
+    def lift(self, path):
+        return bert_vocabularies.lift_vocabulary(
+            bert_vocabularies.read_source(path)
+        )
+
+    @parameterized.parameters("\n", "\r\n")
+    def test_a_complete_vocabulary_stays_as_it_is(self, end):
+        path = self.write("words.txt", "".join(x + end for x in _LINES))
+        lifted = self.lift(path)
+        self.assertEqual("words.txt", lifted.name)
+        self.assertEqual("".join(f"{x}\n" for x in _LINES), lifted.content.decode())  # noqa: E501  # fmt: skip
+        self.assertEqual(list(range(12)), lifted.rows)
+        self.assertEmpty(lifted.notes)
+        tokenizer = tokenizers.make_tokenizer(path)
+        self.assertEqual(tokenizer.special_ids, lifted.special_ids)
+
+    def test_lines_end_at_line_ends_alone(self):
+        odd = ["\u2028", "a\u00a0b", "\x85", "", "\u3000", "word"]
+        path = self.write("vocab.txt", "\n".join([*_LINES, *odd]))
+        lifted = self.lift(path)
+        expected = ["[U+2028]", "a[U+00A0]b", "[U+0085]", "[line-16]"]
+        self.assertEqual([*_LINES, *expected, "[U+3000]", "word"], lifted.pieces)  # noqa: E501  # fmt: skip
+        self.assertRegex(lifted.notes[0], "5 tokens with white space")
+
+    def test_chinese(self):
+        path = testing.real_data_path("vocab/bert_chinese_vocab.txt")
+        folder = self.folder
+        written = bert_vocabularies.write_vocabulary(path, folder)
+        tokenizer = tokenizers.make_tokenizer(written)
+        text = "\u4e2d\u56fd\u7684\u9996\u90fd Beijing 2008"
+        reference = hugging_face.BertWordPieceTokenizer(path)
+        self.assertAllEqual(
+            reference.encode(text, add_special_tokens=False).ids,
+            tokenizer.tokenize(text),
+        )
+        # [unused0] is new, [unused1] to [unused4] are lines 2 to 5.
+        self.assertEqual(21128, tokenizer.special_ids["sentence"])
+        self.assertEqual(1, tokenizer.special_ids["cpc_mask"])
+        self.assertEqual(21129, tokenizer.vocab_size)
+
+    def test_added_tokens(self):
+        path = self.write("vocab.txt", "\n".join(_LINES))
+        self.write("added_tokens.json", {"<a>": 14, "[unused9]": 3})
+        lifted = self.lift(path)
+        # The row 3 is that of a token that was trained: [unused2] is new.
+        self.assertEqual(
+            [*_LINES[:3], "[unused9]", *_LINES[4:], "[no-token-12]"],
+            lifted.pieces[:13],
+        )
+        self.assertEqual(
+            ["[no-token-13]", "<a>", "[unused2]"], lifted.pieces[13:]
+        )
+        self.assertEqual([14, -1], lifted.rows[14:])
+        self.write("added_tokens.json", {"<a>": 10**9})
+        with self.assertRaisesRegex(ValueError, "12 tokens.* id 1000000000"):
+            bert_vocabularies.read_source(path)
+
+    def test_settings_are_written(self):
+        path = self.write("vocab.txt", "\n".join(_LINES))
+        normalizer = {"lowercase": True, "strip_accents": False}
+        content = {
+            "normalizer": {"type": "BertNormalizer", **normalizer},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+        }
+        self.write("tokenizer.json", content)
+        config = {"do_lower_case": False, "strip_accents": None, "x": 1}
+        self.write("tokenizer_config.json", config)
+        folder = os.path.join(self.folder, "lifted")
+        os.mkdir(folder)
+        bert_vocabularies.write_vocabulary(path, folder)
+        with open(os.path.join(folder, "tokenizer_config.json")) as stream:
+            self.assertEqual(
+                {"do_lower_case": False, "strip_accents": False},
+                json.load(stream),
+            )
+
+    def train(self, name):
+        stream = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["one two three ones"] * 9),
+            model_writer=stream,
+            vocab_size=30,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(stream.getvalue())
+        return path, sentencepiece.SentencePieceProcessor(path)
+
+    def test_tokens_added_to_a_sentencepiece_model(self):
+        path, model = self.train("sentencepiece.bpe.model")
+        self.write("config.json", {"tokenizer_class": "XLMRobertaTokenizer"})
+        number = len(model)
+        self.write("added_tokens.json", {"<e>": number + 2})
+        written = bert_vocabularies.write_vocabulary(path, self.folder)
+        tokenizer = tokenizers.make_tokenizer(written)
+        lifted = self.lift(path)
+        pieces = tokenizer.id_to_token(tokenizer.tokenize("one <e> two"))
+        self.assertIn(b"<e>", pieces.numpy())
+        # Row 0 is <s>, 2 </s>, and <mask> is behind the pieces.
+        special = lifted.special_ids
+        self.assertEqual(0, lifted.rows[special["cls"]])
+        self.assertEqual(2, lifted.rows[special["separator"]])
+        self.assertEqual(number + 1, lifted.rows[special["mask"]])
+        self.assertEqual(-1, lifted.rows[special["question"]])
+        self.assertEqual(1, lifted.rows[0])
+        self.assertEqual(number + 2, lifted.rows[lifted.pieces.index("<e>")])
+        self.write(
+            "tokenizer_config.json",
+            {
+                "mask_token": "<mask>",
+                "added_tokens_decoder": {"9": {"content": "<mask>"}},
+            },  # noqa: E501  # fmt: skip
+        )
+        with self.assertRaisesRegex(ValueError, "'<mask>' has the id 9"):
+            bert_vocabularies.read_source(path)
+
+    def test_errors(self):
+        path, _ = self.train("spiece.model")
+        with self.assertRaisesRegex(ValueError, "numbered is not known"):
+            bert_vocabularies.read_source(path)
+        with open(path, "wb") as file:
+            file.write(b"\x00\x01nothing")
+        with self.assertRaisesRegex(ValueError, "neither a WordPiece"):
+            bert_vocabularies.read_source(path)
+        path = os.path.join(self.folder, "none.txt")
+        with self.assertRaisesRegex(FileNotFoundError, "no file .*none.txt"):
+            bert_vocabularies.read_source(path)
+        for content, message in (
+            ({"a": 0, "b": 2}, "from 0 on"),
+            ({"a": "b"}, "from 0 on"),
+            ([1, 2], "no JSON object"),
+            ("no JSON", "not JSON"),
+            ({"model": {"type": "Unigram", "vocab": []}}, "Unigram, expected"),
+            (
+                {
+                    "model": {
+                        "type": "WordPiece",
+                        "vocab": {},
+                        "continuing_subword_prefix": "@",
+                    }
+                },
+                "'@', expected '##'",
+            ),  # noqa: E501  # fmt: skip
+        ):
+            path = self.write("vocab.json", content)
+            with self.assertRaisesRegex(ValueError, message):
+                bert_vocabularies.read_source(path)
+
+
+if __name__ == "__main__":
+    tf.test.main()

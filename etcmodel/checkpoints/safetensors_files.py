@@ -1,0 +1,149 @@
+"""Reads tensors from the safetensors files of a directory."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel import extras
+from etcmodel.checkpoints import bert_configs
+
+_FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+# Weights in other formats, by the endings of their names.
+_OTHER_FORMATS = {
+    (".bin", ".pt", ".pth"): "PyTorch's pickled weights",
+    (".h5", ".msgpack"): "weights in another format",
+}
+_SAVE = (
+    "Load them with Hugging Face's library and save them again: "
+    "`AutoModel.from_pretrained(DIR).save_pretrained(DIR)` writes "
+    f"{_FILE} (`AutoModelForMaskedLM` keeps the head)."
+)
+
+
+class Tensors(NamedTuple):
+    """The content of safetensors files.
+
+    Attributes:
+        arrays: name -> tensor.
+        aliases: name of a tensor that is stored once -> the name it has in the
+            file, from the file's metadata.
+    """
+
+    arrays: dict[str, np.ndarray]
+    aliases: dict[str, str]
+
+
+def find_file(path: str, folder: str) -> str | None:
+    """The file, or the index of files, to read.
+
+    Args:
+        path: a directory, or a file or checkpoint in one.
+        folder: the directory.
+
+    Returns:
+        Its path; None if a TensorFlow checkpoint has to be read.
+
+    Raises:
+        FileNotFoundError: the weights are in a format that is not read.
+    """
+    names = _list(folder)
+    if path == folder:
+        found = bert_configs.find(folder, _FILE, _INDEX)
+        if found is None and not any(x.endswith(".index") for x in names):
+            raise FileNotFoundError(_no_weights(folder, names))
+        return found
+    for endings, what in _OTHER_FORMATS.items():
+        if path.endswith(endings):
+            raise FileNotFoundError(f"{path}: {what} are not read. {_SAVE}")
+    if path.endswith(".safetensors"):
+        index = bert_configs.find(folder, _INDEX)
+        if index and os.path.basename(path) in _files_of(index):
+            return index
+        return path
+    if ".safetensors.index" in path and path.endswith(".json"):
+        return path
+    return None
+
+
+def _list(folder) -> list[str]:
+    """Names of the files of a directory."""
+    return sorted(tf.io.gfile.listdir(folder or "."))
+
+
+def _no_weights(folder, names) -> str:
+    """What to do with a directory without weights of the usual names."""
+    text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
+    others = [x for x in names if x.endswith(".safetensors")]
+    if others:
+        return f"{text} Give a file: {os.path.join(folder, others[0])}"
+    for endings, what in _OTHER_FORMATS.items():
+        found = [x for x in names if x.endswith(endings)]
+        if found:
+            return f"{text} {what} ({found[0]}) are not read. {_SAVE}"
+    return f"{text} Get all files of the model."
+
+
+def _files_of(index) -> list[str]:
+    """Names of the files that an index names."""
+    try:
+        return sorted(set(bert_configs.read_json(index)["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{index} is no index of safetensors files: expected a JSON object "
+            'with a "weight_map" of names and files.'
+        ) from None
+
+
+def read(path: str) -> Tensors:
+    """Reads all tensors of a file, or of the files that an index names.
+
+    Args:
+        path: the file or the index.
+
+    Returns:
+        The tensors.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ModuleNotFoundError: the package safetensors is not installed.
+        ValueError: a file is damaged.
+    """
+    if path.endswith(".json"):
+        folder = os.path.dirname(path)
+        parts = [_read(os.path.join(folder, x)) for x in _files_of(path)]
+        tensors = Tensors({}, {})
+        for part in parts:
+            tensors.arrays.update(part.arrays)
+            tensors.aliases.update(part.aliases)
+        return tensors
+    return _read(path)
+
+
+def _read(path) -> Tensors:
+    """All tensors of a file."""
+    # Only this format needs the library.
+    extras.require("safetensors")
+    import safetensors
+
+    try:
+        # TensorFlow knows PyTorch's bfloat16, NumPy does not.
+        with safetensors.safe_open(path, framework="tf") as file:
+            arrays = {x: file.get_tensor(x).numpy() for x in file.keys()}
+            metadata = file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{path} is no safetensors file, or a damaged one: {error}"
+        ) from None
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is missing: the index beside it names it. Get all files "
+            "of the directory."
+        ) from None
+    aliases = {
+        alias: name
+        for alias, name in metadata.items()
+        if name in arrays and alias not in arrays
+    }
+    return Tensors(arrays, aliases)

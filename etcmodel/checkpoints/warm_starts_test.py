@@ -1,0 +1,670 @@
+"""Every source of docs/warm_starts.md: one test case for each line."""
+
+import io
+import json
+import os
+import pathlib
+import re
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+import safetensors
+import sentencepiece
+import tensorflow as tf
+import tokenizers as hugging_face
+from absl.testing import parameterized
+from safetensors import numpy as safetensors_numpy
+from safetensors import tensorflow as safetensors_tensorflow
+
+from etcmodel.checkpoints import bert_files
+from etcmodel.checkpoints import bert_files_test as files_test
+from etcmodel.checkpoints import bert_vocabularies
+from etcmodel.checkpoints import lifting
+from etcmodel.checkpoints import lifting_test
+from etcmodel.feature_utils import tokenizers
+from etcmodel.models import EtcModel
+
+_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "warm_starts.md"
+_UNUSED = [f"[unused{i}]" for i in range(5)]
+_WORDS = ["one", "two", "##s", "three"]
+# As BERT's own, in small. [CLS] is in row 7, [SEP] in 8, "one" in 10.
+_LINES = ["[PAD]", *_UNUSED, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
+_TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
+_MLM = "cls.predictions.transform."
+
+
+class Source(NamedTuple):
+    """A source that was written, and what an encoder makes of `text`.
+
+    Attributes:
+        path: what `read_bert` gets.
+        weights: common name -> array, as the source's own code reads them.
+        text: what is encoded.
+        rows: the rows of the token table that the source's tokenizer gives for
+            it, with what it puts in front and behind.
+        position: the row of the position table that the first token has.
+        exact: whether gelu is the erf form.
+        vocab_file: of the model, if not made from that of the source.
+        notes: patterns of notes that the report must have.
+    """
+
+    path: str
+    weights: dict
+    text: str = _TEXT
+    rows: list = _ROWS
+    position: int = 0
+    exact: bool = True
+    vocab_file: str | None = None
+    notes: tuple = ()
+
+
+LIFTED, REFUSED = {}, {}
+
+
+def lifts(name):
+    return lambda function: LIFTED.setdefault(name, function)
+
+
+def refuses(name, message):
+    return lambda function: REFUSED.setdefault(name, (function, message))
+
+
+def make_weights(rows=14, head=False, types=2, positions=9):
+    shapes = files_test.SHAPES | (files_test.HEAD if head else {})
+    weights = files_test.make_weights(
+        shapes=shapes
+        | {
+            "embeddings.word_embeddings": (rows, 8),
+            "embeddings.position_embeddings": (positions, 8),
+            "embeddings.token_type_embeddings": (types, 8),
+        }
+    )
+    if head:
+        weights["mlm.bias"] = np.arange(rows, dtype=np.float32)
+    return weights
+
+
+def write(folder, weights=None, lines=_LINES, prefix="bert.", **config):
+    """A directory as Hugging Face's library writes it; returns the weights."""
+    weights = weights or make_weights()
+    rows = len(weights["embeddings.word_embeddings"])
+    head = config.pop("head", _MLM)
+    config = {"vocab_size": rows, "type_vocab_size": 2} | config
+    files_test.write_hugging_face(folder, weights, prefix, head, **config)
+    if lines is not None:
+        lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), lines)
+    return weights
+
+
+def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
+    """Gives tensors other names; leaves out those that are called None."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors_numpy.load_file(path)
+    os.remove(path)
+    tensors = {rename(name): x for name, x in tensors.items()}
+    tensors.pop(None, None)
+    path = os.path.join(folder, file)
+    safetensors_numpy.save_file(tensors, path, metadata.get("metadata"))
+    return path
+
+
+def write_json(folder, name, content):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
+        json.dump(content, stream)
+
+
+@lifts("BERT, cased or uncased")
+def bert(folder):
+    return Source(folder, write(folder, make_weights(head=True)))
+
+
+@lifts("an encoder alone, without a head")
+def encoder_alone(folder):
+    return Source(folder, write(folder, prefix=""))
+
+
+@lifts("names with `module.`, `model.` or any other prefix")
+def with_prefix(folder):
+    weights = write(folder, make_weights(head=True))
+    rewrite(folder, lambda name: "model.module." + name)
+    return Source(folder, weights)
+
+
+@lifts("old names, `LayerNorm.gamma` and `LayerNorm.beta`")
+def old_names(folder):
+    weights = write(folder)
+    rewrite(
+        folder,
+        lambda x: x.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ),
+    )
+    return Source(folder, weights)
+
+
+@lifts("several safetensors files and their index")
+def shards(folder):
+    weights = write(folder)
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors_numpy.load_file(path)
+    os.remove(path)
+    index = {
+        x: f"model-{i % 2}.safetensors" for i, x in enumerate(sorted(tensors))
+    }
+    for file in set(index.values()):
+        safetensors_numpy.save_file(
+            {x: tensors[x] for x in tensors if index[x] == file},
+            os.path.join(folder, file),
+        )
+    write_json(folder, "model.safetensors.index.json", {"weight_map": index})
+    # One of the files means all of them.
+    return Source(os.path.join(folder, "model-1.safetensors"), weights)
+
+
+def write_as(folder, dtype, file):
+    """Writes the tensors in another precision, and returns them as rounded."""
+    weights = write(folder)
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors_numpy.load_file(path)
+    os.remove(path)
+    tensors = {x: tf.constant(y.astype(dtype)) for x, y in tensors.items()}
+    safetensors_tensorflow.save_file(tensors, os.path.join(folder, file))
+    return {x: y.astype(dtype).astype(np.float32) for x, y in weights.items()}
+
+
+@lifts("float16, in a file of another name that `--from` names")
+def float16(folder):
+    file = "model.fp16.safetensors"
+    weights = write_as(folder, np.float16, file)
+    return Source(os.path.join(folder, file), weights)
+
+
+@lifts("bfloat16")
+def bfloat16(folder):
+    weights = write_as(folder, tf.bfloat16.as_numpy_dtype, "model.safetensors")
+    return Source(folder, weights)
+
+
+@lifts("tied tensors that are stored once")
+def tied(folder):
+    weights = write(folder, make_weights(head=True))
+    names = {
+        "bert.embeddings.word_embeddings.weight": (
+            "cls.predictions.decoder.weight"
+        ),
+        "cls.predictions.bias": "cls.predictions.decoder.bias",
+    }
+    rewrite(folder, lambda x: names.get(x, x), metadata=names)
+    return Source(folder, weights)
+
+
+@lifts("an output layer alone: `decoder.weight`, `decoder.bias`")
+def decoder_alone(folder):
+    weights = write(folder, make_weights(head=True))
+    rewrite(
+        folder,
+        lambda x: {
+            "bert.embeddings.word_embeddings.weight": (
+                "cls.predictions.decoder.weight"
+            ),
+            "cls.predictions.bias": "cls.predictions.decoder.bias",
+        }.get(x, x),
+    )
+    return Source(folder, weights)
+
+
+@lifts("a head with an output layer of its own")
+def untied(folder):
+    weights = write(folder, make_weights(head=True), tie_word_embeddings=False)
+    tensors = safetensors_numpy.load_file(folder + "/model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = np.ones([14, 8], np.float32)
+    safetensors_numpy.save_file(tensors, folder + "/model.safetensors")
+    return Source(folder, {x: y for x, y in weights.items() if "mlm" not in x})
+
+
+@lifts("Google's checkpoint, with `bert_config.json`")
+def google(folder):
+    weights = make_weights(head=True)
+    files_test.write_original(folder, weights, vocab_size=len(_LINES))
+    lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), _LINES)
+    path = os.path.join(folder, "bert_model.ckpt")
+    return Source(path, weights, exact=False)
+
+
+@lifts("RoBERTa, with the equivalent SentencePiece model")
+def roberta(folder):
+    """Its pieces in another order, with a space as "\u0120"."""
+    special = [
+        *("<pad>", "</s>", "<s>", "<sep_0>", "<sep_1>"),
+        *(f"<unused_{i}>" for i in range(39, 43)),
+    ]
+    model, _ = train_sentencepiece(
+        folder, "gpt2.model", pad_id=0, unk_id=3, bos_id=2, eos_id=1,
+        user_defined_symbols=special[3:],
+    )  # fmt: skip
+    pieces = [model.id_to_piece(i) for i in range(len(model))]
+    words = [x for x in pieces if x not in (*special, "<unk>")][::-1]
+    own = ["<s>", "<pad>", "</s>", "<unk>", *words, "<mask>"]
+    weights = make_weights(len(own), types=1, head=True)
+    write(
+        folder, weights, None, "roberta.", head="lm_head.",
+        model_type="roberta", pad_token_id=1, type_vocab_size=1,
+    )  # fmt: skip
+    ids = {x.replace("\u2581", "\u0120"): i for i, x in enumerate(own)}
+    write_json(folder, "vocab.json", ids)
+    rows = [own.index(x) for x in model.encode("one two", out_type=str)]
+    return Source(
+        folder,
+        weights,
+        "one two",
+        [0, *rows, 2],
+        position=2,
+        vocab_file=os.path.join(folder, "gpt2.model"),
+    )
+
+
+def train_sentencepiece(folder, name, **options):
+    """A tiny model; returns it and a text."""
+    text = "one two three, twos and threes; caf\u00e9s of \uff11\uff12"
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text, "one two one two", "three cafes"] * 9),
+        model_writer=stream,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(stream.getvalue())
+    return sentencepiece.SentencePieceProcessor(
+        model_proto=stream.getvalue()
+    ), text
+
+
+def write_sentencepiece(folder, architecture, more, first, **config):
+    """XLM-RoBERTa's or CamemBERT's layout: the model's ids and `first`."""
+    name = "sentencepiece.bpe.model"
+    model, text = train_sentencepiece(folder, name)
+    weights = make_weights(len(model) + more, types=1, positions=60)
+    write(
+        folder, weights, None, "roberta.", model_type=architecture,
+        pad_token_id=1, type_vocab_size=1, **config,
+    )  # fmt: skip
+    # A piece that the model does not know.
+    text += " \u4e2d"
+    ids = [3 if i == 0 else i + first for i in model.encode(text)]
+    assert 3 in ids
+    return weights, text, ids
+
+
+@lifts("XLM-RoBERTa")
+def xlm_roberta(folder):
+    weights, text, ids = write_sentencepiece(folder, "xlm-roberta", 2, 1)
+    return Source(folder, weights, text, [0, *ids, 2], position=2)
+
+
+@lifts("CamemBERT")
+def camembert(folder):
+    weights, text, ids = write_sentencepiece(folder, "camembert", 5, 4)
+    return Source(folder, weights, text, [5, *ids, 6], position=2)
+
+
+@lifts("a BERT with XLM-RoBERTa's tokenizer")
+def bert_with_sentencepiece(folder):
+    weights, text, ids = write_sentencepiece(folder, "bert", 2, 1)
+    write_json(
+        folder,
+        "tokenizer_config.json",
+        {"tokenizer_class": "XLMRobertaTokenizerFast"},
+    )
+    return Source(folder, weights, text, [0, *ids, 2])
+
+
+_DISTILBERT = (
+    ("bert.encoder.layer", "distilbert.transformer.layer"),
+    ("bert.embeddings", "distilbert.embeddings"),
+    ("attention.self.query", "attention.q_lin"),
+    ("attention.self.key", "attention.k_lin"),
+    ("attention.self.value", "attention.v_lin"),
+    ("attention.output.dense", "attention.out_lin"),
+    ("attention.output.LayerNorm", "sa_layer_norm"),
+    ("intermediate.dense", "ffn.lin1"),
+    ("output.dense", "ffn.lin2"),
+    ("output.LayerNorm", "output_layer_norm"),
+    ("cls.predictions.transform.LayerNorm", "vocab_layer_norm"),
+    ("cls.predictions.transform.dense", "vocab_transform"),
+    ("cls.predictions.bias", "vocab_projector.bias"),
+)
+
+
+@lifts("DistilBERT")
+def distilbert(folder):
+    weights = write(folder, make_weights(head=True))
+
+    def rename(name):
+        for own, other in _DISTILBERT:
+            name = name.replace(own, other)
+        is_none = "token_type" in name or "pooler" in name
+        return None if is_none else name
+
+    rewrite(folder, rename)
+    write_json(
+        folder,
+        "config.json",
+        {
+            "model_type": "distilbert",
+            "vocab_size": len(_LINES),
+            "dim": 8,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 12,
+            "activation": "gelu",
+        },
+    )
+    del weights["embeddings.token_type_embeddings"]
+    return Source(folder, weights)
+
+
+@lifts("ELECTRA, if its embeddings are as wide as its layers")
+def electra(folder):
+    weights = write(folder, model_type="electra", embedding_size=8)
+    rewrite(folder, lambda x: x.replace("bert.", "electra.").replace("electra.pooler", "discriminator_predictions"))  # noqa: E501  # fmt: skip
+    return Source(folder, weights)
+
+
+@lifts("a cased vocabulary: `[PAD] [unused1] ...`, also multilingual")
+def cased(folder):
+    lines = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "One", "##s"]
+    weights = write(folder, make_weights(7), lines)
+    notes = ("has no .unused0., .unused2., .unused3., .unused4.",)
+    return Source(folder, weights, "Ones", [3, 5, 6, 4], notes=notes)
+
+
+@lifts("a Chinese vocabulary, with white space among its tokens")
+def chinese(folder):
+    lines = [*_LINES[:10], "\u2028", "\u3000", "\u4e2d", "\u56fd", "\u00a0"]
+    weights = write(folder, make_weights(15), lines)
+    notes = ("3 tokens with white space.*U.2028",)
+    rows = [7, 12, 13, 8]
+    return Source(folder, weights, "\u4e2d\u56fd", rows, notes=notes)
+
+
+@lifts("a vocabulary of Hugging Face's trainer: special tokens in any order")
+def trained(folder):
+    trainer = hugging_face.BertWordPieceTokenizer()
+    trainer.train_from_iterator(
+        ["one two three twos ones"] * 20,
+        special_tokens=["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
+        show_progress=False,
+    )
+    trainer.save_model(folder)
+    weights = write(folder, make_weights(trainer.get_vocab_size()), None)
+    text = "One twos threes, one"
+    # The library puts [CLS] in front and [SEP] behind only when told how.
+    ids = trainer.encode(text, add_special_tokens=False).ids
+    notes = ("PAD. has the id 0, and .UNK. 2",)
+    return Source(folder, weights, text, [3, *ids, 1], notes=notes)
+
+
+@lifts("special tokens of other names: `special_tokens_map.json`")
+def other_names(folder):
+    lines = [*_LINES[:7], "<s>", "</s>", "[MASK]", *_WORDS, "[CLS]"]
+    weights = write(folder, make_weights(15), lines)
+    names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}}
+    write_json(folder, "special_tokens_map.json", names)
+    return Source(folder, weights, notes=("cls_token '<s>'",))
+
+
+@lifts("a vocabulary in `tokenizer.json` alone")
+def tokenizer_json(folder):
+    weights = write(folder, lines=None)
+    model = hugging_face.models.WordPiece(
+        {x: i for i, x in enumerate(_LINES)}, unk_token="[UNK]"
+    )
+    tokenizer = hugging_face.Tokenizer(model)
+    tokenizer.normalizer = hugging_face.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    return Source(folder, weights)
+
+
+@lifts("a table with more rows than tokens (padded to a multiple of 8)")
+def padded(folder):
+    weights = write(folder, make_weights(16))
+    notes = ("^2 spare rows are left out.*16 rows.*14 tokens",)
+    return Source(folder, weights, notes=notes)
+
+
+@lifts("added tokens: `added_tokens.json` and the like")
+def added_tokens(folder):
+    weights = write(folder, make_weights(18))
+    write_json(folder, "added_tokens.json", {"four": 14, "one": 10})
+    decoder = {"15": {"content": "five"}, "7": {"content": "[CLS]"}}
+    config = {"added_tokens_decoder": decoder}
+    write_json(folder, "tokenizer_config.json", config)
+    added = {
+        "added_tokens": [{"id": 16, "content": "six"}],
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+    write_json(folder, "tokenizer.json", added)
+    notes = ("3 tokens were added behind the 14", "^1 spare rows")
+    rows = [7, 16, 15, 14, 10, 8]
+    return Source(folder, weights, "six five four one", rows, notes=notes)
+
+
+@lifts("lines that are there twice")
+def repeated(folder):
+    lines = [*_LINES[:10], "two", "one", "two", "three"]
+    weights = write(folder, lines=lines)
+    notes = ("1 lines of the vocabulary are repeated.*line 11",)
+    rows = [7, 12, 11, 13, 8]
+    # So does Hugging Face's own tokenizer.
+    path = os.path.join(folder, "vocab.txt")
+    assert hugging_face.models.WordPiece.read_file(path)["two"] == 12
+    return Source(folder, weights, "two one three", rows, notes=notes)
+
+
+@refuses("fewer rows than tokens", r"14 tokens, but .* has 12 rows")
+def too_few_rows(folder):
+    write(folder, make_weights(12))
+
+
+@refuses(
+    "LoRA and other adapters", r"base_layer.*PEFT's `merge_and_unload\(\)`"
+)
+def lora(folder):
+    write(folder)
+    name = "bert.encoder.layer.0.attention.self.query"
+    rewrite(
+        folder,
+        lambda x: {
+            f"{name}.weight": f"{name}.base_layer.weight",
+            f"{name}.bias": f"{name}.lora_A.weight",
+        }.get(x, x),
+    )
+
+
+@refuses("`pytorch_model.bin` alone", "pytorch_model.bin.*save_pretrained")
+def pickled(folder):
+    write(folder)
+    os.rename(
+        os.path.join(folder, "model.safetensors"),
+        os.path.join(folder, "pytorch_model.bin"),
+    )
+
+
+@refuses("another file name that `--from` does not name", "Give a file: .*fp16")
+def variant(folder):
+    write(folder)
+    rewrite(folder, file="model.fp16.safetensors")
+
+
+@refuses("quantized weights", "int8, expected float32.*without quantization")
+def quantized(folder):
+    write(folder)
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors_numpy.load_file(path)
+    name = "bert.encoder.layer.0.output.dense.weight"
+    tensors[name] = tensors[name].astype(np.int8)
+    safetensors_numpy.save_file(tensors, path)
+
+
+@refuses("other encoders: ALBERT, DeBERTa, BigBird, ...", "'deberta'.*relative")
+def other_encoder(folder):
+    write(folder, model_type="deberta")
+
+
+@refuses("ELECTRA with narrower embeddings", "embedding_size is 4, expected 8")
+def narrow_electra(folder):
+    write(folder, model_type="electra", embedding_size=4)
+
+
+@refuses(
+    "weights in the encoder that BERT does not have",
+    "distance_embedding.weight in the encoder",
+)
+def more_weights(folder):
+    write(folder)
+    name = "bert.encoder.layer.0.attention.self.distance_embedding.weight"
+    rewrite(folder, lambda x: x.replace("bert.pooler.dense.bias", name))
+
+
+@refuses("two encoders in one file", "several encoders.*'left.*'right")
+def two_encoders(folder):
+    write(folder)
+    rewrite(
+        folder,
+        lambda x: x.replace(
+            "bert.embeddings.pos", "right.bert.embeddings.pos"
+        ).replace("bert.embeddings.word", "left.bert.embeddings.word"),
+    )
+
+
+@refuses(
+    "words that a dictionary finds (Japanese)", "BertJapaneseTokenizer, which"
+)
+def japanese(folder):
+    write(folder)
+    write_json(
+        folder,
+        "tokenizer_config.json",
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+    )
+
+
+@refuses("no special tokens that can be told", r"lacks \[CLS\], \[SEP\]")
+def no_special_tokens(folder):
+    lines = [x.replace("[CLS]", "x").replace("[SEP]", "y") for x in _LINES]
+    write(folder, lines=lines)
+
+
+@refuses("a name that is no directory", "Nothing is downloaded.*hf download")
+def no_directory(folder):
+    return os.path.join(folder, "bert-base-uncased")
+
+
+class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
+    models = {}
+
+    def setUp(self):
+        super().setUp()
+        self.folder = os.path.join(self.get_temp_dir(), "source")
+        os.mkdir(self.folder)
+
+    def make_model(self, config):
+        """One model for all sources of the same sizes, to save time."""
+        key = repr(config)
+        if key not in self.models:
+            self.models[key] = EtcModel(config)
+        return self.models[key]
+
+    @parameterized.named_parameters(
+        (f.__name__, name) for name, f in LIFTED.items()
+    )
+    def test_lifts(self, name):
+        source = LIFTED[name](self.folder)
+        bert = bert_files.read_bert(source.path)
+        self.assertCountEqual(source.weights, bert.weights)
+        vocab_file = source.vocab_file
+        changes = {"absolute_positions": "paragraph", "local_radius": 63}
+        if vocab_file is None:
+            folder = self.get_temp_dir()
+            vocab_file = bert_vocabularies.write_vocabulary(
+                bert.vocab_file, folder
+            )
+        tokenizer = tokenizers.make_tokenizer(vocab_file)
+        config = lifting.lifted_config(
+            bert, preset="tiny", vocab_file=source.vocab_file, **changes
+        )
+        self.assertEqual(tokenizer.vocab_size, config.vocab_size)
+        model = self.make_model(config)
+        report = lifting.lift(model, bert, source.vocab_file)
+        ids = [
+            tokenizer.special_ids["cls"],
+            *tokenizer.tokenize(source.text).numpy(),
+            tokenizer.special_ids["separator"],
+        ]
+        self.assertAllClose(
+            files_test.hidden_states(
+                {
+                    "embeddings.token_type_embeddings": np.zeros([1, 8]),
+                    **source.weights,
+                },
+                files_test.SIZES,
+                source.rows,
+                source.exact,
+                source.position,
+            ),
+            lifting_test.encode_long(model, ids),
+            1e-5,
+            1e-5,
+        )
+        for name, x in source.weights.items():
+            if name.startswith("mlm"):
+                self.assertAllEqual(x, bert.weights[name], name)
+        for pattern in source.notes:
+            self.assertTrue(
+                any(re.search(pattern, x) for x in report.notes), report.notes
+            )
+        self.check_all_tensors_are_told(source, report)
+
+    def check_all_tensors_are_told(self, source, report):
+        """Every tensor of the files is used or left out, and none is both."""
+        folder = pathlib.Path(source.path)
+        folder = folder if folder.is_dir() else folder.parent
+        stored = []
+        for file in folder.glob("*.safetensors"):
+            with safetensors.safe_open(file, "numpy") as content:
+                stored += content.keys()
+        told = [*report.used, *report.left_out]
+        self.assertLen(set(told), len(told))
+        if stored:
+            self.assertCountEqual(stored, told)
+
+    @parameterized.named_parameters(
+        (f.__name__, name) for name, (f, _) in REFUSED.items()
+    )
+    def test_refuses(self, name):
+        write_source, message = REFUSED[name]
+        path = write_source(self.folder) or self.folder
+        with self.assertRaisesRegex((ValueError, FileNotFoundError), message):
+            bert = bert_files.read_bert(path)
+            config = lifting.lifted_config(bert, preset="tiny")
+            lifting.lift(EtcModel(config), bert)
+
+    def test_the_page_has_a_line_for_each_case(self):
+        text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
+        lifted, refused = (
+            re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
+            for part in text.split("## What is refused")
+        )
+        # Model Garden's code runs under Keras 2 alone; see its own test.
+        lifted.remove("Model Garden's encoders, with `bert_config.json`")
+        self.assertCountEqual(LIFTED, lifted)
+        self.assertCountEqual(REFUSED, refused)
+
+
+if __name__ == "__main__":
+    tf.test.main()
