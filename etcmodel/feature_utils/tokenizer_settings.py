@@ -1,0 +1,228 @@
+"""How a WordPiece vocabulary wants its text: case, accents, long words.
+
+Hugging Face keeps that beside the vocabulary, in `tokenizer_config.json` and
+`tokenizer.json`. This module reads both, and writes the former.
+"""
+
+import json
+import os
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+CONFIG_FILE = "tokenizer_config.json"
+TOKENIZER_FILE = "tokenizer.json"
+# Of Hugging Face's tokenizers. Google's code has 200.
+_HUGGING_FACE_MAX_CHARS = 100
+
+
+class TokenizerSettings(NamedTuple):
+    """Settings of a WordPiece tokenizer; None where nothing is said.
+
+    Attributes:
+        lower_case: whether text is lower-cased; None: judged by the vocabulary.
+        strip_accents: whether accents are removed; None: as `lower_case`.
+        tokenize_chinese_chars: whether each Chinese character is a word of its
+            own; None: it is.
+        clean_text: whether control characters are removed; None: they are.
+        max_chars_per_word: longer words are unknown; None: 200, as in BERT's
+            own code.
+    """
+
+    lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    clean_text: bool | None = None
+    max_chars_per_word: int | None = None
+
+    def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
+        """Returns these settings with those that another one says."""
+        return self._replace(
+            **{k: v for k, v in other._asdict().items() if v is not None}
+        )
+
+    def resolve(self, is_uncased: bool) -> "TokenizerSettings":
+        """Fills in defaults.
+
+        Args:
+            is_uncased: whether the vocabulary seems to be uncased.
+
+        Returns:
+            Settings without None.
+        """
+        lower_case = is_uncased if self.lower_case is None else self.lower_case
+        return TokenizerSettings(
+            lower_case, lower_case, True, True, 200
+        ).override(self)
+
+    def describe(self) -> str:
+        """Describes settings without None: "lower case, accents kept"."""
+        parts = [
+            "lower case" if self.lower_case else "case kept",
+            "accents removed" if self.strip_accents else "accents kept",
+            "Chinese characters apart"
+            if self.tokenize_chinese_chars
+            else "Chinese characters in words",
+            f"words of up to {self.max_chars_per_word} characters",
+        ]
+        if not self.clean_text:
+            parts.append("control characters kept")
+        return ", ".join(parts)
+
+
+# Setting -> its name in `tokenizer_config.json`, in the normalizer of
+# `tokenizer.json`, and its type. Hugging Face's own `tokenizer_config.json` has
+# no maximum.
+_NAMES = {
+    "lower_case": ("do_lower_case", "lowercase", bool),
+    "strip_accents": ("strip_accents", "strip_accents", bool),
+    "tokenize_chinese_chars": (
+        "tokenize_chinese_chars",
+        "handle_chinese_chars",
+        bool,
+    ),
+    "clean_text": ("clean_text", "clean_text", bool),
+    "max_chars_per_word": ("max_input_chars_per_word", None, int),
+}
+
+
+def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
+    """Reads what `tokenizer_config.json` and `tokenizer.json` say.
+
+    Where both say something, `tokenizer_config.json` wins, as in Hugging Face's
+    library.
+
+    Args:
+        directory: where the vocabulary is; "" is the current directory.
+
+    Returns:
+        The settings; all are None if neither file is there.
+
+    Raises:
+        ValueError: a file is damaged, or text is prepared in a way that this
+            package does not have, such as by a Japanese dictionary.
+    """
+    directory = os.fspath(directory)
+    settings = TokenizerSettings()
+    for name, read in (
+        (TOKENIZER_FILE, _from_tokenizer),
+        (CONFIG_FILE, _from_config),
+    ):
+        path = os.path.join(directory, name)
+        if tf.io.gfile.exists(path):
+            settings = settings.override(read(_read_json(path), path))
+            if settings.max_chars_per_word is None:
+                settings = settings._replace(
+                    max_chars_per_word=_HUGGING_FACE_MAX_CHARS
+                )
+    return settings
+
+
+def settings_files(directory: str | os.PathLike) -> list[str]:
+    """Returns the files that `read_settings` reads in a directory."""
+    paths = [
+        os.path.join(os.fspath(directory), name)
+        for name in (CONFIG_FILE, TOKENIZER_FILE)
+    ]
+    return [path for path in paths if tf.io.gfile.exists(path)]
+
+
+def write_settings(
+    directory: str | os.PathLike, settings: TokenizerSettings
+) -> None:
+    """Writes `tokenizer_config.json`.
+
+    Args:
+        directory: an existing directory.
+        settings: the settings; those that are None are left out.
+    """
+    content = {
+        _NAMES[name][0]: value
+        for name, value in settings._asdict().items()
+        if value is not None
+    }
+    path = os.path.join(os.fspath(directory), CONFIG_FILE)
+    with tf.io.gfile.GFile(path, "w") as stream:
+        json.dump(content, stream, indent=2, sort_keys=True)
+        stream.write("\n")
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    """Reads a JSON object."""
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        try:
+            content = json.loads(stream.read().decode("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object.")
+    return content
+
+
+def _value(content, key, kind, path):
+    """Returns a value of the right type, or None if it is not there."""
+    value = content.get(key)
+    # True is an int, too.
+    if value is None or type(value) is kind:
+        return value
+    raise ValueError(
+        f"{path}: {key} is {value!r}, expected {kind.__name__} or null."
+    )
+
+
+def _refuse(path: str, what: str) -> ValueError:
+    """An error about text that would be cut into other tokens here."""
+    return ValueError(
+        f"{path}: {what}, which this package does not have: its tokens would "
+        "be others. Expected the tokenizer of a BERT."
+    )
+
+
+def _from_config(content: dict[str, Any], path: str) -> TokenizerSettings:
+    """Settings in `tokenizer_config.json`."""
+    if content.get("tokenizer_class") == "BertJapaneseTokenizer":
+        raise _refuse(path, "tokenizer_class is BertJapaneseTokenizer")
+    if content.get("do_basic_tokenize") is False:
+        raise _refuse(path, "do_basic_tokenize is false")
+    return TokenizerSettings(
+        **{
+            name: _value(content, key, kind, path)
+            for name, (key, _, kind) in _NAMES.items()
+        }
+    )
+
+
+def _part(content, name, expected, path) -> dict[str, Any] | None:
+    """A part of `tokenizer.json`, which must be of a type; None if null."""
+    part = content.get(name)
+    kind = part.get("type") if isinstance(part, dict) else part
+    if kind not in (expected, None):
+        raise _refuse(path, f"the {name} is {kind!r} and not {expected}")
+    return part
+
+
+def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
+    """Settings in `tokenizer.json`."""
+    normalizer = _part(content, "normalizer", "BertNormalizer", path)
+    if content.get("pre_tokenizer") is None:
+        raise _refuse(path, "there is no pre_tokenizer")
+    _part(content, "pre_tokenizer", "BertPreTokenizer", path)
+    model = _part(content, "model", "WordPiece", path) or {}
+    prefix = model.get("continuing_subword_prefix", "##")
+    if prefix != "##":
+        raise _refuse(path, f"the prefix inside words is {prefix!r} and not ##")
+    if normalizer is None:
+        # Text is left as it is.
+        settings = TokenizerSettings(False, False, False, False)
+    else:
+        settings = TokenizerSettings(
+            **{
+                name: _value(normalizer, key, kind, path)
+                for name, (_, key, kind) in _NAMES.items()
+                if key
+            }
+        )
+    return settings._replace(
+        max_chars_per_word=_value(model, "max_input_chars_per_word", int, path)
+    )
