@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from etcmodel.feature_utils.layout_units import cumulative
+from etcmodel.feature_utils.tf_text import tf_text
 
 # Takes the place of a word boundary while words are cut.
 _MARK = "\x1f"
