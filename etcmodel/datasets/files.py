@@ -4,6 +4,7 @@ import glob
 import gzip
 import io
 import os
+import unicodedata
 from collections.abc import Sequence
 
 from etcmodel.errors import UserError
@@ -94,6 +95,27 @@ def size(path: str) -> int:
     if is_remote(path):
         return _gfile().stat(path).length
     return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def find_form(folder: str, name: str) -> str | None:
+    """Finds a file whose name may be in another normal form of Unicode.
+
+    macOS and archives made there write "é" as "e" and an accent.
+
+    Args:
+        folder: where it is.
+        name: its name below the folder, which is tried first.
+
+    Returns:
+        Its path; None if there is no such file.
+    """
+    forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
+    for form in dict.fromkeys((name, *forms)):
+        path = os.path.join(folder, form)
+        exists = _gfile().exists if is_remote(path) else os.path.exists
+        if exists(path):
+            return path
+    return None
 
 
 def full_name(path: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Annotated
 from typing import NamedTuple
@@ -70,6 +71,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Position of the record in its file, from 0."""
         return self.source.index
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What users should know about how the record was read; nothing."""
+        return {}
+
     def error(self, reason: str, **kwargs) -> RecordError:
         """A `RecordError` about this record, to be raised.
 
@@ -83,7 +89,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
-        self, name: str, field: str, value: object, split: str
+        self,
+        name: str,
+        field: str,
+        value: object,
+        split: str,
+        advice: str = _ADVICE_NO_ANSWERS,
     ) -> RecordError:
         """The error of a record that is to be learned from, but cannot be.
 
@@ -92,6 +103,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             field: the field with it.
             value: what the field has; None if it is not there.
             split: what the record is for.
+            advice: what to do.
 
         Returns:
             The error.
@@ -101,7 +113,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             f"no {name}",
             field=field,
             problem=f"it is {missing}, but the split {split!r} needs it",
-            advice=_ADVICE_NO_ANSWERS,
+            advice=advice,
         )
 
 

@@ -246,10 +246,18 @@ _NEEDED = [
         f"it is empty.*'SPLIT'{_PREDICT}",
     ),
     *(
+        (
+            "hotpotqa",
+            "supporting_facts",
+            value,
+            "it is .*'SPLIT'.*--task=read_twice_hotpotqa",
+        )
+        for value in (REMOVE, None, [])
+    ),
+    *(
         (name, field, value, f"it is {problem}.*'SPLIT'{_PREDICT}")
         for name, field, empty in (
             ("hotpotqa", "answer", " "),
-            ("hotpotqa", "supporting_facts", []),
             ("openkp", "KeyPhrases", []),
             ("nq", "annotations", []),
             ("nq_simplified", "annotations", []),

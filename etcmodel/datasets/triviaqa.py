@@ -30,6 +30,7 @@ from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.records import Text
+from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
@@ -49,6 +50,7 @@ class TriviaQARecord(Record, frozen=True):
         answers: all forms of the answer, as people write them first; None if
             the file does not tell.
         truths: what the official metrics compare with; see `gold`.
+        missing_pages: how many of its pages have no file, of several.
     """
 
     id: str
@@ -56,6 +58,12 @@ class TriviaQARecord(Record, frozen=True):
     text: str
     answers: tuple[str, ...] | None = None
     truths: tuple[str, ...] | None = None
+    missing_pages: int = 0
+
+    @property
+    def counts(self):
+        """See `Record`."""
+        return {"evidence_pages_missing": self.missing_pages}
 
 
 class _Page(msgspec.Struct):
@@ -104,38 +112,59 @@ def _read_page(path: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _make(value: _Question, source: Source) -> TriviaQARecord:
-    error = functools.partial(source.error, record_id=value.QuestionId)
+def _find_page(name: str, folder: str, source: Source) -> str | None:
+    """The file of a page; None if there is none.
+
+    Raises:
+        UserError: the name is not of a file in the folder.
+    """
+    if not files.is_below(name):
+        raise UserError(f"{show(name)} is not in evidence/{folder}")
     root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
-    texts = []
+    return files.find_form(os.path.join(root, "evidence", folder), name)
+
+
+def _bad_evidence(value, source, field, problem) -> RecordError:
+    """The error of a page that cannot be read."""
+    problem = f"its evidence cannot be read: {problem}"
+    return source.error(
+        "no evidence file",
+        record_id=value.QuestionId,
+        field=field,
+        problem=problem.removesuffix("."),
+        advice=(
+            "Unpack the official archive, so that `evidence` is beside `qa`"
+        ),
+    )
+
+
+def _make(value: _Question, source: Source) -> TriviaQARecord:
+    texts, missing = [], []
     for field, folder in _FOLDERS.items():
         for i, page in enumerate(getattr(value, field)):
-            name = page.Filename
-            path = os.path.join(root, "evidence", folder, name)
+            place = f"{field}[{i}].Filename"
             try:
-                if not files.is_below(name):
-                    raise UserError(f"{show(name)} is not in evidence/{folder}")
-                text = _read_page(path)
+                path = _find_page(page.Filename, folder, source)
+                text = "" if path is None else _read_page(path)
                 if json_stream.INVALID_UTF8_MARK in text:
                     raise UserError(f"{path} has bytes that are not UTF-8")
             except UserError as cause:
-                problem = f"its evidence cannot be read: {cause}"
-                raise error(
-                    "no evidence file",
-                    field=f"{field}[{i}].Filename",
-                    problem=problem.removesuffix("."),
-                    advice=(
-                        "Unpack the official archive, so that `evidence` is "
-                        "beside `qa`"
-                    ),
-                ) from None
-            texts.append(text)
+                raise _bad_evidence(value, source, place, str(cause)) from None
+            if path is None:
+                missing.append((place, f"evidence/{folder}/{page.Filename}"))
+            else:
+                texts.append(text)
+    if missing and not any(texts):
+        place, path = missing[0]
+        raise _bad_evidence(
+            value, source, place, f"{path}: there is no such file"
+        )
     if not any(texts):
-        pages = len(value.EntityPages) + len(value.SearchResults)
-        raise error(
+        raise source.error(
             "no evidence",
+            record_id=value.QuestionId,
             field="EntityPages",
-            problem=f"none of its {pages} pages has any text",
+            problem=f"none of its {len(texts)} pages has any text",
         )
     answers = truths = None
     if value.Answer is not None:
@@ -155,6 +184,7 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
         text="\n".join(filter(None, texts)),
         answers=answers,
         truths=truths,
+        missing_pages=len(missing),
         source=source,
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import unicodedata
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -82,7 +83,15 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIsNone(triviaqa.gold(record))
 
     @parameterized.parameters(
-        ({"web/4/4_2.txt": None}, "SearchResults.0..Filename.*4_2.txt: there"),
+        (
+            {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
+            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+        ),
+        # What is left of several has no text.
+        (
+            {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
+            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+        ),
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
         (
             {"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
@@ -110,10 +119,29 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             list(triviaqa.FORMAT.read(path))
 
-    def test_missing_evidence_is_told_in_sentences(self):
+    def test_missing_page_of_several(self):
+        """The others are used, and it is counted."""
         path = self._write([good_record()], **{"web/4/4_2.txt": None})
-        with self.assertRaisesRegex(RecordError, r"Check the path\. Unpack"):
-            list(triviaqa.FORMAT.read(path))
+        (record,) = triviaqa.FORMAT.read(path)
+        self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
+        self.assertEqual({"evidence_pages_missing": 1}, record.counts)
+
+    @parameterized.parameters("NFC", "NFD")
+    def test_page_in_the_other_normal_form(self, form):
+        """Names of files may be written otherwise than in the record."""
+        names = [
+            unicodedata.normalize(x, "Jos\u00e9 \u1ec7.txt")
+            for x in ("NFC", "NFD")
+        ]
+        path = self._write(
+            [good_record(EntityPages=[{"Filename": x} for x in names])],
+            **{f"wikipedia/{unicodedata.normalize(form, names[0])}": "Here."},
+        )
+        (record,) = triviaqa.FORMAT.read(path)
+        self.assertEqual(
+            "Here.\nHere.\n\u0160pilberk, in Br\u00fcnn", record.text
+        )
+        self.assertEqual({"evidence_pages_missing": 0}, record.counts)
 
     def test_another_file(self):
         path = os.path.join(self.get_temp_dir(), "a.json")

@@ -29,13 +29,15 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
         return None if self.answer is None else (self.answer,)
 
     @property
-    def supporting_parts(self) -> tuple[int, ...]:
-        """Indices of the paragraphs with a supporting fact.
+    def supporting_parts(self) -> tuple[int, ...] | None:
+        """Indices of the paragraphs with a supporting fact; None if not told.
 
         They have its title; some official facts name a sentence that the
         paragraph does not have. Of several of the same title it is the first,
         or the first that has the sentence.
         """
+        if not self.supporting_facts:
+            return None
         titles = [x.title for x in self.context]
         parts = {x for x, _ in self.fact_positions}
         named = {x for x, _ in self.supporting_facts or ()}
@@ -44,7 +46,10 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
         return tuple(sorted(parts))
 
 
-FORMAT = dataclasses.replace(records.FORMAT, record=ReadingRecord)
+# Supporting facts may be missing.
+FORMAT = dataclasses.replace(
+    records.FORMAT, record=ReadingRecord, check=records.check_answer
+)
 
 
 def gold(record: ReadingRecord) -> str | None:

@@ -8,14 +8,15 @@ import tensorflow as tf
 
 from etcmodel.datasets.hotpotqa import reading
 from etcmodel.datasets.hotpotqa import records_test
+from etcmodel.errors import RecordError
 
 
 class ReadingTest(tf.test.TestCase):
-    def _read(self, **changes):
+    def _read(self, split="predict", **changes):
         path = os.path.join(self.get_temp_dir(), "data.json")
         with open(path, "w") as stream:
             json.dump([records_test.good_record(**changes)], stream)
-        (record,) = reading.FORMAT.read(path, "predict")
+        (record,) = reading.FORMAT.read(path, split)
         return record
 
     def test_paragraphs_without_titles(self):
@@ -47,7 +48,19 @@ class ReadingTest(tf.test.TestCase):
         record = self._read(answer=None, supporting_facts=None)
         self.assertIsNone(record.answers)
         self.assertIsNone(reading.gold(record))
+        self.assertIsNone(record.supporting_parts)
+
+    def test_no_supporting_facts(self):
+        """Only whether an answer is yes, no or a span is learned from them."""
+        for split in ("train", "dev"):
+            for facts in (None, []):
+                record = self._read(split, supporting_facts=facts)
+                self.assertIsNone(record.supporting_parts)
+        # None of those that are told is in the text.
+        record = self._read("train", supporting_facts=[["x", 0]])
         self.assertEqual((), record.supporting_parts)
+        with self.assertRaisesRegex(RecordError, "answer.*is empty"):
+            self._read("train", answer=" ", supporting_facts=None)
 
     def test_score_and_predictions(self):
         scores = reading.score(

@@ -117,7 +117,16 @@ def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
     return record
 
 
-def _check(record: HotpotQARecord, split: str) -> None:
+def check_answer(record: HotpotQARecord, split: str) -> None:
+    """Checks that a record has text and, unless to predict, an answer.
+
+    Args:
+        record: the record.
+        split: what the record is for.
+
+    Raises:
+        RecordError: it has not.
+    """
     if split == "predict":
         return
     if split == "train" and not any(
@@ -135,12 +144,18 @@ def _check(record: HotpotQARecord, split: str) -> None:
         )
     if not (record.answer or "").strip():
         raise record.missing_answer("answer", "answer", record.answer, split)
-    if not record.supporting_facts:
+
+
+def _check(record: HotpotQARecord, split: str) -> None:
+    check_answer(record, split)
+    if split != "predict" and not record.supporting_facts:
         raise record.missing_answer(
             "supporting facts",
             "supporting_facts",
             record.supporting_facts,
             split,
+            "Add them, or use --task=read_twice_hotpotqa, which learns answers "
+            "without them",
         )
 
 

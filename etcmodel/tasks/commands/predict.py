@@ -1,5 +1,6 @@
 """`predict`: answers the questions of a data file with a SavedModel."""
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -111,7 +112,7 @@ def run(flag_values: flags.FlagValues) -> None:
     task_model = spec.make_model(options=spec.options(**metadata["options"]))
     answer = model.signatures[serving.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
-    predictions, gold = {}, {}
+    predictions, gold, counts = {}, {}, collections.Counter()
     with (
         atomic_file(flag_values.output) as stream,
         file_progress(paths, "Predicting") as progress,
@@ -125,6 +126,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 [task_model.reference(record) for record in batch],
             )
             for record, prediction in zip(batch, made, strict=True):
+                counts.update(record.counts)
                 predictions[record.id] = prediction
                 right = dataset.gold(record)
                 if right is not None:
@@ -140,6 +142,9 @@ def run(flag_values: flags.FlagValues) -> None:
         print(bad_records.summary())
         print("They are not in the figures; official ones count them as wrong.")
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
+    for name, count in counts.items():
+        if count:
+            print(f"  {count:10d}  {name.replace('_', ' ')}")
     if gold:
         print(f"Of {len(gold)} records with an answer:")
         metrics = dataset.score(predictions, gold)

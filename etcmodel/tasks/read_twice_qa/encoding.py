@@ -253,6 +253,7 @@ class QuestionEncoder(encoder.RecordEncoder):
                 bool(answers) and not has_any.any()
             ),
             "records_divided": int(size < number),
+            **record.counts,
         }
         examples = []
         for start in range(0, number, size):

@@ -95,6 +95,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.get_temp_dir(), 5
         )
         record = list(triviaqa.FORMAT.read(path))[4]
+        record = msgspec.structs.replace(record, missing_pages=2)
         sizes = dict(
             block_length=16,
             block_overlap=2,
@@ -108,6 +109,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertLen(fields, number)
             self.assertEqual(1, counts["records_divided"])
+            self.assertEqual(2, counts["evidence_pages_missing"])
             # Each of two segments, and the last of one.
             self.assertEqual(5, counts["segments"])
             self.assertAllEqual([1, 2], fields[0]["block_pos"])
