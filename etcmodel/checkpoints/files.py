@@ -177,11 +177,12 @@ def named_checkpoint(directory: str) -> str | None:
         checkpoint has not all its files.
     """
     try:
-        found = tf.train.latest_checkpoint(directory)
+        state = tf.train.get_checkpoint_state(directory)
     # What TensorFlow makes of a damaged file.
     except ValueError:
         return None
-    if found is None or not tf.io.gfile.exists(f"{found}.index"):
+    found = state.model_checkpoint_path if state else ""
+    if not found or not tf.io.gfile.exists(f"{found}.index"):
         return None
     return found if _are_all(_find_shards(found)) else None
 

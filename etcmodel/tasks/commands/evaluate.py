@@ -51,6 +51,8 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: there is no checkpoint, or the data cannot be used.
     """
     model_dir, mode = flag_values.model_dir, flag_values.mode
+    from etcmodel.tasks.commands import run_directory
+
     experiment = runs.use_saved_params(flag_values, model_dir)
     training.check_flags(flag_values, mode)
     if mode == "eval":
@@ -71,12 +73,13 @@ def run(flag_values: flags.FlagValues) -> None:
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
     training.set_precision(params)
-    with training.quiet(flag_values.verbose):
+    with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
-            params, mode, model_dir, spec if is_tuned else None
+            params, mode, model_dir, spec if is_tuned else None, out
         )
         if checkpoint is not None:
-            runner.controller.restore_checkpoint(checkpoint)
+            with run_directory.restoring(checkpoint):
+                runner.controller.restore_checkpoint(checkpoint)
         metrics = training.run_mode(runner, params, mode)
     if checkpoint is not None:
         print(f"Checkpoint: {checkpoint}")

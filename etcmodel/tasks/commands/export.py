@@ -74,12 +74,14 @@ def run(flag_values: flags.FlagValues) -> None:
     import tensorflow as tf
     from official.core import task_factory
 
+    from etcmodel.tasks.commands import run_directory
     from etcmodel.tasks.frame import export as export_lib
 
     task = task_factory.get_task(params.task, metadata=records)
     model = task.build_model()
     try:
-        status = tf.train.Checkpoint(model=model).read(checkpoint)
+        with run_directory.restoring(checkpoint):
+            status = tf.train.Checkpoint(model=model).read(checkpoint)
         status.expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]

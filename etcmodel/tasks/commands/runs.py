@@ -456,8 +456,12 @@ def use_tuned(
         return
     import tensorflow as tf
 
-    reader = tf.train.load_checkpoint(checkpoint)
-    step = int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
+    from etcmodel.tasks.commands import run_directory
+
+    with run_directory.restoring(checkpoint):
+        reader = tf.train.load_checkpoint(checkpoint)
+        name = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+        step = int(reader.get_tensor(name))
     chosen = _read_tuned(spec, model_dir)
     before = [x for x in chosen if x <= step]
     value = tuned.default

@@ -1,5 +1,6 @@
 """`train`: the Model Garden's trainer on the TFRecords of `preprocess`."""
 
+import contextlib
 import dataclasses
 import os
 
@@ -108,6 +109,8 @@ def run(flag_values: flags.FlagValues) -> None:
     import tensorflow as tf
     from official.core import train_utils
 
+    from etcmodel.tasks.commands import run_directory
+
     if flag_values.seed is not None:
         tf.keras.utils.set_random_seed(flag_values.seed)
     training.set_precision(params)
@@ -119,7 +122,10 @@ def run(flag_values: flags.FlagValues) -> None:
     if "train" in mode:
         metadata = training.find_metadata(params, spec)
         runs.check_same(params, metadata, spec, model_dir)
-    with training.quiet(flag_values.verbose) as out:
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(training.quiet(flag_values.verbose))
+        if "train" in mode:
+            stack.enter_context(run_directory.hold(model_dir, out))
         task, runner = training.make_runner(params, mode, model_dir, spec, out)
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)

@@ -212,11 +212,15 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
         Pair of the task and an `OrbitExperimentRunner`.
 
     Raises:
-        UserError: the configuration does not fit the data.
+        UserError: the configuration does not fit the data, or the checkpoint
+            of the run is damaged.
     """
     from official.common import distribute_utils
     from official.core import task_factory
     from official.core import train_lib
+
+    from etcmodel.checkpoints import files
+    from etcmodel.tasks.commands import run_directory
 
     bar = progress.training_bar(params.trainer.train_steps, "train" in mode)
 
@@ -236,6 +240,7 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
             bar.write(f"Step {step()}: {', '.join(shown)}", file=out)
 
     trainer = params.trainer
+    run_directory.prepare(model_dir, out)
     try:
         strategy = distribute_utils.get_distribution_strategy(
             distribution_strategy=params.runtime.distribution_strategy,
@@ -245,15 +250,16 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
         )
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
-        runner = train_lib.OrbitExperimentRunner(
-            distribution_strategy=strategy,
-            task=task,
-            mode=mode,
-            params=params,
-            model_dir=model_dir,
-            train_actions=[show_step],
-            eval_actions=[show_metrics],
-        )
+        with run_directory.restoring(files.latest_checkpoint(model_dir)):
+            runner = train_lib.OrbitExperimentRunner(
+                distribution_strategy=strategy,
+                task=task,
+                mode=mode,
+                params=params,
+                model_dir=model_dir,
+                train_actions=[show_step],
+                eval_actions=[show_metrics],
+            )
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner
