@@ -16,7 +16,7 @@ class ReadmeTest(unittest.TestCase):
         for name, number in (
             ("README.md", 2),
             ("docs/architecture.md", 1),
-            ("docs/layouts.md", 1),
+            ("docs/layouts.md", 2),
         ):
             text = (ROOT / name).read_text("utf-8")
             examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -55,6 +55,7 @@ from etcmodel.feature_utils.layout_contents import record_splits
 from etcmodel.feature_utils.layout_contents import unit_indices
 from etcmodel.feature_utils.layout_cuts import Budget
 from etcmodel.feature_utils.layout_lookup import look_up
+from etcmodel.feature_utils.layout_lookup import pick_units
 from etcmodel.feature_utils.layout_lookup import resolve
 from etcmodel.feature_utils.layout_spec import CUTS
 from etcmodel.feature_utils.layout_spec import INPUTS
@@ -91,6 +92,7 @@ __all__ = [
     "groups_of_one",
     "one_group",
     "one_segment",
+    "pick_units",
     "unit_indices",
 ]
 

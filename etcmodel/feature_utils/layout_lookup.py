@@ -1,6 +1,10 @@
-"""Links and values of a layout's tokens; graph code. See `layout.py`."""
+"""Links, values and vectors of a layout's tokens; graph code.
+
+See `layout.py`.
+"""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -126,3 +130,96 @@ def resolve(
             before = result.get(feature.name, nothing[link.source])
             result[feature.name] = tf.where(found < 0, before, found)
     return result
+
+
+def pick_units(
+    spec: LayoutSpec,
+    sources: tf.Tensor,
+    vectors: tf.Tensor,
+    section: str,
+    level: str,
+    sizes: Sequence[int] | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Picks the vectors of a section's units out of an encoder's output.
+
+    Graph code. Example: the global tokens of two records are
+
+        title, clause 0, clause 1
+        title, clause 0, padding
+
+    where each clause is a group of the section "clauses". Then
+
+        made = engine(contents)
+        output = encoder(made.features)["global_output"]  # [2, 3, hidden]
+        pick_units(spec, made.global_sources, output, "clauses", "group")
+
+    gives the vectors `[2, 2, hidden]` of both records' clauses, zeros for the
+    second clause of the second record, and `[[True, True], [True, False]]`.
+
+    Args:
+        spec: the specification.
+        sources: the layout's `global_sources`, or `long_sources` for the
+            tokens of the text, `<int32>[rows, length, 4]`.
+        vectors: `<float>[rows, length, hidden]`, `global_output` or
+            `long_output`.
+        section: name of the section.
+        level: "group", "segment" or "token".
+        sizes: how many units there is room for: groups, segments of a group
+            and tokens of a segment, down to the level. Units beyond are left
+            out. By default as many as the largest has.
+
+    Returns:
+        Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
+        groups, segments, hidden]` or `[rows, groups, segments, tokens,
+        hidden]`, by their places in the content before any cutting, and
+        whether there is one, `<bool>[rows, groups, ...]`. Vectors of units
+        that were cut, and of those that have none, are 0.
+
+    Raises:
+        ValueError: there is no such section or level.
+    """
+    index = spec.index(section)
+    if level not in LEVELS:
+        raise ValueError(f"level={level!r}, expected one of {LEVELS}.")
+    depth = 1 + LEVELS.index(level)
+    if sizes is not None and len(sizes) != depth:
+        raise ValueError(
+            f"sizes={[*sizes]}, expected one of each of {LEVELS[:depth]}."
+        )
+    # [rows, length]
+    is_own = tf.equal(sources[..., 0], index)
+    is_own &= tf.reduce_all(sources[..., 1 : 1 + depth] >= 0, axis=-1)
+    is_own &= tf.reduce_all(sources[..., 1 + depth :] < 0, axis=-1)
+    # Behind the first place of each axis, which is for all other tokens.
+    # [rows, length, depth]
+    places = tf.where(
+        is_own[..., tf.newaxis], 1 + sources[..., 1 : 1 + depth], 0
+    )
+    if sizes is None:
+        # [depth]
+        sizes = tf.reduce_max(
+            tf.pad(tf.reshape(places, [-1, depth]), [[1, 0], [0, 0]]), axis=0
+        )
+    is_own &= tf.reduce_all(places <= sizes, axis=-1)
+    places = tf.where(is_own[..., tf.newaxis], places, 0)
+    rows, length = tf.unstack(tf.shape(sources)[:2])
+    # [rows, length, 1 + depth]
+    places = tf.concat(
+        [
+            tf.tile(tf.range(rows)[:, tf.newaxis, tf.newaxis], [1, length, 1]),
+            places,
+        ],
+        axis=2,
+    )
+    of_units = (slice(None), *(slice(1, None) for _ in range(depth)))
+
+    def lay_out(values):
+        """`[rows, length, ...]` to `[rows, groups, ...]`."""
+        shape = tf.concat(
+            [[rows], tf.convert_to_tensor(sizes) + 1, tf.shape(values)[2:]], 0
+        )
+        return tf.scatter_nd(places, values, shape)[of_units]
+
+    own = is_own[..., tf.newaxis]
+    found = lay_out(tf.where(own, vectors, tf.zeros_like(vectors)))
+    return found, lay_out(tf.cast(is_own, tf.int32)) > 0

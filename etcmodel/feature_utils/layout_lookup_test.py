@@ -139,5 +139,96 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(made.values["place"], [[[-1, -1]] * 3 + [[1, 2]]])
 
 
+class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
+    """Each vector is the number of its token, and ten times that."""
+
+    SPEC = LayoutSpec(
+        [
+            Section("title", token_global=GlobalToken(3), cut="keep"),
+            Section(
+                "text",
+                group_global=GlobalToken(5),
+                segment_global=GlobalToken(1),
+                cut="fit",
+            ),
+        ]
+    )
+
+    def _made(self):
+        """Of the first record, the second of three segments does not fit."""
+        return LayoutEngine(self.SPEC, 6, 7)(
+            {
+                "title": layout.one_segment(ragged([[31, 32], [33]], 1)),
+                "text": ragged(
+                    [[[[1, 2], [3, 4, 5]], [[6]]], [[[7], [8]], []]], 3
+                ),
+            }
+        )
+
+    def _pick(self, sources, *args):
+        rows, length = sources.shape[:2]
+        # [rows, length]
+        numbers = tf.reshape(tf.range(1.0, 1 + rows * length), [rows, length])
+        pick = tf.function(
+            lambda *x: layout.pick_units(self.SPEC, *x, *args),
+            input_signature=[
+                tf.TensorSpec([None, None, 4], tf.int32),
+                tf.TensorSpec([None, None, None]),
+            ],
+            autograph=False,
+        )
+        vectors, is_there = pick(
+            sources, tf.stack([numbers, 10 * numbers], axis=-1)
+        )
+        self.assertAllEqual(10 * vectors[..., 0], vectors[..., 1])
+        self.assertAllEqual(is_there, vectors[..., 0] > 0)
+        return vectors[..., 0].numpy().tolist()
+
+    def test_global_tokens(self):
+        made = self._made()
+        self.assertAllEqual(
+            [[3, 3, 5, 1, 5, 1, 0], [3, 5, 1, 1, 5, 0, 0]],
+            made.features["global_token_ids"],
+        )
+        for args, expected in (
+            (("text", "group"), [[3, 5], [9, 12]]),
+            (
+                ("text", "segment"),
+                [[[4, 0], [6, 0]], [[10, 11], [0, 0]]],
+            ),
+            (("title", "token"), [[[[1, 2]]], [[[8, 0]]]]),
+            # Room for more, and for fewer.
+            (("text", "group", [3]), [[3, 5, 0], [9, 12, 0]]),
+            (("text", "segment", [1, 1]), [[[4]], [[10]]]),
+        ):
+            self.assertEqual(expected, self._pick(made.global_sources, *args))
+
+    def test_tokens_of_the_text(self):
+        made = self._made()
+        self.assertAllEqual(
+            [[31, 32, 1, 2, 6, 0], [33, 7, 8, 0, 0, 0]],
+            made.features["long_token_ids"],
+        )
+        self.assertEqual(
+            [[[[3, 4], [0, 0]], [[5, 0], [0, 0]]]]
+            + [[[[8, 0], [9, 0]], [[0, 0], [0, 0]]]],
+            self._pick(made.long_sources, "text", "token"),
+        )
+
+    def test_nothing_there(self):
+        self.assertEqual(
+            [[], []], self._pick(tf.fill([2, 5, 4], -1), "text", "group")
+        )
+
+    def test_no_such_section_level_or_sizes(self):
+        for args, message in (
+            (("texts", "group"), "no section 'texts'"),
+            (("text", "word"), "level='word'"),
+            (("text", "segment", [3]), "sizes"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                self._pick(tf.fill([2, 5, 4], -1), *args)
+
+
 if __name__ == "__main__":
     tf.test.main()

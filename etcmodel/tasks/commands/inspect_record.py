@@ -14,6 +14,7 @@ DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
 Figure 3 of the ETC paper, with the tokens on the axes, and prints what the
 record consists of, how much of it was cut and how many links there are.
+Masks and distances are those that an experiment trains with.
 """
 
 EXAMPLE = """
@@ -45,13 +46,14 @@ class Flags:
         first_token: at which long token the picture begins.
         max_long_tokens: how many long tokens are drawn.
         max_global_tokens: how many global tokens are drawn.
-        preset: the encoder's preset, which says how far tokens see.
-        local_radius: how far a long token sees on each side, if not as in the
-            preset.
-        relative_pos_max_distance: the distance at which labels are clipped, if
-            not as in the preset.
+        experiment: the experiment whose model is drawn; the first of the task
+            by default.
+        preset: the encoder's preset, if not as in the experiment.
+        local_radius: how far a long token sees on each side, likewise.
+        relative_pos_max_distance: the distance at which labels are clipped,
+            likewise.
         use_hard_g2l_mask: whether global tokens see their own sentence or
-            paragraph only.
+            paragraph only, likewise.
     """
 
     task: str
@@ -63,7 +65,8 @@ class Flags:
     first_token: int = 0
     max_long_tokens: int = 120
     max_global_tokens: int = 40
-    preset: str = "base"
+    experiment: str | None = None
+    preset: str | None = None
     local_radius: int | None = None
     relative_pos_max_distance: int | None = option(None, least=0)
     use_hard_g2l_mask: bool | None = None
@@ -88,6 +91,23 @@ def _find_record(task, flag_values: flags.FlagValues):
     )
 
 
+def _model_params(task: TaskSpec, name: str):
+    """The parameters of the model that an experiment trains.
+
+    Raises:
+        UserError: the task has no such experiment.
+    """
+    owner = registry.task_of_experiment(name)
+    if owner != task:
+        raise UserError(
+            f"--experiment={name} is of the task {owner.name}, not {task.name}."
+        )
+    registry.register_experiments(task.name)
+    from official.core import exp_factory
+
+    return exp_factory.get_exp_config(name).task.model
+
+
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command.
 
@@ -107,9 +127,13 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.tasks.attention_picture import draw_attention_picture
     from etcmodel.tasks.frame.inspection import inspect
 
+    experiment = flag_values.experiment or next(iter(task.experiments))
+    params = _model_params(task, experiment)
+    if flag_values.preset:
+        params.encoder.preset = flag_values.preset
     try:
-        values = EtcConfig.from_preset(flag_values.preset).to_dict()
-    except (KeyError, ValueError) as error:
+        values = params.encoder.to_config().to_dict()
+    except UserError as error:
         raise UserError(f"--preset={flag_values.preset}: {error}") from error
     for name in _MODEL_FLAGS:
         if flag_values[name].value is not None:
@@ -122,6 +146,11 @@ def run(flag_values: flags.FlagValues) -> None:
         task.record_encoder(config, flag_values.vocab_file),
         record,
         EtcConfig.from_dict(values),
+        params,
+    )
+    inspection = dataclasses.replace(
+        inspection,
+        summary=[("experiment", experiment), *inspection.summary],
     )
     num_tokens = len(inspection.long_labels)
     if flag_values.first_token >= num_tokens:

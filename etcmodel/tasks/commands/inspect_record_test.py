@@ -114,7 +114,44 @@ class InspectTest(task_testing.CommandTestCase):
         # Candidates and the query see everything.
         self.assertAllEqual(soft[:6], hard[:6])
 
+    def test_draws_what_an_experiment_trains_with(self):
+        _, out, _ = self._inspect()
+        self.assertRegex(out, r"experiment: +etc/wikihop\n")
+        (soft,) = self._side_inputs().g2l_att_mask
+        hard_flag = "--experiment=etc/wikihop_hard_g2l"
+        (hard,) = self._side_inputs(hard_flag).g2l_att_mask
+        self.assertAllEqual(range(17), np.flatnonzero(soft[7]))
+        self.assertAllEqual(range(6, 10), np.flatnonzero(hard[7]))
+        # Flags come before the experiment.
+        (soft,) = self._side_inputs(
+            hard_flag, "--nouse_hard_g2l_mask"
+        ).g2l_att_mask
+        self.assertAllEqual(range(17), np.flatnonzero(soft[7]))
+        # An option of the model: paragraphs do not stop local attention.
+        flat = self._side_inputs("--experiment=etc/wikihop_flat").l2l_att_mask
+        self.assertGreater(
+            np.sum(flat), np.sum(self._side_inputs(hard_flag).l2l_att_mask)
+        )
+
+    def test_hotpotqa_has_the_hard_mask(self):
+        self.input, self.vocab_file = task_testing.write_small_hotpotqa(
+            self.directory, 2
+        )
+        flags = ("--task=hotpotqa", "--long_length=64", "--global_length=32")
+        masks = [
+            self._side_inputs(*flags, *more).g2l_att_mask
+            for more in (
+                (),
+                ("--use_hard_g2l_mask",),
+                ("--experiment=etc/hotpotqa_no_hard_g2l",),
+            )
+        ]
+        self.assertAllEqual(masks[0], masks[1])
+        self.assertGreater(np.sum(masks[2]), np.sum(masks[0]))
+
     @parameterized.parameters(
+        ("--experiment=etc/hotpotqa", "is of the task hotpotqa, not wikihop"),
+        ("--experiment=etc/wikihopp", "no such experiment"),
         ("--record=9", r"no record '9': the last one is 2 \(id sm"),
         ("--preset=huge", "--preset=huge"),
         ("--split=eval", "train, dev, predict"),

@@ -38,7 +38,10 @@ class Inspection:
 
 
 def inspect(
-    encoder: FeatureEncoder, record: Any, model_config: EtcConfig
+    encoder: FeatureEncoder,
+    record: Any,
+    model_config: EtcConfig,
+    model_options: Any = None,
 ) -> Inspection:
     """Shows one record as it reaches the model.
 
@@ -46,6 +49,7 @@ def inspect(
         encoder: the task's encoder.
         record: the record.
         model_config: how far tokens see.
+        model_options: the task's model options, by default its own.
 
     Returns:
         What there is to see.
@@ -64,7 +68,7 @@ def inspect(
         use_hard_l2g_mask=model_config.use_hard_l2g_mask,
         **{
             "structure": "paragraphs",
-            **encoder.spec.make_model().encoder_options(),
+            **encoder.spec.make_model(model_options).encoder_options(),
         },
     )({name: x[:1] for name, x in made.layout.features.items()})
     sources = view.long_sources[0]

@@ -1,17 +1,22 @@
 """Tests of WikiHop's `features`."""
 
+import collections
 import json
 import os
+import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import wikihop_python_reference
+from etcmodel.datasets import wikihop
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils import sentences
+from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils.texts import ragged_strings
 from etcmodel.models import EtcConfig
@@ -22,6 +27,7 @@ from etcmodel.tasks.wikihop import features
 from etcmodel.tasks.wikihop.task import TASK
 from etcmodel.testing import real_data_path
 
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "multiple_choice.md"
 VOCAB = [
     *tokenizers.WORDPIECE_RESERVED_TOKENS,
     *["new", "york", "rome", "city", "big", "is", "a", "place", "of", "x"],
@@ -239,6 +245,43 @@ class RecordsTest(tf.test.TestCase):
                 "answers_without_mention": 0,
                 "records_without_text_left": 0,
             },
+        )
+
+    def test_multiple_choice(self):
+        """The record of docs/multiple_choice.md: options are candidates."""
+        page = PAGE.read_text("utf-8")
+        (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+        path = os.path.join(self.get_temp_dir(), "choice.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        (record,) = wikihop.FORMAT.read(path, "train")
+        self.assertEqual((0, 4), (record.answer_index, len(record.candidates)))
+        words = re.findall(r"\w+|[.?]", text.lower())
+        encoder = TASK.record_encoder(
+            TASK.config_class(128, 64),
+            write_test_vocab(self.get_temp_dir(), " ".join(words)),
+        )
+        (encoded,) = encoder.encode([record], "train")
+        (example,) = encoded.examples
+        stored = tf.train.Example.FromString(example).features.feature
+        self.assertEqual([0.0], stored["label_id"].float_list.value)
+        self.assertLen(stored["global_token_ids"].int64_list.value, 16)
+        types = [*stored["global_token_type_ids"].int64_list.value]
+        # Four options, six tokens of the question, two paragraphs of two
+        # sentences, whose type is 0.
+        self.assertEqual(
+            {
+                token_types.CANDIDATE_GLOBAL: 4,
+                token_types.QUESTION_GLOBAL: 6,
+                token_types.PARAGRAPH_GLOBAL: 2,
+            },
+            dict(collections.Counter(x for x in types if x)),
+        )
+        self.assertNotIn(
+            b"[UNK]",
+            encoder.builder.tokenizer.id_to_token(
+                [*stored["long_token_ids"].int64_list.value]
+            ).numpy(),
         )
 
     def test_no_labels_for_prediction(self):
