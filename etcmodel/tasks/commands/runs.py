@@ -203,6 +203,48 @@ def _flat(values, prefix: str = "") -> dict:
     return flat
 
 
+def is_finished(params, model_dir: str) -> bool:
+    """Returns whether a run has all the steps that are asked for.
+
+    Args:
+        params: the `ExperimentConfig`.
+        model_dir: directory of the run, which may not exist yet.
+
+    Returns:
+        Whether its last checkpoint is of the last step.
+
+    Raises:
+        UserError: it has more steps than asked for.
+    """
+    import tensorflow as tf
+
+    checkpoint = tf.train.latest_checkpoint(model_dir)
+    if checkpoint is None:
+        return False
+    step, steps = _step(checkpoint), params.trainer.train_steps
+    if step > steps:
+        raise UserError(
+            f"{model_dir} is already at step {step} of {steps}. To train it "
+            "on, raise --epochs (or trainer.train_steps); to train anew, "
+            "choose another --model_dir."
+        )
+    return step == steps
+
+
+def _step(checkpoint: str) -> int:
+    """The step that a checkpoint was written at."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(checkpoint)
+    name = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+    if not reader.has_tensor(name):
+        raise UserError(
+            f"{checkpoint} was not written by `train`: it does not hold the "
+            "step. Choose another directory."
+        )
+    return int(reader.get_tensor(name))
+
+
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
     """Checks that records to evaluate are like those of a run.
 
@@ -357,10 +399,7 @@ def use_tuned(
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:
         return
-    import tensorflow as tf
-
-    reader = tf.train.load_checkpoint(checkpoint)
-    step = int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
+    step = _step(checkpoint)
     chosen = _read(os.path.join(model_dir, TUNED_FILE)) or {}
     before = [int(x) for x in chosen if int(x) <= step]
     value = tuned.default
