@@ -1,8 +1,13 @@
-"""Progress bars for the commands; silent when nobody watches a terminal."""
+"""Progress of the commands: bars in a terminal, lines in a file."""
 
+import os
+import sys
+import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 import tqdm
 
@@ -58,21 +63,114 @@ def file_progress(
         yield FileProgress(bar)
 
 
-def training_bar(total: int, is_shown: bool) -> tqdm.tqdm:
-    """A bar over the steps of a training, with the time that is left.
+def _has_bars(stream: TextIO) -> bool:
+    """Whether tqdm shows bars there: a terminal that is not of 0 lines."""
+    if not stream.isatty():
+        return False
+    try:
+        return os.get_terminal_size(stream.fileno()).lines > 0
+    except OSError:
+        return True
+
+
+class TrainingProgress:
+    """Shows how a training goes: a bar in a terminal, lines in a file.
+
+    What is shown begins behind the first step: that one builds the graph, and
+    takes much longer than the others. Time spent in validations does not count
+    either.
 
     Args:
         total: number of steps.
-        is_shown: whether to show it, if somebody watches.
-
-    Returns:
-        The bar.
+        interval: steps from line to line.
+        out: where lines are printed.
+        clock: tells the time in seconds.
     """
-    return tqdm.tqdm(
-        total=total,
-        desc="Training",
-        unit="step",
-        disable=None if is_shown else True,
-        dynamic_ncols=True,
-        leave=False,
-    )
+
+    def __init__(
+        self,
+        total: int,
+        interval: int,
+        out: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total, self._interval = total, interval
+        self._out, self._clock = out, clock
+        # Somebody who watches the bar needs no lines, unless in a file.
+        self._has_lines = not (_has_bars(sys.stderr) and out.isatty())
+        self._bar = None
+
+    def __enter__(self):
+        self.write("Building the graph; the first step takes a while.")
+        return self
+
+    def __exit__(self, *error):
+        if self._bar is not None:
+            self._bar.close()
+
+    def write(self, text: str) -> None:
+        """Prints a line of its own.
+
+        Args:
+            text: the line.
+        """
+        # `tqdm.write` does not know that `out` is a terminal, too, while
+        # `sys.stdout` is replaced.
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, file=self._out, flush=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
+    def step(self, step: int, loss: float) -> None:
+        """Shows a finished step.
+
+        Args:
+            step: its number, from 1.
+            loss: of this step.
+        """
+        shown, now = f"loss {loss:.4g}", self._clock()
+        if self._bar is None:
+            self._first, self._start = step, now
+            self._bar = tqdm.tqdm(
+                total=self._total,
+                initial=step,
+                desc="Training",
+                postfix=shown,
+                unit="step",
+                disable=None,
+                dynamic_ncols=True,
+                leave=False,
+            )
+            is_line = True
+        else:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.update(step - self._step)
+            is_line = (
+                step // self._interval > self._step // self._interval
+                or step >= self._total
+            )
+        self._step, self._time = step, now
+        if self._has_lines and is_line:
+            self.write(f"Step {step} of {self._total}: {shown}{self._speed()}")
+
+    def _speed(self) -> str:
+        """Steps a second and the time that is left, once they are known."""
+        seconds, steps = self._time - self._start, self._step - self._first
+        if not steps or seconds <= 0:
+            return ""
+        rate = steps / seconds
+        speed = f"{rate:.3g} steps/s" if rate >= 1 else f"{1 / rate:.3g} s/step"
+        left = tqdm.tqdm.format_interval((self._total - self._step) / rate)
+        return f", {speed}, {left} left"
+
+    def validated(self, text: str) -> None:
+        """Prints what a validation found.
+
+        Args:
+            text: the line.
+        """
+        if self._bar is not None:
+            self._bar.unpause()
+            self._start += self._clock() - self._time
+        self.write(text)

@@ -44,6 +44,8 @@ class Learning:
             self.assertBetween(metrics[name], 0.95, 1.0, name)
         self.assertIn(f"{self.steps} steps, of which", self.train_output)
         self.assertIn("tensorboard --logdir", self.train_output)
+        last = f"Step {self.steps} of {self.steps}: loss "
+        self.assertIn(last, self.train_output)
         stats = self.read_stats()
         self.assertEqual(len(self.raw_records()), stats["records_written"])
 

@@ -278,6 +278,51 @@ def _flat(values, prefix: str = "") -> dict:
     return flat
 
 
+def is_finished(params, model_dir: str) -> bool:
+    """Returns whether a run has all the steps that are asked for.
+
+    Args:
+        params: the `ExperimentConfig`.
+        model_dir: directory of the run, which may not exist yet.
+
+    Returns:
+        Whether its last checkpoint is of the last step.
+
+    Raises:
+        UserError: it has more steps than asked for.
+    """
+    from etcmodel.checkpoints import files as checkpoint_files
+
+    checkpoint = checkpoint_files.latest_checkpoint(model_dir)
+    if checkpoint is None:
+        return False
+    step, steps = _step(checkpoint), params.trainer.train_steps
+    if step > steps:
+        raise UserError(
+            f"{model_dir} is already at step {step} of {steps}. To train it "
+            "on, raise --epochs (or trainer.train_steps); to train anew, "
+            "choose another --model_dir."
+        )
+    return step == steps
+
+
+def _step(checkpoint: str) -> int:
+    """The step that a checkpoint was written at."""
+    import tensorflow as tf
+
+    from etcmodel.tasks.commands import run_directory
+
+    with run_directory.restoring(checkpoint):
+        reader = tf.train.load_checkpoint(checkpoint)
+        name = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+        if reader.has_tensor(name):
+            return int(reader.get_tensor(name))
+    raise UserError(
+        f"{checkpoint} was not written by `train`: it does not hold the "
+        "step. Choose another directory."
+    )
+
+
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
     """Checks that records to evaluate are like those of a run.
 
@@ -454,14 +499,7 @@ def use_tuned(
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:
         return
-    import tensorflow as tf
-
-    from etcmodel.tasks.commands import run_directory
-
-    with run_directory.restoring(checkpoint):
-        reader = tf.train.load_checkpoint(checkpoint)
-        name = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
-        step = int(reader.get_tensor(name))
+    step = _step(checkpoint)
     chosen = _read_tuned(spec, model_dir)
     before = [x for x in chosen if x <= step]
     value = tuned.default

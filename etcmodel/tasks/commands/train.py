@@ -6,6 +6,7 @@ import os
 
 from absl import flags
 
+from etcmodel.tasks import progress
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.commands import training
@@ -19,9 +20,11 @@ records at hand. Everything in it can be changed, for example
 
   --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
 
-The whole configuration is written to MODEL_DIR/params.yaml. An interrupted run
-goes on from its last checkpoint. With --validation_data the checkpoint with the
-best validation metric is kept in MODEL_DIR/best_ckpt. To watch it:
+The whole configuration is written to MODEL_DIR/params.yaml. The same command
+continues an interrupted run from its last checkpoint. A finished run is left
+alone; with more --epochs it is continued, and fewer than it has are an error.
+With --validation_data the checkpoint with the best validation metric is kept in
+MODEL_DIR/best_ckpt. To watch it:
 
   tensorboard --logdir=MODEL_DIR
 """
@@ -122,11 +125,34 @@ def run(flag_values: flags.FlagValues) -> None:
     if "train" in mode:
         metadata = training.find_metadata(params, spec)
         runs.check_same(params, metadata, spec, model_dir)
-    with contextlib.ExitStack() as stack:
-        out = stack.enter_context(training.quiet(flag_values.verbose))
+        # What comes after the training is still to be done.
+        if runs.is_finished(params, model_dir) and "post" not in mode:
+            steps = params.trainer.train_steps
+            print(
+                f"{model_dir} is already at step {steps} of {steps}; nothing "
+                "is trained. To train it on, raise --epochs (or "
+                "trainer.train_steps)."
+            )
+            return
+    with (
+        training.quiet(flag_values.verbose) as out,
+        contextlib.ExitStack() as stack,
+    ):
         if "train" in mode:
             stack.enter_context(run_directory.hold(model_dir, out))
-        task, runner = training.make_runner(params, mode, model_dir, spec, out)
+        show = None
+        # The trainer's whole log has losses and speed of its own.
+        if "train" in mode and not flag_values.verbose:
+            show = stack.enter_context(
+                progress.TrainingProgress(
+                    params.trainer.train_steps,
+                    params.trainer.summary_interval,
+                    out,
+                )
+            )
+        task, runner = training.make_runner(
+            params, mode, model_dir, spec, show, out
+        )
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)
             runs.save(
@@ -136,7 +162,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 flag_values.experiment,
                 model_dir,
             )
-        training.run_mode(runner, params, mode, out)
+        training.run_mode(runner, params, mode, show)
     if "train" not in mode:
         return
     print(

@@ -68,6 +68,45 @@ class TrainTest(CommandTestCase):
             f"etcmodel export --model_dir={self.model_dir} --output_dir=", out
         )
 
+    @parameterized.parameters(
+        (7, "train", None, ""),
+        (7, "train_and_post_eval", "train_and_post_eval", ""),
+        (8, "train", "train", ""),
+        (6, "train", None, "already at step 7 of 6. .*raise --epochs"),
+    )
+    def test_a_finished_run(self, steps, mode, mode_run, message):
+        """It has made seven steps."""
+        os.mkdir(self.model_dir)
+        tf.train.Checkpoint(global_step=tf.Variable(7, dtype=tf.int64)).save(
+            os.path.join(self.model_dir, "ckpt")
+        )
+        result = self._train(
+            f"--mode={mode}",
+            f"--params_override={_OVERRIDES},trainer.train_steps={steps}",
+        )
+        if message:
+            self.assertEqual(1, result[0])
+            self.assertRegex(result[2], message)
+        else:
+            out = self.assert_succeeds(result)
+            self.assertEqual(mode_run is None, "nothing is trained" in out)
+            self.assertEqual(mode_run is None, "step 7 of 7" in out)
+            self.assertEqual(mode_run is None, "tensorboard" not in out)
+        if mode_run is None:
+            self.run_mode.assert_not_called()
+            self.assertFalse(
+                os.path.exists(os.path.join(self.model_dir, "params.yaml"))
+            )
+        else:
+            self.assertEqual(mode_run, self.run_mode.call_args.args[2])
+
+    def test_a_checkpoint_of_something_else(self):
+        os.mkdir(self.model_dir)
+        tf.train.Checkpoint(x=tf.Variable(7)).save(
+            os.path.join(self.model_dir, "ckpt")
+        )
+        self.assert_fails(self._train("--mode=train"), "not written by `train`")
+
     def test_pretraining_has_nothing_to_export(self):
         result = self._train("--experiment=read_twice/pretrain")
         out = self.assert_succeeds(result)

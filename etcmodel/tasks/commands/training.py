@@ -14,7 +14,6 @@ from absl import logging
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.tasks import metadata_files
-from etcmodel.tasks import progress
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
@@ -198,7 +197,9 @@ def set_precision(params) -> None:
         )
 
 
-def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
+def make_runner(
+    params, mode: str, model_dir: str, spec=None, show=None, out=None
+):
     """Builds the task, the model and the Model Garden's runner.
 
     Args:
@@ -206,7 +207,9 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
         mode: as of the flag `--mode`.
         model_dir: directory of the run.
         spec: the task, if what validation chooses is to be kept.
-        out: where figures of validations go while training.
+        show: the `TrainingProgress`, if there is one.
+        out: where to say that a damaged checkpoint is passed over; the standard
+            output by default.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -219,25 +222,22 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
     from official.core import task_factory
     from official.core import train_lib
 
-    from etcmodel.checkpoints import files
+    from etcmodel.checkpoints import files as checkpoint_files
     from etcmodel.tasks.commands import run_directory
-
-    bar = progress.training_bar(params.trainer.train_steps, "train" in mode)
 
     def step():
         return int(runner.trainer.global_step.numpy())
 
     def show_step(logs):
-        bar.set_postfix_str(f"loss {float(logs['training_loss']):.4g}", False)
-        bar.update(step() - bar.n)
+        show.step(step(), float(logs["training_loss"]))
 
-    def show_metrics(logs):
+    def after_validation(logs):
         if spec is not None:
             runs.save_tuned(spec, logs, step(), model_dir)
-        if "train" in mode:
+        if show is not None:
             names = ("validation_loss", trainer.best_checkpoint_eval_metric)
             shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
-            bar.write(f"Step {step()}: {', '.join(shown)}", file=out)
+            show.validated(f"Validation at step {step()}: {', '.join(shown)}")
 
     trainer = params.trainer
     run_directory.prepare(model_dir, out)
@@ -250,15 +250,16 @@ def make_runner(params, mode: str, model_dir: str, spec=None, out=None):
         )
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
-        with run_directory.restoring(files.latest_checkpoint(model_dir)):
+        latest = checkpoint_files.latest_checkpoint(model_dir)
+        with run_directory.restoring(latest):
             runner = train_lib.OrbitExperimentRunner(
                 distribution_strategy=strategy,
                 task=task,
                 mode=mode,
                 params=params,
                 model_dir=model_dir,
-                train_actions=[show_step],
-                eval_actions=[show_metrics],
+                train_actions=[] if show is None else [show_step],
+                eval_actions=[after_validation],
             )
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
@@ -282,7 +283,7 @@ def quiet(verbose: bool):
         yield out
 
 
-def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
+def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     """Trains and evaluates. Training that is interrupted is saved.
 
     The runner has a method for this, which afterwards counts operations on a
@@ -293,7 +294,7 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
         runner: from `make_runner`.
         params: the `ExperimentConfig`.
         mode: as of the flag `--mode`.
-        out: where to say that an interrupted training was saved.
+        show: the `TrainingProgress`, if there is one.
 
     Returns:
         The metrics of the last evaluation, if there was one.
@@ -331,8 +332,8 @@ def run_mode(runner, params, mode: str, out=None) -> dict[str, float]:
         except KeyboardInterrupt:
             if "train" in mode:
                 controller.save_checkpoint()
-                out = out or sys.stdout
-                print("Saved: the same command goes on.", file=out)
+                write = print if show is None else show.write
+                write("Saved: the same command goes on.")
             raise
         if mode in ("eval", "train_and_post_eval"):
             logs = controller.evaluate(steps=trainer.validation_steps)

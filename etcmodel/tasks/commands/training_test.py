@@ -8,6 +8,8 @@ import tensorflow as tf
 from absl import flags
 from absl import logging
 from absl.testing import parameterized
+from official.core import task_factory
+from official.core import train_lib
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
@@ -126,6 +128,24 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         params, _ = self._parse(f"--params_override={override}")
         with self.assertRaisesRegex(UserError, message):
             training.make_runner(params, "train", self.get_temp_dir())
+
+    def test_runner_shows_steps_and_validations(self):
+        params, _ = self._parse()
+        show = mock.Mock()
+        with (
+            mock.patch.object(task_factory, "get_task"),
+            mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
+        ):
+            training.make_runner(params, "train", "dir", show=show)
+        make.return_value.trainer.global_step.numpy.return_value = 7
+        (on_step,) = make.call_args.kwargs["train_actions"]
+        (on_validation,) = make.call_args.kwargs["eval_actions"]
+        on_step({"training_loss": tf.constant(0.5)})
+        show.step.assert_called_once_with(7, 0.5)
+        on_validation({"validation_loss": 1.5, "accuracy": 0.25, "x": 3})
+        show.validated.assert_called_once_with(
+            "Validation at step 7: validation_loss 1.5, accuracy 0.25"
+        )
 
 
 class RunModeTest(tf.test.TestCase, parameterized.TestCase):
