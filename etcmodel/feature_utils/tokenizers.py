@@ -121,6 +121,7 @@ class _Tokenizer(tf.Module):
             vocabulary has them, "html_open", "html_close" and "mask".
         unknown_id: id of what the vocabulary cannot express.
         lower_case: whether case is lost.
+        settings: how text is prepared, without None; None for SentencePiece.
     """
 
     kind: str
@@ -128,6 +129,7 @@ class _Tokenizer(tf.Module):
     special_ids: Mapping[str, int]
     unknown_id: int
     lower_case: bool
+    settings: tokenizer_settings.TokenizerSettings | None = None
     # What tokens that continue a word look like, as a regular expression.
     _continuation: str
 
@@ -290,11 +292,7 @@ class _Tokenizer(tf.Module):
 
 
 class WordpieceTokenizer(_Tokenizer):
-    """BERT's tokenizer; see the module's docstring.
-
-    Attributes:
-        settings: `TokenizerSettings` without None.
-    """
+    """BERT's tokenizer; see the module's docstring."""
 
     kind = "wordpiece"
     _continuation = "##.+"

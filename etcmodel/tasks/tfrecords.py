@@ -15,7 +15,7 @@ from etcmodel.errors import UserError
 
 METADATA_FILE = "features.json"
 # Of what is stored: what was stored otherwise is not read.
-FORMAT = 2
+FORMAT = 3
 _SUFFIX = ".tfrecord.gz"
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -212,7 +212,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             metadata = dict(found, directory=directory)
             continue
         metadata["num_examples"] += found["num_examples"]
-        for key in ("task", "features", "vocab_fingerprint"):
+        for key in ("task", "features", "vocab_fingerprint", "tokenizer"):
             if found[key] != metadata[key]:
                 raise UserError(
                     f"{directory} and {metadata['directory']} were "

@@ -86,6 +86,7 @@ class TfrecordsTest(tf.test.TestCase):
             "format": tfrecords.FORMAT,
             "features": {"long_length": 8},
             "vocab_fingerprint": "ab",
+            "tokenizer": None,
             "num_examples": 3,
         }
         first = os.path.join(self.root, "a")

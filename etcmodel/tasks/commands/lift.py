@@ -118,6 +118,7 @@ def _lift(flag_values, source, folder):
     from etcmodel import checkpoints
     from etcmodel import models
     from etcmodel.checkpoints import vocabularies
+    from etcmodel.feature_utils import tokenizers
     from etcmodel.models import pretraining_heads
     from etcmodel.tasks import lifted
 
@@ -182,7 +183,8 @@ def _lift(flag_values, source, folder):
     save(model, folder, head)
     name = os.path.basename(vocab_file)
     shutil.copy(vocab_file, os.path.join(folder, name))
-    lifted.write(folder, name, source)
+    settings = tokenizers.make_tokenizer(vocab_file).settings
+    lifted.write(folder, name, source, settings)
     with open(
         os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
     ) as stream:
