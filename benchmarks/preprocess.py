@@ -29,7 +29,7 @@ from benchmarks import nq_python_reference  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
 from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
 from etcmodel.errors import BadRecords  # noqa: E402
-from etcmodel.feature_utils import tokenizers  # noqa: E402
+from etcmodel.feature_utils import vocabulary_files  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
 from etcmodel.tasks.commands import preprocess  # noqa: E402
 from etcmodel.tasks.frame.encoder import FeatureEncoder  # noqa: E402
@@ -230,7 +230,7 @@ def main(argv: list[str]) -> None:
         costs.update(
             measure_python(
                 REFERENCES[_TASK.value],
-                BertTokenizer(tokenizers.load_vocab(_VOCAB_FILE.value)),
+                BertTokenizer(vocabulary_files.load_vocab(_VOCAB_FILE.value)),
                 config,
                 records,
                 _SECONDS.value,

@@ -11,7 +11,6 @@ import os
 import tempfile
 import unicodedata
 
-import msgspec
 import tensorflow as tf
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -34,23 +33,21 @@ from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils import vocabulary_files
 from etcmodel.tasks import registry
 from etcmodel.testing import real_data_path
 
-# What all tokenizers agree on: scripts with and without case, with marks that
-# are a part of a character or follow it, syllables and ideographs of every
-# block, white space of every kind, emoji, punctuation, symbols.
-AGREED = (
+# Scripts with and without case, with marks that are a part of a character or
+# follow it, syllables and ideographs of every block, white space of every kind,
+# emoji, punctuation, symbols, characters that others are spelled out as.
+LETTERS = (
     "abAB01._-'<>,$ \t\n\r\xa0\u2003\u2028\u3000éÅğİ\u0301\u0323\u20dd\ufe0f"
-    "ЙжНкשׁקاकिไ한が中㐀\uf900𠀀😀👍🏽🇩€§¿«。་"
+    "ЙжНкשׁקاकिไ한が中㐀\uf900𠀀😀👍🏽🇩€§¿«。་½ﬃßſςΣⅣ①Ａ㎏ŀ…\u115f\u3164"
 )
-# Control characters and what is no character: spaces for the package, which
-# BERT drops.
-CONTROLS = "\x00\x07\x1f\x7f\x85\u0600\ufffd"
-# Spelled out or folded by the package, kept by BERT: `is_compatible` tells.
-COMPATIBLE = "½ﬃßſςΣⅣ①Ａ㎏ŀ…"
-# Invisible, and dropped by both; the last two by the package alone.
-IGNORED = "\xad\u200b\u200d\ufeff\u115f\u3164"
+# Dropped.
+IGNORED = "\x85\u0600\ufffd\ue000\xad\u200b\u200d\ufeff"
+# Dropped by tokenizers, but for tasks they are spaces.
+CONTROLS = "\x00\x07\x1f\x7f"
 # No vocabulary has them, so words with them are unknown.
 UNKNOWN = "жि𠀀"
 CONTROL_SPACES = str.maketrans(dict.fromkeys(CONTROLS, " "))
@@ -60,34 +57,8 @@ _SETTINGS = settings(
 )
 
 
-def folded(text: str) -> str:
-    """A text with all that the package does and BERT does not."""
-    text = text.translate(CONTROL_SPACES)
-    text = "".join(char for char in text if char not in IGNORED)
-    return unicodedata.normalize(
-        "NFKC", unicodedata.normalize("NFKC", text).casefold()
-    )
-
-
-def spelled_out(value):
-    """A record without the characters that tokenizers differ in."""
-    if isinstance(value, msgspec.Struct):
-        fields = {
-            name: spelled_out(getattr(value, name))
-            for name in value.__struct_fields__
-            if name != "source"
-        }
-        return msgspec.structs.replace(value, **fields)
-    if isinstance(value, tuple):
-        return tuple(map(spelled_out, value))
-    if not isinstance(value, str) or python_tokenizer.is_compatible(value):
-        return value
-    value = unicodedata.normalize("NFKC", value)
-    return "".join(filter(python_tokenizer.is_compatible, value))
-
-
 class Tokenizer(python_tokenizer.BertTokenizer):
-    """BERT's, but for control characters, which it takes for spaces."""
+    """BERT's, of texts of which tasks have made control characters spaces."""
 
     def __init__(self, vocab):
         super().__init__(vocab)
@@ -106,7 +77,7 @@ def vocabulary() -> str:
     """A file with a piece for every character but the unknown ones."""
     pieces = dict.fromkeys(
         char
-        for char in unicodedata.normalize("NFD", folded(AGREED + COMPATIBLE))
+        for char in unicodedata.normalize("NFD", LETTERS.lower())
         if not char.isspace()
         and unicodedata.category(char) != "Mn"
         and char not in UNKNOWN
@@ -124,7 +95,9 @@ def tearDownModule():
     os.remove(vocabulary())
 
 
-def texts(alphabet: str = AGREED + CONTROLS, min_size=0, max_size=12):
+def texts(
+    alphabet: str = LETTERS + IGNORED + CONTROLS, min_size=0, max_size=12
+):
     return st.text(alphabet, min_size=min_size, max_size=max_size)
 
 
@@ -248,22 +221,20 @@ class RandomRecordsTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.tokenizer = Tokenizer(tokenizers.load_vocab(vocabulary()))
+        tokens = vocabulary_files.load_vocab(vocabulary())
+        cls.tokenizer = python_tokenizer.BertTokenizer(tokens)
+        cls.task_tokenizer = Tokenizer(tokens)
         cls.graph = tokenizers.WordpieceTokenizer(vocabulary())
 
     def test_tokens(self):
         tokenize = traced(self.graph.tokenize)
 
         @_SETTINGS
-        @given(
-            st.lists(
-                texts(AGREED + CONTROLS + COMPATIBLE + IGNORED), max_size=6
-            )
-        )
+        @given(st.lists(texts(), max_size=6))
         def check(batch):
             self.assertEqual(
                 tokenize(tf.constant(batch, tf.string)).to_list(),
-                [self.tokenizer(folded(text)) for text in batch],
+                [self.tokenizer(text) for text in batch],
             )
 
         check()
@@ -316,7 +287,12 @@ class RandomRecordsTest(parameterized.TestCase):
         @given(st.lists(records(), min_size=1, max_size=3))
         def check(records):
             check_examples(
-                self, reference, encoder, self.tokenizer, records, **translated
+                self,
+                reference,
+                encoder,
+                self.task_tokenizer,
+                records,
+                **translated,
             )
 
         check()
@@ -336,7 +312,7 @@ class RandomRecordsTest(parameterized.TestCase):
             for record in records:
                 kept = (*record.candidates, record.query)
                 # The reference needs room for them, and for a sentence.
-                assume(sum(len(self.tokenizer(x)) for x in kept) < 64)
+                assume(sum(len(self.task_tokenizer(x)) for x in kept) < 64)
             features = encoder.build(records).layout.features
             made = {name: value.numpy() for name, value in features.items()}
             for i, record in enumerate(records):
@@ -346,7 +322,7 @@ class RandomRecordsTest(parameterized.TestCase):
                     record.query,
                     record.candidates,
                     range(len(documents)),
-                    self.tokenizer,
+                    self.task_tokenizer,
                     split=documents.__getitem__,
                     max_sentences=7,
                     **sizes,
@@ -382,7 +358,7 @@ class RealRecordsTest(parameterized.TestCase):
     )
     def test_same_examples(self, task, reference, names, sizes):
         vocab = real_data_path("vocab/bert_uncased_vocab.txt")
-        tokenizer = Tokenizer(tokenizers.load_vocab(vocab))
+        tokenizer = Tokenizer(vocabulary_files.load_vocab(vocab))
         records = []
         for name in names:
             found = registry.get(task).dataset.FORMAT.read(
@@ -390,8 +366,7 @@ class RealRecordsTest(parameterized.TestCase):
                 "train",
                 errors.BadRecords(True),
             )
-            # Most are left as they are.
-            records += map(spelled_out, itertools.islice(found, 30))
+            records += itertools.islice(found, 30)
         self.assertLen(records, 90 if task == "hotpotqa" else 3)
         for values in ({}, sizes):
             learned = check_examples(

@@ -1,7 +1,9 @@
 """BERT's uncased tokenization in plain Python, one character after another.
 
-The way in which the original code works, from its description: what the
-benchmarks and tests compare the graph code with.
+The way in which the original code works, from its description, but that a
+capital sigma is σ at the end of a word, too, and that private characters are
+dropped, as in the tokenizers library. Benchmarks and tests compare the graph
+code with it.
 """
 
 import unicodedata
@@ -54,36 +56,6 @@ def is_cjk(char: str) -> bool:
     )
 
 
-def is_compatible(text: str) -> bool:
-    """Whether a text has none of the characters that tokenizers differ in.
-
-    The tokenizer of the graph code spells characters out that have a
-    compatibility spelling, such as `½`, and folds case, where BERT's code only
-    lowers it. Control characters are spaces for it, and not nothing; Hangul
-    fillers are nothing.
-
-    Args:
-        text: the text.
-
-    Returns:
-        Whether both make the same tokens of it.
-    """
-    if text.isascii() and text.isprintable():
-        return True
-    text = text.replace("\xa0", " ")
-    return (
-        unicodedata.normalize("NFKD", text)
-        == unicodedata.normalize("NFD", text)
-        # Together, for a sigma is another one at the end of a word.
-        and text.casefold() == text.lower()
-        and all(
-            x in "\t\n\r" or unicodedata.category(x) not in ("Cc", "Cf")
-            for x in text
-        )
-        and not {"\ufffd", "\u115f", "\u1160"} & set(text)
-    )
-
-
 class BertTokenizer:
     """BERT's uncased tokenization: words, then pieces of words.
 
@@ -108,7 +80,7 @@ class BertTokenizer:
             category = unicodedata.category(char)
             if char in "\t\n\r" or category == "Zs":
                 chars.append(" ")
-            elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf"):
+            elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf", "Co"):
                 continue
             elif is_cjk(char):
                 chars.append(f" {char} ")
@@ -116,7 +88,7 @@ class BertTokenizer:
                 chars.append(char)
         result = []
         for word in "".join(chars).split():
-            word = unicodedata.normalize("NFD", word.lower())
+            word = unicodedata.normalize("NFD", "".join(map(str.lower, word)))
             part = ""
             for char in word:
                 if unicodedata.category(char) == "Mn":
@@ -148,7 +120,7 @@ class BertTokenizer:
             category = unicodedata.category(char)
             if char in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
                 new = " "
-            elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf"):
+            elif ord(char) in (0, 0xFFFD) or category in ("Cc", "Cf", "Co"):
                 continue
             else:
                 new = unicodedata.normalize("NFD", char.lower())

@@ -30,12 +30,6 @@ class PythonTokenizerTest(unittest.TestCase):
             [(1, 0, 3), (2, 5, 8), (3, 8, 11)],
         )
 
-    def test_is_compatible(self):
-        for text in ("plain", "é", "e\u0301\xa0中", "a\tb"):
-            self.assertTrue(python_tokenizer.is_compatible(text), text)
-        for text in ["½", "Straße", "λόγος", "ΑΣ", "a\xadb", "\0", "\u1160"]:
-            self.assertFalse(python_tokenizer.is_compatible(text), text)
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,7 +5,6 @@ need more pieces or another order: global tokens have pieces of their own, and
 padding has the id 0.
 """
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -17,10 +16,11 @@ from etcmodel import extras
 from etcmodel.checkpoints import bert_configs
 from etcmodel.checkpoints import vocabularies
 from etcmodel.checkpoints.vocabularies import Vocabulary
+from etcmodel.feature_utils import tokenizer_settings
 
 _WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
 _BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
+_TOKENIZER_CONFIG = tokenizer_settings.CONFIG_FILE
 # They do not find words as BERT's tokenizer does.
 _OTHER_TOKENIZERS = {
     "BertJapaneseTokenizer": "finds words with a dictionary",
@@ -35,13 +35,7 @@ _SPECIAL = {
     "mask_token": "[MASK]",
     "pad_token": "[PAD]",
 }
-# Settings of `tokenizer_config.json`, and what `tokenizer.json` calls them.
-_SETTINGS = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-    "clean_text": "clean_text",
-}
+
 # Added tokens further behind the vocabulary than this are a mistake.
 _MAX_GAP = 100_000
 
@@ -450,20 +444,9 @@ def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     with open(path, "wb") as stream:
         stream.write(vocabulary.content)
     if source.kind == "wordpiece":
-        _write_settings(os.path.dirname(source.path), folder)
+        settings = tokenizer_settings.read_settings(
+            os.path.dirname(source.path)
+        )
+        if settings != tokenizer_settings.TokenizerSettings():
+            tokenizer_settings.write_settings(folder, settings)
     return path
-
-
-def _write_settings(source_folder, folder) -> None:
-    """Writes how text is prepared, as far as files beside a vocabulary say."""
-    content = bert_configs.read_optional_json(source_folder, _TOKENIZER)
-    normalizer = content.get("normalizer") or {}
-    config = bert_configs.read_optional_json(source_folder, _TOKENIZER_CONFIG)
-    found = {name: normalizer.get(x) for name, x in _SETTINGS.items()}
-    found |= {x: config[x] for x in _SETTINGS if config.get(x) is not None}
-    found = {name: x for name, x in found.items() if x is not None}
-    # Even an empty one says that it is Hugging Face's tokenizer.
-    if content or config:
-        file = os.path.join(folder, _TOKENIZER_CONFIG)
-        with open(file, "w", encoding="utf-8") as stream:
-            json.dump(found, stream, indent=2)

@@ -5,17 +5,11 @@ SavedModel, which then needs the ops of TensorFlow and tensorflow-text alone.
 
 Both see text cleaned by `sanitize`, so invalid UTF-8 cannot stop a server.
 
-WordPiece is BERT's: control characters go, text is lower-cased and loses its
-accents (NFD), every punctuation mark and every CJK character is a word of its
-own, and a word is cut greedily into the longest pieces of the vocabulary. The
-ops differ from BERT's Python code in a few rare characters:
-
-* compatibility characters are spelled out and cases folded when lower-casing
-  (`ﬁ` -> `fi`, `½` -> `1⁄2`, `ß` -> `ss`; BERT keeps them);
-* control characters and U+FFFD separate words (BERT drops them and joins what
-  they separate); when lower-casing, the invisible ones of them, such as soft
-  hyphens, are dropped as by BERT, and so are Hangul fillers (BERT keeps them);
-* the longest word that is not unknown has 200 bytes (BERT: characters).
+WordPiece is BERT's and equals the `tokenizers` library (see `bert_words`):
+control characters are dropped, every punctuation mark and every Chinese
+character is a word of its own, and a word is cut greedily into the longest
+pieces of the vocabulary. Whether text is lower-cased and loses its accents
+depends on the vocabulary (see `tokenizer_settings`).
 
 Special tokens that stand in the text, such as "[CLS]", are ordinary text.
 """
@@ -25,8 +19,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
+from etcmodel.feature_utils import bert_words
+from etcmodel.feature_utils import tokenizer_settings
+from etcmodel.feature_utils import vocabulary_files
 from etcmodel.feature_utils.tf_text import tf_text
 
 # Names of the tokens with a meaning for the models, with the piece that each
@@ -80,9 +76,6 @@ WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[SEP]",
     "[MASK]",
 )
-_MAX_BYTES_PER_WORD = 200
-# More than a string of TensorFlow can have.
-_MAX_BYTES = 2**40
 # Keys of unknown words: a polynomial of their bytes, less than this prime.
 _PRIME = 2**31 - 1
 _WEIGHTS = np.array([pow(48271, i, _PRIME) for i in range(256)], np.int64)
@@ -117,83 +110,6 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
     return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
-def _read_file(path: str | os.PathLike, what: str) -> bytes:
-    """Content of a vocabulary file."""
-    path = os.fspath(path)
-    if tf.io.gfile.isdir(path):
-        raise ValueError(f"{path} is a folder: expected {what}.")
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
-    except tf.errors.NotFoundError:
-        raise FileNotFoundError(
-            f"There is no file {path}: expected {what}."
-        ) from None
-    except tf.errors.OpError as error:
-        raise ValueError(f"Cannot read {path}: {error.message}") from error
-    if not content:
-        raise ValueError(f"The file {path} is empty: expected {what}.")
-    return content
-
-
-def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
-    """Reads a WordPiece vocabulary: one token a line, its id the line's number.
-
-    Tokens are stripped. A duplicate keeps its first id and moves those after
-    it, as in BERT's code; a warning says so.
-
-    Args:
-        vocab_file: path of the file, UTF-8.
-
-    Returns:
-        The tokens in the order of their ids.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no such vocabulary, or lacks a reserved token.
-    """
-    path = os.fspath(vocab_file)
-    what = "a WordPiece vocabulary (text, one token a line)"
-    content = _read_file(path, what)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"The file {path} is not UTF-8 text (byte {error.start}): expected "
-            f"{what}."
-        ) from None
-    if "\x00" in text:
-        raise ValueError(f"The file {path} is binary: expected {what}.")
-    # Only line feeds end a line: other separators can be tokens.
-    lines = [line.strip() for line in text.rstrip().split("\n")]
-    blank = [number for number, line in enumerate(lines, 1) if not line]
-    if blank:
-        raise ValueError(
-            f"Line {blank[0]} of the vocabulary {path} is blank: expected a "
-            "token on every line."
-        )
-    tokens = list(dict.fromkeys(lines))
-    if len(tokens) < len(lines):
-        logging.warning(
-            "%s has %d duplicate tokens: the ids of those behind them move.",
-            path,
-            len(lines) - len(tokens),
-        )
-    needed = {"[PAD]", "[UNK]", *WORDPIECE_SPECIAL_TOKENS.values()}
-    missing = sorted(needed - set(tokens))
-    if missing:
-        raise ValueError(
-            f"The vocabulary {path} ({len(tokens)} tokens) lacks {missing}: "
-            f"expected {what} with all of {sorted(needed)}, such as BERT's."
-        )
-    if tokens[0] != "[PAD]":
-        raise ValueError(
-            f"The first token of the vocabulary {path} is {tokens[0]!r}: "
-            "expected '[PAD]', because padding has the id 0."
-        )
-    return tokens
-
-
 class _Tokenizer(tf.Module):
     """What both kinds share: any rank, dense or ragged.
 
@@ -205,6 +121,7 @@ class _Tokenizer(tf.Module):
             vocabulary has them, "html_open", "html_close" and "mask".
         unknown_id: id of what the vocabulary cannot express.
         lower_case: whether case is lost.
+        settings: how text is prepared, without None; None for SentencePiece.
     """
 
     kind: str
@@ -212,6 +129,7 @@ class _Tokenizer(tf.Module):
     special_ids: Mapping[str, int]
     unknown_id: int
     lower_case: bool
+    settings: tokenizer_settings.TokenizerSettings | None = None
     # What tokens that continue a word look like, as a regular expression.
     _continuation: str
 
@@ -374,7 +292,7 @@ class _Tokenizer(tf.Module):
 
 
 class WordpieceTokenizer(_Tokenizer):
-    """BERT's tokenizer (basic and WordPiece); see the module's docstring."""
+    """BERT's tokenizer; see the module's docstring."""
 
     kind = "wordpiece"
     _continuation = "##.+"
@@ -383,76 +301,112 @@ class WordpieceTokenizer(_Tokenizer):
         self,
         vocab_file: str | os.PathLike,
         lower_case: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        clean_text: bool = True,
+        max_chars_per_word: int = 200,
         name: str | None = None,
     ):
         """Reads the vocabulary.
 
         Args:
             vocab_file: path of a text file with one token a line.
-            lower_case: whether the vocabulary is uncased.
+            lower_case: whether text is lower-cased.
+            strip_accents: whether accents are removed; by default if text is
+                lower-cased.
+            tokenize_chinese_chars: whether each Chinese character is a word of
+                its own.
+            clean_text: whether control characters are dropped.
+            max_chars_per_word: longer words are unknown.
             name: name of the module.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: it is no such vocabulary (see `load_vocab`).
+            ValueError: it is no such vocabulary (see `load_vocab`), lacks a
+                reserved token, or `max_chars_per_word` is not positive.
         """
         super().__init__(name=name)
-        tokens = load_vocab(vocab_file)
+        tokens = vocabulary_files.load_vocab(vocab_file)
+        _check_reserved(tokens, vocab_file)
+        if max_chars_per_word < 1:
+            raise ValueError(
+                f"max_chars_per_word is {max_chars_per_word}, expected 1 or "
+                "more."
+            )
+        self.settings = tokenizer_settings.TokenizerSettings(
+            lower_case=lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            clean_text=clean_text,
+            max_chars_per_word=max_chars_per_word,
+        ).resolve(is_uncased=lower_case)
         self.lower_case = lower_case
         self.vocab_size = len(tokens)
-        self.unknown_id = tokens.index("[UNK]")
+        # The last of equal tokens.
+        ids = {token: i for i, token in enumerate(tokens)}
+        self.unknown_id = ids["[UNK]"]
         self.special_ids = {
-            name: tokens.index(token)
+            name: ids[token]
             for name, token in {
                 **WORDPIECE_SPECIAL_TOKENS,
                 **WORDPIECE_OPTIONAL_TOKENS,
             }.items()
-            if name in WORDPIECE_SPECIAL_TOKENS or token in tokens
+            if name in WORDPIECE_SPECIAL_TOKENS or token in ids
         }
         self._tokens = tuple(tokens)
-        self._normalizer = tf_text.FastBertNormalizer(
-            lower_case_nfd_strip_accents=lower_case
+        self._words = bert_words.BertWords(
+            self.settings.lower_case,
+            self.settings.strip_accents,
+            self.settings.tokenize_chinese_chars,
+            self.settings.clean_text,
         )
         self._tokenizer = tf_text.FastWordpieceTokenizer(
-            vocab=tokens,
+            # Of equal tokens, those before the last are in no text.
+            vocab=[
+                token if ids[token] == i else f"\n{i}"
+                for i, token in enumerate(tokens)
+            ],
             unknown_token="[UNK]",
             token_out_type=tf.int32,
-            max_bytes_per_word=_MAX_BYTES_PER_WORD,
+            max_bytes_per_word=4 * max_chars_per_word,
             support_detokenization=False,
+            no_pretokenization=True,
         )
 
-    def _clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """What is neither text nor UTF-8 becomes spaces, byte by byte."""
-        return tf.strings.regex_replace(sanitize(texts), "\ufffd", "   ")
+    def _known(self, words: bert_words.Words) -> tf.Tensor:
+        """The words, of which the too long ones are sure to be unknown."""
+        max_chars = self.settings.max_chars_per_word
+        return tf.where(
+            words.num_chars > max_chars, "x" * (4 * max_chars + 1), words.texts
+        )
 
     def _tokenize_flat(self, texts):
-        return self._tokenizer.tokenize(
-            self._normalizer.normalize(self._clean(texts))
-        )
+        words = self._words(texts)
+        return words.join(self._tokenizer.tokenize(self._known(words)))
 
     def _tokenize_flat_with_offsets(self, texts):
-        normalized, offsets = self._normalizer.normalize_with_offsets(
-            self._clean(texts)
+        words = self._words(texts)
+        ids, starts, ends = self._tokenizer.tokenize_with_offsets(
+            self._known(words)
         )
-        ids, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
-        # A normalized byte maps to the byte where its character starts.
-        # [n, (tokens)]
-        starts = tf.gather(offsets, starts, batch_dims=1)
-        # A token ends where the next character starts: behind all of a
-        # character of which it has a part (`½` becomes the tokens 1, ⁄ and 2).
-        # Bytes are counted through all texts, so that one search does.
-        row = tf.cast(offsets.value_rowids(), tf.int64)
-        places = tf.cast(offsets.values, tf.int64) + row * _MAX_BYTES
-        first = tf.gather(offsets.row_starts(), ends.value_rowids())
-        last = tf.gather(places, first + tf.cast(ends.values, tf.int64) - 1)
-        following = tf.searchsorted(places, last, side="right")
-        ends = ends.with_values(tf.gather(offsets.values, following))
-        return ids, _as_int32(starts), _as_int32(ends)
+        # An unknown word is one token, that ends with it.
+        ends = ends.with_values(
+            tf.where(ids.values == self.unknown_id, ends.dtype.max, ends.values)
+        )
+        return words.join_spans(ids, starts, ends)
 
     def _tokenize_flat_with_keys(self, texts):
-        normalized = self._normalizer.normalize(self._clean(texts))
-        ids, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
-        return ids, self._unknown_keys(normalized, ids, starts, ends)
+        words = self._words(texts)
+        ids = self._tokenizer.tokenize(self._known(words))
+        # An unknown word is one token.
+        ends = tf.gather(tf.strings.length(words.texts), ids.value_rowids())
+        keys = self._unknown_keys(
+            words.texts,
+            ids,
+            ids.with_values(tf.zeros_like(ends)),
+            ids.with_values(ends),
+        )
+        return words.join(ids), words.join(keys)
 
     def id_to_token(self, ids):
         """See the base class."""
@@ -484,7 +438,7 @@ class SentencepieceTokenizer(_Tokenizer):
         super().__init__(name=name)
         path = os.fspath(model_file)
         what = "a SentencePiece model"
-        model = _read_file(path, what)
+        model = vocabulary_files.read_file(path, what)
         with tf.init_scope():
             try:
                 self._tokenizer = tf_text.SentencepieceTokenizer(
@@ -554,6 +508,23 @@ class SentencepieceTokenizer(_Tokenizer):
         return self._tokenizer.id_to_string(tf.cast(ids, tf.int32))
 
 
+def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
+    """Raises a `ValueError` if a token is missing that is always needed."""
+    needed = {"[PAD]", "[UNK]", *WORDPIECE_SPECIAL_TOKENS.values()}
+    missing = sorted(needed - set(tokens))
+    if missing:
+        raise ValueError(
+            f"The vocabulary {os.fspath(path)} ({len(tokens)} tokens) lacks "
+            f"{missing}: expected a WordPiece vocabulary (text, one token a "
+            f"line) with all of {sorted(needed)}, such as BERT's."
+        )
+    if tokens[0] != "[PAD]":
+        raise ValueError(
+            f"The first token of the vocabulary {os.fspath(path)} is "
+            f"{tokens[0]!r}: expected '[PAD]', because padding has the id 0."
+        )
+
+
 def _has_capitals(vocab: list[str]) -> bool:
     """Whether a vocabulary tells capital letters from small ones."""
     cased = sum(
@@ -563,36 +534,46 @@ def _has_capitals(vocab: list[str]) -> bool:
 
 
 def make_tokenizer(
-    vocab_file: str | os.PathLike, lower_case: bool | None = None
+    vocab_file: str | os.PathLike,
+    settings: tokenizer_settings.TokenizerSettings | None = None,
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
     """Makes the tokenizer that a vocabulary file is for, judged by its content.
+
+    A WordPiece vocabulary is used as `tokenizer_config.json` and
+    `tokenizer.json` beside it say. If they do not say whether it is uncased, it
+    is unless more than one in a hundred tokens has capital letters.
 
     Args:
         vocab_file: path of a WordPiece vocabulary (text, one token a line) or
             of a SentencePiece model (a protocol buffer).
-        lower_case: whether a WordPiece vocabulary is uncased; by default it is
-            unless more than one in a hundred tokens has capital letters.
+        settings: what is said here counts more than those files.
 
     Returns:
         The tokenizer.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it is neither.
+        ValueError: it is neither, `settings` are given for a SentencePiece
+            model, or a file beside a WordPiece vocabulary asks for what this
+            package does not have (see `tokenizer_settings.read_settings`).
     """
     path = os.fspath(vocab_file)
-    content = _read_file(
+    settings = settings or tokenizer_settings.TokenizerSettings()
+    content = vocabulary_files.read_file(
         path, "a WordPiece vocabulary or a SentencePiece model"
     )
-    try:
-        binary = "\x00" in content.decode("utf-8")
-    except UnicodeDecodeError:
-        binary = True
-    # A SentencePiece model is binary (its scores are floats).
-    if not binary:
-        if lower_case is None:
-            lower_case = not _has_capitals(load_vocab(path))
-        return WordpieceTokenizer(path, lower_case)
+    if vocabulary_files.is_text(content):
+        said = tokenizer_settings.read_settings(os.path.dirname(path))
+        resolved = said.override(settings).resolve(
+            not _has_capitals(vocabulary_files.load_vocab(path))
+        )
+        return WordpieceTokenizer(path, **resolved._asdict())
+    given = [k for k, v in settings._asdict().items() if v is not None]
+    if given:
+        raise ValueError(
+            f"{path} is a SentencePiece model, which knows how text is cut: "
+            f"{', '.join(given)} cannot be set."
+        )
     try:
         return SentencepieceTokenizer(path)
     except ValueError as error:

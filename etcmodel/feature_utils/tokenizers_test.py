@@ -9,6 +9,8 @@ from absl.testing import parameterized
 
 from benchmarks import python_tokenizer
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils import vocabulary_files
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.testing import real_data_path
 
 # A small vocabulary; "unaffable" is the example of BERT's own code.
@@ -102,6 +104,9 @@ class TokenizersTest(_TestCase):
             ("un" + "x" * 300, "[UNK]"),
             ("star\x00 trek\x07", "star trek"),
             (b"star \xff trek \xe4\xb8", "star trek"),
+            # What is dropped separates nothing, other white space does.
+            (b"st\x00\xc2\xada\xffr", "star"),
+            ("star\u3000trek\u2028star", "star trek star"),
         ):
             self.assertEqual(
                 self._tokens(tokenizer, text), expected.split(), text
@@ -123,8 +128,75 @@ class TokenizersTest(_TestCase):
                 stream.writelines(f"{x}\n" for x in [*reserved, *words, *more])
             tokenizer = tokenizers.make_tokenizer(path)
             self.assertEqual(not is_cased, tokenizer.lower_case)
-            tokenizer = tokenizers.make_tokenizer(path, lower_case=is_cased)
+            tokenizer = tokenizers.make_tokenizer(
+                path, TokenizerSettings(lower_case=is_cased)
+            )
             self.assertEqual(is_cased, tokenizer.lower_case)
+
+    def test_files_beside_the_vocabulary_decide(self):
+        """And what is given counts more."""
+        vocab = [*VOCAB, "für", "fur", "Für", "中国"]
+        path = self._file("\n".join(vocab).encode())
+        text = "Für 中国"
+
+        def tokens(settings=None):
+            tokenizer = tokenizers.make_tokenizer(path, settings)
+            return tokenizer.settings, self._tokens(tokenizer, text)
+
+        settings, found = tokens()
+        # Of so few tokens, one with a capital letter is many.
+        self.assertEqual(settings, (False, False, True, True, 200))
+        self.assertEqual(found, ["Für", "中", "[UNK]"])
+        config = os.path.join(os.path.dirname(path), "tokenizer_config.json")
+        with open(config, "w", encoding="utf-8") as stream:
+            json.dump(
+                {
+                    "do_lower_case": True,
+                    "strip_accents": False,
+                    "tokenize_chinese_chars": False,
+                },
+                stream,
+            )
+        settings, found = tokens()
+        self.assertEqual(settings, (True, False, False, True, 100))
+        self.assertEqual(found, ["für", "中国"])
+        settings, found = tokens(TokenizerSettings(lower_case=False))
+        self.assertEqual(settings, (False, False, False, True, 100))
+        self.assertEqual(found, ["Für", "中国"])
+
+    def test_long_words_are_unknown(self):
+        """Of more characters, not bytes; one token, wherever they end."""
+        vocab = [*VOCAB, "é", "##é"]
+        path = self._file("\n".join(vocab).encode())
+        tokenizer = tokenizers.WordpieceTokenizer(
+            path, strip_accents=False, max_chars_per_word=3
+        )
+        ids, starts, ends = tokenizer.tokenize_with_offsets(
+            ["ééé " + 100 * "é" + " trek éééé"]
+        )
+        e, more, unknown = (vocab.index(x) for x in ("é", "##é", "[UNK]"))
+        self.assertAllEqual(ids[0], [e, more, more, *3 * [unknown]])
+        self.assertAllEqual(starts[0], [0, 2, 4, 7, 208, 213])
+        self.assertAllEqual(ends[0], [2, 4, 6, 207, 212, 221])
+        for wrong in (0, -1):
+            with self.assertRaisesRegex(ValueError, "max_chars_per_word"):
+                tokenizers.WordpieceTokenizer(path, max_chars_per_word=wrong)
+
+    def test_bytes_that_are_no_text(self):
+        """They count as U+FFFD, in offsets, too."""
+        tokenizer = self._tokenizer()
+        for raw in (b"st\xffar \xe4\xb8 trek", b"\xc3(star\xf0\x9f \xe4 ["):
+            clean = tokenizers.sanitize(raw)
+            self.assertNotEqual(clean.numpy(), raw)
+            for found, expected in zip(
+                tokenizer.tokenize_with_offsets(raw),
+                tokenizer.tokenize_with_offsets(clean),
+                strict=True,
+            ):
+                self.assertAllEqual(found, expected)
+            self.assertAllEqual(
+                tokenizer.tokenize(raw), tokenizer.tokenize(clean)
+            )
 
     def test_any_shape(self):
         tokenizer = self._tokenizer()
@@ -155,21 +227,22 @@ class TokenizersTest(_TestCase):
 
     def test_offsets_of_characters_that_become_several_tokens(self):
         """No token is without text: each has the whole character."""
-        raw = "ﬃ ½e\u0301 ŀ.".encode()
-        vocab = [*VOCAB, "ff", "##i", "##⁄", "1", "##2", "##e", "l", "·"]
+        raw = "한e\u0301 \u0301\u0301e\u0301\n한 \xad각.".encode()
+        vocab = [*VOCAB, "ᄒ", "##ᅡ", "##ᆫ", "##e", "ᄀ", "##ᆨ"]
         path = self._file("\n".join(vocab).encode())
         tokenizer = tokenizers.WordpieceTokenizer(path)
-        ids, starts, ends = tokenizer.tokenize_with_offsets([raw, "", "½"])
+        ids, starts, ends = tokenizer.tokenize_with_offsets([raw, "", "한"])
         self.assertEqual(
             [vocab[i] for i in ids[0].numpy()],
-            ["ff", "##i", "1", "##⁄", "##2", "##e", "l", "·", "."],
+            ["ᄒ", "##ᅡ", "##ᆫ", "##e", "e", "ᄒ", "##ᅡ", "##ᆫ"]
+            + ["ᄀ", "##ᅡ", "##ᆨ", "."],
         )
         self.assertEqual(
             self._parts(raw, starts[0], ends[0]),
-            ["ﬃ", "ﬃ", "½", "½", "½", "e\u0301", "ŀ", "ŀ", "."],
+            [*3 * ["한"], "e\u0301", "e\u0301", *3 * ["한"], *3 * ["각"], "."],
         )
         self.assertAllEqual(starts[2], [0, 0, 0])
-        self.assertAllEqual(ends[2], [2, 2, 2])
+        self.assertAllEqual(ends[2], [3, 3, 3])
 
     def test_keys_of_many_unknown_words_in_one_text(self):
         """The work does not grow with text times unknown words."""
@@ -203,17 +276,23 @@ class TokenizersTest(_TestCase):
         )
         self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
 
-    def test_duplicates_keep_the_first_id(self):
+    def test_text_gets_the_last_of_equal_tokens(self):
+        """As from BERT's tokenizers; ids are numbers of lines."""
         path = self._file("\n".join([*VOCAB, "star", "new"]).encode())
         tokenizer = tokenizers.make_tokenizer(path)
         self.assertAllEqual(
-            tokenizer.tokenize("star new"), [VOCAB.index("star"), len(VOCAB)]
+            tokenizer.tokenize("star new"), [len(VOCAB), len(VOCAB) + 1]
+        )
+        self.assertEqual(tokenizer.vocab_size, len(VOCAB) + 2)
+        self.assertAllEqual(
+            tokenizer.id_to_token([VOCAB.index("star"), len(VOCAB)]),
+            [b"star", b"star"],
         )
 
     @parameterized.named_parameters(
         ("empty", b"", "is empty"),
-        ("binary", b"[PAD]\n\x00\x01", "binary"),
-        ("not_utf8", b"[PAD]\n\xff\xfe", "not UTF-8 text"),
+        ("binary", b"[PAD]\n\x00\x01", "binary, or not UTF-8"),
+        ("not_utf8", b"[PAD]\n\xff\xfe", "binary, or not UTF-8"),
         ("blank_line", b"[PAD]\n\n[UNK]\n", "Line 2 .* blank"),
         ("other_text", b"some text\nof two lines\n", "lacks .*'\\[CLS\\]'"),
         (
@@ -299,13 +378,13 @@ class RealVocabularyTest(_TestCase):
         self.assertAllEqual(
             [[0, 1, 1, 0, 0, 0, 0, 0, 1, 1]], tokenizer.is_continuation(ids)
         )
-        python = python_tokenizer.BertTokenizer(tokenizers.load_vocab(vocab))
-        same = [x for x in texts if python_tokenizer.is_compatible(x)]
-        self.assertGreater(len(same), 0.95 * len(texts))
-        found = tokenizer.tokenize_with_offsets(same)
-        self.assertAllEqual(found[0], tokenizer.tokenize(same))
+        python = python_tokenizer.BertTokenizer(
+            vocabulary_files.load_vocab(vocab)
+        )
+        found = tokenizer.tokenize_with_offsets(texts)
+        self.assertAllEqual(found[0], tokenizer.tokenize(texts))
         for text, *columns in zip(
-            same, *(x.to_list() for x in found), strict=True
+            texts, *(x.to_list() for x in found), strict=True
         ):
             expected = python.with_offsets(text)
             self.assertEqual(columns[0], [x.id for x in expected], text)

@@ -533,7 +533,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         self._check_same(expected, loaded)
         self._check_same(expected, served)
         # Few and common ones: a server links those of its own version.
-        expected = ["FastBertNormalize", "FastWordpieceTokenizeWithOffsets"]
+        expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in _READ_TWICE:
             # Finds mentions.
             expected.append("RegexSplitWithOffsets")

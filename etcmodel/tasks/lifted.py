@@ -10,6 +10,8 @@ from absl import logging
 from etcmodel import checkpoints
 from etcmodel.checkpoints import vocabularies
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import tokenizer_settings
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks import metadata_files
 from etcmodel.tasks import tfrecords
 
@@ -23,20 +25,30 @@ _ADVICE = "Copy it again from where the weights are from."
 _NAMES = ("*vocab*.txt", "*.model")
 
 
-def write(directory: str, vocab_file: str, source: str) -> None:
+def write(
+    directory: str,
+    vocab_file: str,
+    source: str,
+    settings: TokenizerSettings | None,
+) -> None:
     """Notes where weights are from, and which vocabulary belongs to them.
 
     Args:
         directory: where they are.
         vocab_file: name of the vocabulary there.
         source: what was lifted.
+        settings: how text is prepared for the vocabulary, which is noted beside
+            it; None for SentencePiece.
     """
+    if settings:
+        tokenizer_settings.write_settings(directory, settings)
     content = {
         "from": source,
         "vocab_file": vocab_file,
         "vocab_fingerprint": tfrecords.fingerprint(
             os.path.join(directory, vocab_file)
         ),
+        "tokenizer": settings and settings._asdict(),
     }
     tfrecords.write_json(directory, FILE, content)
 
@@ -59,7 +71,7 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
     """
     if not metadata:
         return True
-    own = _vocabularies(path)
+    own, settings = _vocabularies(path)
     if own and metadata["vocab_fingerprint"] not in own.values():
         raise UserError(
             f"The records in {metadata['directory']} were made with another "
@@ -70,11 +82,21 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
             "those of other words. Preprocess with "
             f"--vocab_file={' or '.join(own)}."
         )
+    if settings and metadata["tokenizer"] != settings:
+        raise UserError(
+            f"The text of the records in {metadata['directory']} was prepared "
+            f"otherwise (tokenizer: {metadata['tokenizer']} against {settings})"
+            f" than for the weights to begin with, --init_checkpoint={path}. "
+            f"Preprocess with --vocab_file={' or '.join(own)}."
+        )
     return bool(own)
 
 
-def _vocabularies(path: str) -> dict[str, str]:
-    """Vocabularies that may be that of weights -> their fingerprints."""
+def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
+    """Vocabularies that may be that of weights -> their fingerprints.
+
+    And how text is prepared for them, if it is known.
+    """
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     is_best = os.path.basename(folder) == _BEST
     run = os.path.dirname(folder) if is_best else folder
@@ -88,21 +110,21 @@ def _vocabularies(path: str) -> dict[str, str]:
                     continue
             metadata_files.check(file, note, _KEYS, _ADVICE)
             own = os.path.join(directory, note["vocab_file"])
-            return {own: note["vocab_fingerprint"]}
+            return {own: note["vocab_fingerprint"]}, note.get("tokenizer")
     # Of a published checkpoint, and of a run that has lost its note.
     if checkpoints.config_file(path) is not None:
         beside = folder
     elif tf.io.gfile.exists(os.path.join(run, _PARAMS_FILE)):
         beside = run
     else:
-        return {}
+        return {}, None
     return {
         file: tfrecords.fingerprint(file)
         for pattern in _NAMES
         for file in sorted(
             glob.glob(os.path.join(glob.escape(beside), pattern))
         )
-    }
+    }, None
 
 
 def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:

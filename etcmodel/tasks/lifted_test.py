@@ -6,13 +6,17 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import tokenizer_settings
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import lifted
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import runs
+
+SETTINGS = TokenizerSettings(True, False, True, True, 100)
 
 
 class LiftedTest(task_testing.CommandTestCase):
@@ -29,6 +33,7 @@ class LiftedTest(task_testing.CommandTestCase):
             "vocab_file": name,
             "vocab_size": len(tokens),
             "vocab_fingerprint": tfrecords.fingerprint(path),
+            "tokenizer": SETTINGS._asdict(),
         }
 
     def assert_belongs_to(self, place, own, vocab_file):
@@ -43,13 +48,28 @@ class LiftedTest(task_testing.CommandTestCase):
         ):
             lifted.check_vocabulary(place, other)
 
+    def assert_text_is_prepared_alike(self, place, own, vocab_file):
+        """Records with accents alone begin with weights that know them."""
+        settings = SETTINGS._replace(strip_accents=True)
+        other = {**own, "tokenizer": settings._asdict()}
+        with self.assertRaisesRegex(
+            UserError,
+            f"prepared otherwise .*'strip_accents': True.* against .*"
+            f"'strip_accents': False.*{place}.*--vocab_file={vocab_file}",
+        ):
+            lifted.check_vocabulary(place, other)
+
     def test_of_what_was_lifted(self):
         own = self.write("lifted", "words.txt")
         folder = own["directory"]
-        lifted.write(folder, "words.txt", "bert")
+        lifted.write(folder, "words.txt", "bert", SETTINGS)
+        self.assertEqual(tokenizer_settings.read_settings(folder), SETTINGS)
         lifted.check_vocabulary(folder, None)
         for place in (folder, os.path.join(folder, "model.ckpt")):
             self.assert_belongs_to(place, own, f"{folder}/words.txt")
+            self.assert_text_is_prepared_alike(
+                place, own, f"{folder}/words.txt"
+            )
         with open(os.path.join(folder, lifted.FILE)) as stream:
             self.assertEqual("bert", json.load(stream)["from"])
 
@@ -70,6 +90,7 @@ class LiftedTest(task_testing.CommandTestCase):
         for names in ([], ["ckpt-7"], ["best_ckpt"], ["best_ckpt", "ckpt-7"]):
             place = os.path.join(run, *names)
             self.assert_belongs_to(place, own, f"{run}/words.txt")
+            self.assert_text_is_prepared_alike(place, own, f"{run}/words.txt")
 
     def test_of_a_published_checkpoint(self):
         folder = self.path("published")

@@ -17,7 +17,7 @@ from etcmodel.tasks import metadata_files
 
 METADATA_FILE = "features.json"
 # Version of what is stored. Data of another version are not read.
-FORMAT = 2
+FORMAT = 3
 _KEYS = {
     "task": str,
     "split": str,

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils import tokenizer_settings
 from etcmodel.feature_utils import tokenizers
 from etcmodel.tasks import openkp_testing
 from etcmodel.tasks import pretraining_testing
@@ -134,10 +135,13 @@ def shared_encoders():
     """
     make, encoders = TaskSpec.record_encoder, {}
 
-    def record_encoder(spec, config, vocab_file):
-        key = (spec.name, config, tfrecords.fingerprint(vocab_file))
+    def record_encoder(spec, config, vocab_file, settings=None):
+        key = (
+            *(spec.name, config, tfrecords.fingerprint(vocab_file), settings),
+            tokenizer_settings.read_settings(os.path.dirname(vocab_file)),
+        )
         if key not in encoders:
-            encoders[key] = make(spec, config, vocab_file)
+            encoders[key] = make(spec, config, vocab_file, settings)
         return encoders[key]
 
     return mock.patch.object(TaskSpec, "record_encoder", record_encoder)

@@ -287,7 +287,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             metadata = dict(found, directory=directory)
             continue
         metadata["num_examples"] += found["num_examples"]
-        for key in ("task", "features", "vocab_fingerprint"):
+        for key in ("task", "features", "vocab_fingerprint", "tokenizer"):
             if found[key] != metadata[key]:
                 raise UserError(
                     f"{directory} and {metadata['directory']} were "

@@ -88,6 +88,7 @@ class TfrecordsTest(tf.test.TestCase):
             "vocab_file": "vocab.txt",
             "vocab_fingerprint": "ab",
             "vocab_size": 9,
+            "tokenizer": None,
             "num_examples": 3,
         }
         first = os.path.join(self.root, "a")

@@ -75,7 +75,7 @@ def run(flag_values: flags.FlagValues) -> None:
     training.set_precision(params)
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
-            params, mode, model_dir, spec if is_tuned else None, out
+            params, mode, model_dir, spec if is_tuned else None, out=out
         )
         if checkpoint is not None:
             with run_directory.restoring(checkpoint):

@@ -74,6 +74,7 @@ def run(flag_values: flags.FlagValues) -> None:
     import tensorflow as tf
     from official.core import task_factory
 
+    from etcmodel.feature_utils import tokenizer_settings
     from etcmodel.tasks.commands import run_directory
     from etcmodel.tasks.frame import export as export_lib
 
@@ -91,7 +92,12 @@ def run(flag_values: flags.FlagValues) -> None:
         ) from error
     features = task.feature_sizes()
     config = spec.feature_config(features)
-    builder = spec.make_builder(config, vocab_file)
+    settings = records.get("tokenizer")
+    builder = spec.make_builder(
+        config,
+        vocab_file,
+        settings and tokenizer_settings.TokenizerSettings(**settings),
+    )
     module, warmup_inputs = load(spec.serving)(model, builder, task.task_model)
     export_lib.export_saved_model(
         module,

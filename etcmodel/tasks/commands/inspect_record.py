@@ -31,15 +31,12 @@ _MODEL_FLAGS = (
 
 
 @dataclasses.dataclass(kw_only=True)
-class Flags:
+class Flags(preprocess.VocabularyFlags):
     """The flags.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
         input: the data files in the task's official format, plain or gzipped.
-        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line
-            (text is lower-cased, unless it has capital letters), or a
-            SentencePiece model.
         output: the picture to write: .png, .svg or .pdf.
         record: which record: its position in the file, from 0, or its id.
         split: "predict" reads records without an answer, too; "train" does not.
@@ -58,7 +55,6 @@ class Flags:
 
     task: str
     input: str = option(path="data")
-    vocab_file: str = option(path="file")
     output: str = option(path="picture")
     record: str = "0"
     split: str = "predict"
@@ -143,7 +139,7 @@ def run(flag_values: flags.FlagValues) -> None:
         2 * values["relative_pos_max_distance"] + 4,
     )
     inspection = inspect(
-        task.record_encoder(config, flag_values.vocab_file),
+        preprocess.record_encoder(task, config, flag_values),
         record,
         EtcConfig.from_dict(values),
         params,

@@ -124,6 +124,7 @@ def _lift(flag_values, source, folder):
     """Lifts, and fills the directory."""
     from etcmodel import checkpoints
     from etcmodel import models
+    from etcmodel.feature_utils import tokenizers
     from etcmodel.models import pretraining_heads
     from etcmodel.tasks import lifted
 
@@ -181,7 +182,8 @@ def _lift(flag_values, source, folder):
         logging.set_verbosity(verbosity)
     save(model, folder, head)
     written = checkpoints.write_vocabulary(vocab_file, folder)
-    lifted.write(folder, os.path.basename(written), source)
+    settings = tokenizers.make_tokenizer(written).settings
+    lifted.write(folder, os.path.basename(written), source, settings)
     with open(
         os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
     ) as stream:

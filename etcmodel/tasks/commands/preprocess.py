@@ -25,6 +25,7 @@ which), and writes them as gzipped TFRecord files, together with
   stats.json      records read, written, left out and dropped; what was cut
   features.json   the sizes used; `train` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
+  tokenizer_config.json   how text was prepared for a WordPiece vocabulary
 
 The output directory appears only when all is written.
 
@@ -59,15 +60,35 @@ class InputFlags:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Flags(InputFlags):
+class VocabularyFlags:
+    """The vocabulary, and how text is prepared for it.
+
+    Attributes:
+        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
+            or a SentencePiece model. Text is prepared for WordPiece as
+            tokenizer_config.json and tokenizer.json beside the vocabulary say,
+            unless the following flags say otherwise.
+        lower_case: lower-case text; if nothing is said, unless the vocabulary
+            has capital letters.
+        strip_accents: remove accents; if nothing is said, from text that is
+            lower-cased.
+        tokenize_chinese_chars: make a word of each Chinese character; if
+            nothing is said, yes.
+    """
+
+    vocab_file: str
+    lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Flags(InputFlags, VocabularyFlags):
     """The flags.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
         output_dir: the directory to make.
-        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line
-            (text is lower-cased, unless it has capital letters), or a
-            SentencePiece model.
         split: "train": every record must have its answer; what cannot be
             learned is left out. "dev", for validation: likewise, but nothing
             is left out. "predict": answers are neither needed nor stored.
@@ -77,7 +98,6 @@ class Flags(InputFlags):
 
     task: str
     output_dir: str = option(path="new_directory")
-    vocab_file: str = option(path="file")
     split: str = "train"
     num_shards: int = 16
     overwrite: bool = False
@@ -99,6 +119,44 @@ def feature_config(task, flag_values: flags.FlagValues):
             for field in dataclasses.fields(task.config_class)
         }
     )
+
+
+def record_encoder(task, config, flag_values: flags.FlagValues):
+    """What turns records into features, with the flags' vocabulary.
+
+    Prints how text is prepared for it.
+
+    Args:
+        task: the `TaskSpec`.
+        config: the sizes of the features.
+        flag_values: the parsed flags.
+
+    Returns:
+        A `RecordEncoder`.
+
+    Raises:
+        UserError: the vocabulary or a size cannot be used.
+    """
+    from etcmodel.feature_utils import tokenizer_settings
+
+    given = tokenizer_settings.TokenizerSettings(
+        lower_case=flag_values.lower_case,
+        strip_accents=flag_values.strip_accents,
+        tokenize_chinese_chars=flag_values.tokenize_chinese_chars,
+    )
+    encoder = task.record_encoder(config, flag_values.vocab_file, given)
+    settings = encoder.builder.tokenizer.settings
+    if settings:
+        sources = tokenizer_settings.settings_files(
+            os.path.dirname(flag_values.vocab_file)
+        )
+        if any(value is not None for value in given):
+            sources.insert(0, "flags")
+        print(
+            f"Tokenizer: {settings.describe()} "
+            f"(from {', '.join(sources) or 'the vocabulary itself'})."
+        )
+    return encoder
 
 
 def check_split(task, split: str) -> None:
@@ -174,10 +232,11 @@ def run(flag_values: flags.FlagValues) -> None:
     check_split(task, split)
     config = feature_config(task, flag_values)
     paths = files.find(flag_values.input)
+    from etcmodel.feature_utils import tokenizer_settings
     from etcmodel.tasks import tfrecords
     from etcmodel.tasks.progress import file_progress
 
-    encoder = task.record_encoder(config, flag_values.vocab_file)
+    encoder = record_encoder(task, config, flag_values)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()
     written = left_out = 0
@@ -236,6 +295,8 @@ def run(flag_values: flags.FlagValues) -> None:
         shutil.copyfile(
             flag_values.vocab_file, os.path.join(directory, vocab_name)
         )
+        if tokenizer.settings:
+            tokenizer_settings.write_settings(directory, tokenizer.settings)
         tfrecords.write_json(
             directory,
             tfrecords.METADATA_FILE,
@@ -254,6 +315,8 @@ def run(flag_values: flags.FlagValues) -> None:
                     flag_values.vocab_file
                 ),
                 "vocab_size": int(tokenizer.vocab_size),
+                "tokenizer": tokenizer.settings
+                and tokenizer.settings._asdict(),
                 "special_ids": dict(tokenizer.special_ids),
                 "num_examples": writer.count,
                 "shards": writer.describe(),

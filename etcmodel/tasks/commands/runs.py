@@ -63,7 +63,15 @@ class CheckpointFlags(RunFlags):
 
 
 # What `preprocess` notes about records that a run keeps.
-_OF_RECORDS = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
+_OF_RECORDS = (
+    "features",
+    "vocab_file",
+    "vocab_size",
+    "vocab_fingerprint",
+    "tokenizer",
+)
+# Runs of older versions noted no tokenizer.
+_COMPARED = ("features", "vocab_fingerprint", "tokenizer")
 
 
 # File -> what it must have, and where to get it if it is damaged.
@@ -150,6 +158,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     """
     import tensorflow as tf
 
+    from etcmodel.feature_utils import tokenizer_settings
     from etcmodel.models import run_files
 
     tf.io.gfile.makedirs(model_dir)
@@ -163,6 +172,12 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         tf.io.gfile.copy(
             vocab_file, os.path.join(model_dir, name), overwrite=True
         )
+        if metadata["tokenizer"]:
+            # Whoever uses that vocabulary needs them, too.
+            tokenizer_settings.write_settings(
+                model_dir,
+                tokenizer_settings.TokenizerSettings(**metadata["tokenizer"]),
+            )
     config, options = task.describe_encoder(model)
     _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())
     _write(os.path.join(model_dir, run_files.OPTIONS_FILE), options)
@@ -252,7 +267,8 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     if metadata and "records" in note:
         pairs |= {
             f"the records' {key}": (note["records"].get(key), metadata[key])
-            for key in ("features", "vocab_fingerprint")
+            for key in _COMPARED
+            if key in note["records"]
         }
     different = [
         f"{name} is {now}, but was {before}"
@@ -340,15 +356,17 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
         return
     told = {x: getattr(model, x, 0) for x in ("long_length", "global_length")}
     told = {name: length for name, length in told.items() if length}
-    for key in ("features", "vocab_fingerprint"):
-        before, now = own.get(key), metadata[key]
+    for key in _COMPARED:
+        if key not in own:
+            continue
+        before, now = own[key], metadata[key]
         if key == "features" and before:
             before, now = {**before, **told}, {**now, **told}
         if before != now:
             raise UserError(
                 f"{metadata['directory']} was preprocessed otherwise than the "
                 f"records of the run ({key}: {metadata[key]} against "
-                f"{own.get(key)}). Preprocess with the flags and the "
+                f"{own[key]}). Preprocess with the flags and the "
                 "vocabulary of the run; or, if it is the length that is "
                 "another, say it with --params_override=task.model.long_length"
                 "=N, and in `export` likewise."

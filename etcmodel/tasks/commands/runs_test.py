@@ -1,3 +1,4 @@
+import json
 import os
 import types
 
@@ -82,6 +83,7 @@ class NoteTest(_RunTestCase):
             "vocab_file": "vocab.txt",
             "vocab_size": 11,
             "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
+            "tokenizer": {"lower_case": True, "strip_accents": False},
         }
         note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
         config = models.EtcConfig.from_preset("tiny", vocab_size=11)
@@ -112,6 +114,12 @@ class NoteTest(_RunTestCase):
         )
         with open(os.path.join(model_dir, "vocab.txt")) as stream:
             self.assertEndsWith(stream.read(), "rome\n")
+        # How text is prepared for that vocabulary.
+        with open(os.path.join(model_dir, "tokenizer_config.json")) as stream:
+            self.assertEqual(
+                {"do_lower_case": True, "strip_accents": False},
+                json.load(stream),
+            )
 
     def test_own_configuration_comes_first(self):
         write_run(self.model_dir, params={})
@@ -138,7 +146,11 @@ class NoteTest(_RunTestCase):
 class SameRunTest(_RunTestCase):
     """A directory holds one run: another one would spoil it."""
 
-    records = {"features": {"long_length": 8}, "vocab_fingerprint": "f"}
+    records = {
+        "features": {"long_length": 8},
+        "vocab_fingerprint": "f",
+        "tokenizer": {"lower_case": True},
+    }
     model = {
         "encoder": {"preset": "tiny", "local_radius": 3},
         "use_links": True,
@@ -180,6 +192,10 @@ class SameRunTest(_RunTestCase):
             "vocab_fingerprint is g, but was f",
         ),
         (
+            {"records": {"tokenizer": {"lower_case": False}}},
+            "tokenizer is .*False.*, but was .*True",
+        ),
+        (
             {"records": {"features": {"long_length": 9}}},
             "features is .*9.*, but was .*8",
         ),
@@ -208,6 +224,7 @@ class SameRunTest(_RunTestCase):
         for other, lengths, key in (
             ({**records, "features": {}}, {}, "features"),
             ({**records, "vocab_fingerprint": "g"}, {}, "vocab_fingerprint"),
+            ({**records, "tokenizer": {}}, {}, "tokenizer"),
             (longer, {"long_length": 0}, "features.*long_length=N"),
             (longer, {"global_length": 16}, "features"),
             (

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from etcmodel.errors import without_stack
 from etcmodel.feature_utils.etc_features import FEATURES
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.frame.spec import TaskSpec
@@ -111,18 +112,26 @@ class RecordEncoder(abc.ABC):
 class FeatureEncoder(RecordEncoder):
     """The encoder of all tasks with a `FeatureBuilder`."""
 
-    def __init__(self, spec: TaskSpec, config: Any, vocab_file: str):
+    def __init__(
+        self,
+        spec: TaskSpec,
+        config: Any,
+        vocab_file: str,
+        settings: TokenizerSettings | None = None,
+    ):
         """Creates the encoder.
 
         Args:
             spec: the task.
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Raises:
             UserError: the vocabulary or a size cannot be used.
         """
-        super().__init__(spec, spec.make_builder(config, vocab_file))
+        super().__init__(spec, spec.make_builder(config, vocab_file, settings))
         self._model = spec.make_model()
         names = list(self.builder.INPUTS)
         self._build = tf.function(

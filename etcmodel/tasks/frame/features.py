@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.feature_utils.tokenizers import make_tokenizer
 from etcmodel.tasks.frame.schema import Schema
 
@@ -444,7 +445,10 @@ def raw_inputs(
 
 
 def make_builder(
-    builder_class: type, config: Any, vocab_file: str
+    builder_class: type,
+    config: Any,
+    vocab_file: str,
+    settings: TokenizerSettings | None = None,
 ) -> tf.Module:
     """Makes a feature builder for a vocabulary.
 
@@ -452,6 +456,8 @@ def make_builder(
         builder_class: makes the builder from `config` and a tokenizer.
         config: sizes of the features.
         vocab_file: a WordPiece vocabulary or a SentencePiece model.
+        settings: counts more than what the files beside the vocabulary say;
+            see `tokenizers.make_tokenizer`.
 
     Returns:
         The builder.
@@ -460,7 +466,7 @@ def make_builder(
         UserError: the vocabulary or a size cannot be used.
     """
     try:
-        return builder_class(config, make_tokenizer(vocab_file))
+        return builder_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise UserError(
             f"--vocab_file={vocab_file} cannot be used: {error}"

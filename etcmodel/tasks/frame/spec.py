@@ -164,12 +164,16 @@ class TaskSpec:
             return self.dataset.FORMAT
         return self.dataset.FORMATS[getattr(config, self.format_size)]
 
-    def record_encoder(self, config: Any, vocab_file: str):
+    def record_encoder(
+        self, config: Any, vocab_file: str, settings: Any = None
+    ):
         """What turns records into what is stored; see `frame.encoder`.
 
         Args:
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Returns:
             A `RecordEncoder`.
@@ -177,14 +181,16 @@ class TaskSpec:
         Raises:
             UserError: the vocabulary or a size cannot be used.
         """
-        return load(self.encoder)(self, config, vocab_file)
+        return load(self.encoder)(self, config, vocab_file, settings)
 
-    def make_builder(self, config: Any, vocab_file: str):
+    def make_builder(self, config: Any, vocab_file: str, settings: Any = None):
         """What turns raw text into features; see `frame.features`.
 
         Args:
             config: sizes of the features.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Returns:
             A `FeatureBuilder`.
@@ -194,7 +200,9 @@ class TaskSpec:
         """
         from etcmodel.tasks.frame import features
 
-        return features.make_builder(load(self.features), config, vocab_file)
+        return features.make_builder(
+            load(self.features), config, vocab_file, settings
+        )
 
     def make_model(self, model_options: Any = None, options: Any = None):
         """The model with its options; see `frame.model`.

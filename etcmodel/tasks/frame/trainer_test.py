@@ -29,6 +29,7 @@ def _write_note(directory, **note):
             "features": {"long_length": 4, "global_length": 2},
             "vocab_file": "vocab.txt",
             "vocab_fingerprint": "f",
+            "tokenizer": None,
             "vocab_size": 200,
             "num_examples": 7,
             **note,
@@ -91,6 +92,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({"features": {"long_length": 64}}, "preprocessed differently"),
         ({"vocab_fingerprint": "g"}, "preprocessed differently"),
+        ({"tokenizer": {"lower_case": True}}, "preprocessed differently"),
         ({"task": "nq"}, "preprocessed differently"),
         ({"split": "predict"}, "has no answers"),
         # Nothing of a validation set may be left out.

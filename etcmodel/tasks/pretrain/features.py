@@ -11,6 +11,7 @@ from etcmodel.datasets.documents import Document
 from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import packer
 from etcmodel.tasks.frame.features import make_builder
@@ -105,7 +106,11 @@ class PretrainEncoder(encoder.RecordEncoder):
     """Turns documents into serialized texts that fit into an example."""
 
     def __init__(
-        self, spec: TaskSpec, config: PretrainFeatureConfig, vocab_file: str
+        self,
+        spec: TaskSpec,
+        config: PretrainFeatureConfig,
+        vocab_file: str,
+        settings: TokenizerSettings | None = None,
     ):
         """Creates the encoder.
 
@@ -113,11 +118,13 @@ class PretrainEncoder(encoder.RecordEncoder):
             spec: the task.
             config: sizes.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        builder = make_builder(SentenceBuilder, config, vocab_file)
+        builder = make_builder(SentenceBuilder, config, vocab_file, settings)
         super().__init__(spec, builder)
         self._build = tf.function(
             builder.build, input_signature=[_STRINGS], autograph=False

@@ -13,6 +13,7 @@ from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import packer
 from etcmodel.tasks.frame.features import make_builder
@@ -106,7 +107,11 @@ class PretrainEncoder(encoder.RecordEncoder):
     """Turns documents into serialized segments."""
 
     def __init__(
-        self, spec: TaskSpec, config: PretrainFeatureConfig, vocab_file: str
+        self,
+        spec: TaskSpec,
+        config: PretrainFeatureConfig,
+        vocab_file: str,
+        settings: TokenizerSettings | None = None,
     ):
         """Creates the encoder.
 
@@ -114,11 +119,15 @@ class PretrainEncoder(encoder.RecordEncoder):
             spec: the task.
             config: sizes.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        builder = make_builder(PretrainFeatureBuilder, config, vocab_file)
+        builder = make_builder(
+            PretrainFeatureBuilder, config, vocab_file, settings
+        )
         super().__init__(spec, builder)
         self._build = tf.function(
             builder.build_all,

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import show
+from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import packer
@@ -150,7 +151,11 @@ class QuestionEncoder(encoder.RecordEncoder):
     """Turns records into serialized segments."""
 
     def __init__(
-        self, spec: TaskSpec, config: QuestionFeatureConfig, vocab_file: str
+        self,
+        spec: TaskSpec,
+        config: QuestionFeatureConfig,
+        vocab_file: str,
+        settings: TokenizerSettings | None = None,
     ):
         """Creates the encoder.
 
@@ -158,11 +163,13 @@ class QuestionEncoder(encoder.RecordEncoder):
             spec: the task.
             config: sizes.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
+            settings: counts more than what the files beside the vocabulary
+                say; see `tokenizers.make_tokenizer`.
 
         Raises:
             UserError: the vocabulary cannot be used.
         """
-        super().__init__(spec, spec.make_builder(config, vocab_file))
+        super().__init__(spec, spec.make_builder(config, vocab_file, settings))
         self._model = spec.make_model()
         self._build = tf.function(
             self.builder.build,

@@ -1,0 +1,457 @@
+"""Cuts text into words as BERT does; graph code.
+
+Three steps of BERT's tokenizer in one: cleaning, normalization, and a word for
+each punctuation mark and each Chinese character. What becomes of a character
+depends on nothing but that character, so it stands in a table that is made once
+and travels with a SavedModel. The table agrees with the `tokenizers` library:
+
+* control, format and private-use characters and U+FFFD are dropped, what they
+  separate is one word; other white space is a space;
+* accents are removed by decomposition (NFD), without its reordering, which
+  matters only for marks that are kept;
+* a capital sigma becomes σ at the end of a word, too.
+"""
+
+import functools
+import itertools
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# Classes of characters. A packed character is 4 * code point + its class.
+_IN_WORD, _SPACE, _ALONE, _SEVERAL = range(4)
+_BLOCK = 128
+_NUM_CODES = 0x110000
+_WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
+    + "".join(map(chr, range(0x2000, 0x200B)))
+)
+_CHINESE = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B81F),
+    # The library begins here, BERT's own code at 0x2B820.
+    (0x2B920, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
+# The library has the characters of Unicode 8. Younger marks, punctuation and
+# format characters, which are all that counts here of these ranges, are letters
+# for it.
+_YOUNGER = """
+61d 7fd 890-8e2 9fd-9fe a76 afa-aff b55 c04-c3c c77 c84 d00 d3b-d3c d81 eba ece
+180f-1886 1abf-1ace 1b7d-1b7e 1df6-1dfb 2e43-2e5d a82c a8c5 a8ff a9bd
+10d24-10f89 11070-11074 110c2-110cd 111c9 111cf 1123e-11241 1133b 11438-1145e
+11660-1166c 116b9 1182f-11fff 12ff1-13455 16e97-16f4f 16fe2-16fe4 1cf00-1cf46
+1e000-1e4ef 1e944-1e95f
+"""
+# What was in another category then.
+_FORMER_CATEGORY = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
+
+
+class Words(NamedTuple):
+    """Words of texts, each of which repeats some.
+
+    Texts are cut at spaces into chunks, and each distinct chunk into words.
+
+    Attributes:
+        texts: the words of the distinct chunks, one chunk after another,
+            normalized, `<string>[words]`; white space is an empty word.
+        num_chars: their lengths, `<int64>[words]`.
+        chunk: the distinct chunk of each, `<int64>[words]`.
+        index: the distinct chunk that each chunk of the texts is,
+            `<int64>[n, (chunks)]`.
+        chars: the characters of the distinct chunks.
+    """
+
+    texts: tf.Tensor
+    num_chars: tf.Tensor
+    chunk: tf.Tensor
+    index: tf.RaggedTensor
+    chars: "_Chars"
+
+    def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Turns tokens of words into those of the texts.
+
+        Args:
+            tokens: `<any>[words, (tokens)]`.
+
+        Returns:
+            The tokens of the texts, `<any>[n, (tokens)]`.
+        """
+        return self.index.with_values(self._by_chunk(tokens)).merge_dims(1, 2)
+
+    def join_spans(
+        self,
+        tokens: tf.RaggedTensor,
+        starts: tf.RaggedTensor,
+        ends: tf.RaggedTensor,
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Turns tokens of words into those of the texts, with their places.
+
+        A token ends where the next character starts that is not dropped, or at
+        a space: an accent belongs to its letter.
+
+        Args:
+            tokens: `<int32>[words, (tokens)]`.
+            starts: in bytes of the word, likewise.
+            ends: exclusive, more than `starts`; those behind the end of the
+                word mean its end. Likewise.
+
+        Returns:
+            The tokens of the texts, their starts and exclusive ends in bytes
+            of the text, of which what is not UTF-8 counts as U+FFFD: three
+            `<int32>[n, (tokens)]`.
+        """
+        starts, ends = self._places(
+            tokens.value_rowids(), starts.values, ends.values
+        )
+        # [chunks, (tokens), 3]
+        chunks = self._by_chunk(
+            tokens.with_values(tf.stack([tokens.values, starts, ends], axis=1))
+        )
+        # Where each chunk starts if all texts follow each other, and then in
+        # its own.
+        # [chunks]
+        sizes = tf.gather(self.chars.chunk_sizes(), self.index.values)
+        offset = tf.cumsum(sizes + 1, exclusive=True)
+        offset -= tf.gather(
+            offset,
+            tf.gather(self.index.row_starts(), self.index.value_rowids()),
+        )
+        # [tokens]
+        offset = tf.gather(offset, chunks.value_rowids())
+        return tuple(
+            self.index.with_values(chunks.with_values(x)).merge_dims(1, 2)
+            for x in (
+                chunks.values[:, 0],
+                chunks.values[:, 1] + offset,
+                chunks.values[:, 2] + offset,
+            )
+        )
+
+    def _by_chunk(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Tokens of all chunks, from those of the words."""
+        # [distinct chunks, (tokens), ...]
+        distinct = tf.RaggedTensor.from_value_rowids(
+            tokens,
+            self.chunk,
+            nrows=tf.size(self.chars.chunk_starts, tf.int64) - 1,
+            validate=False,
+        ).merge_dims(1, 2)
+        return tf.gather(distinct, self.index.values)
+
+    def _places(
+        self, word: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Parts of words -> parts of distinct chunks, all in bytes."""
+        chars = self.chars
+        lengths = _num_bytes(chars.codes)
+        # [chars + 1]
+        places = _starts(lengths)
+        # [bytes]
+        char = tf.repeat(tf.range(tf.size(lengths)), lengths)
+        # [parts]
+        first_char = tf.gather(tf.cumsum(self.num_chars, exclusive=True), word)
+        after_word = first_char + tf.gather(self.num_chars, word)
+        base = tf.gather(places, first_char)
+        size = tf.gather(places, after_word) - base
+        first = tf.gather(char, base + tf.cast(starts, tf.int32))
+        ends = tf.cast(tf.minimum(ends, tf.cast(size, ends.dtype)), tf.int32)
+        last = tf.gather(char, base + ends - 1)
+        # The first character that is not from that of the last one.
+        following = tf.searchsorted(
+            chars.source, tf.gather(chars.source, last), side="right"
+        )
+        # [chars + 1]
+        source = tf.concat([chars.source, [tf.size(chars.starts) - 1]], 0)
+        # [parts]
+        chunk = tf.gather(self.chunk, word)
+        chunk_start = tf.gather(chars.chunk_starts, chunk)
+        chunk_end = tf.gather(chars.chunk_starts, chunk + 1)
+        start = tf.gather(chars.starts, tf.gather(source, first))
+        end = tf.gather(chars.starts, tf.gather(source, following))
+        return start - chunk_start, tf.minimum(end, chunk_end) - chunk_start
+
+
+class _Chars(NamedTuple):
+    """Characters of distinct chunks, as if these followed each other.
+
+    Attributes:
+        codes: code points of the normalized characters, `<int32>[chars]`.
+        source: the character that each is from, ascending, `<int32>[chars]`.
+        starts: where those start, in bytes, and the end,
+            `<int32>[source + 1]`.
+        chunk_starts: where the chunks start, in bytes, and the end,
+            `<int32>[distinct chunks + 1]`.
+    """
+
+    codes: tf.Tensor
+    source: tf.Tensor
+    starts: tf.Tensor
+    chunk_starts: tf.Tensor
+
+    def chunk_sizes(self) -> tf.Tensor:
+        """Sizes of the chunks in bytes, `<int32>[distinct chunks]`."""
+        return self.chunk_starts[1:] - self.chunk_starts[:-1]
+
+
+class BertWords:
+    """Cuts texts into words; graph code.
+
+    Example: in lower case without accents, "Né 中国!" becomes the words
+    `ne`, `中`, `国` and `!`.
+    """
+
+    def __init__(
+        self,
+        lower_case: bool,
+        strip_accents: bool,
+        tokenize_chinese_chars: bool = True,
+        clean_text: bool = True,
+    ):
+        """Makes the table of characters.
+
+        Args:
+            lower_case: whether letters are lower-cased.
+            strip_accents: whether accents are removed.
+            tokenize_chinese_chars: whether each Chinese character is a word.
+            clean_text: whether control characters are dropped.
+        """
+        self._table = _character_table(
+            lower_case, strip_accents, tokenize_chinese_chars, clean_text
+        )
+
+    def __call__(self, texts: tf.Tensor) -> Words:
+        """Cuts texts into words.
+
+        Args:
+            texts: `<string>[n]`; what is not UTF-8 counts as U+FFFD.
+
+        Returns:
+            The words.
+        """
+        # [n, (chunks)]
+        chunks = tf.strings.split(texts, " ")
+        # Texts repeat their words: each is cut once.
+        distinct, index = tf.unique(chunks.values, tf.int64)
+        decoded = tf.strings.unicode_decode(distinct, "UTF-8")
+        packed, source, chunk = self._look_up(decoded)
+        # [chars]
+        kind = packed % 4
+        is_single = kind != _IN_WORD
+        is_first = (
+            is_single
+            | tf.concat(
+                [[True], is_single[:-1] | (chunk[1:] != chunk[:-1])], 0
+            )[: tf.size(chunk)]
+        )
+        # [words]
+        first = tf.where(is_first)[:, 0]
+        codes = packed // 4
+        words = tf.RaggedTensor.from_row_starts(codes, first, validate=False)
+        # [source + 1]
+        starts = _starts(_num_bytes(decoded.values))
+        return Words(
+            texts=tf.where(
+                tf.gather(kind, first) == _SPACE,
+                "",
+                tf.strings.unicode_encode(words, "UTF-8"),
+            ),
+            num_chars=words.row_lengths(),
+            chunk=tf.gather(chunk, first),
+            index=chunks.with_values(index),
+            chars=_Chars(
+                codes=codes,
+                source=source,
+                starts=starts,
+                chunk_starts=tf.gather(starts, decoded.row_splits),
+            ),
+        )
+
+    def _look_up(
+        self, decoded: tf.RaggedTensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """What characters become: packed, from which one, in which chunk."""
+        codes, chunk = decoded.values, decoded.value_rowids()
+        table = self._table
+        block = tf.gather(table.blocks, codes // _BLOCK)
+        # [source]
+        entries = tf.gather(table.entries, block + codes % _BLOCK)
+        is_several = entries % 4 == _SEVERAL
+        packed = 4 * codes + entries
+        source = tf.range(tf.size(codes))
+
+        def expand():
+            sequence = tf.where(is_several, entries // 4, 0)
+            start = tf.gather(table.starts, sequence)
+            count = tf.where(
+                is_several, tf.gather(table.starts, sequence + 1) - start, 1
+            )
+            # [chars]
+            index = tf.repeat(source, count)
+            place = tf.range(tf.size(index)) - tf.gather(
+                tf.cumsum(count, exclusive=True) - start, index
+            )
+            is_one = tf.gather(~is_several, index)
+            return (
+                tf.where(
+                    is_one,
+                    tf.gather(packed, index),
+                    tf.gather(table.sequences, tf.where(is_one, 0, place)),
+                ),
+                index,
+                tf.gather(chunk, index),
+            )
+
+        return tf.cond(
+            tf.reduce_any(is_several), expand, lambda: (packed, source, chunk)
+        )
+
+
+def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
+    """Bytes of characters in UTF-8, `<int32>[n]`."""
+    return 1 + sum(
+        tf.cast(codes >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000)
+    )
+
+
+def _starts(lengths: tf.Tensor) -> tf.Tensor:
+    """Where parts start that follow each other, and the end, `<int32>[n+1]`."""
+    return tf.pad(tf.cumsum(lengths), [[1, 0]])
+
+
+class _CharacterTable(NamedTuple):
+    """What becomes of each character, in blocks, of which many are equal.
+
+    Attributes:
+        blocks: where the entries of each block of characters start.
+        entries: of a character that becomes one: what is added to 4 times its
+            code point to get the packed character; else 4 times the number of
+            its sequence and `_SEVERAL`.
+        starts: where each sequence starts, and the end; the first is empty.
+        sequences: packed characters.
+    """
+
+    blocks: np.ndarray
+    entries: np.ndarray
+    starts: np.ndarray
+    sequences: np.ndarray
+
+
+@functools.cache
+def _character_table(
+    lower_case: bool,
+    strip_accents: bool,
+    tokenize_chinese_chars: bool,
+    clean_text: bool,
+) -> _CharacterTable:
+    """Makes the table."""
+    entries = np.zeros(_NUM_CODES, np.int32)
+    sequences, numbers = [()], {(): 0}
+    chinese = np.zeros(_NUM_CODES, bool)
+    for first, last in _CHINESE if tokenize_chinese_chars else ():
+        chinese[first : last + 1] = True
+    entries[chinese] = _ALONE
+    private = [
+        range(0xE000, 0xF900),
+        range(0xF0000, 0xFFFFE),
+        range(0x100000, 0x10FFFE),
+    ]
+    for codes in private if clean_text else ():
+        entries[codes] = _SEVERAL
+    # Without surrogates, private and unassigned planes, and ideographs, which
+    # do not change.
+    for code in (
+        *range(0x3400),
+        *range(0xA000, 0xD800),
+        *range(0xF900, 0x17000),
+        *range(0x1B000, 0x20000),
+        *range(0x2F800, 0x2FA20),
+        *range(0xE0000, 0xE0200),
+    ):
+        result = _convert(
+            chr(code), lower_case, strip_accents, clean_text, chinese[code]
+        )
+        if len(result) == 1:
+            entries[code] = result[0] - 4 * code
+        else:
+            number = numbers.setdefault(result, len(sequences))
+            if number == len(sequences):
+                sequences.append(result)
+            entries[code] = 4 * number + _SEVERAL
+    distinct, blocks = np.unique(
+        entries.reshape(-1, _BLOCK), axis=0, return_inverse=True
+    )
+    return _CharacterTable(
+        blocks=(_BLOCK * blocks.reshape(-1)).astype(np.int32),
+        entries=distinct.reshape(-1),
+        starts=np.cumsum([0, *map(len, sequences)], dtype=np.int32),
+        # One more, so that there is one.
+        sequences=np.array([*itertools.chain(*sequences), 0], np.int32),
+    )
+
+
+def _convert(
+    char: str,
+    lower_case: bool,
+    strip_accents: bool,
+    clean_text: bool,
+    is_chinese: bool,
+) -> tuple[int, ...]:
+    """The packed characters that a character becomes."""
+    if char in _WHITE_SPACE and (not clean_text or char not in "\v\f\x85"):
+        return (4 * ord(" ") + _SPACE,)
+    if clean_text and (
+        char in "\0\ufffd" or _category(char) in ("Cc", "Cf", "Co")
+    ):
+        return ()
+    result = char
+    if strip_accents:
+        if not _is_younger(char):
+            result = unicodedata.normalize("NFD", char)
+        result = "".join(x for x in result if _category(x) != "Mn")
+    if lower_case:
+        # One by one: the library knows no final sigma.
+        result = "".join(x.lower() for x in result)
+    return tuple(
+        4 * ord(x) + (_ALONE if is_chinese or _is_punctuation(x) else _IN_WORD)
+        for x in result
+    )
+
+
+def _is_punctuation(char: str) -> bool:
+    """Whether a character is a word of its own; ASCII symbols are, too."""
+    return ("!" <= char <= "~" and not char.isalnum()) or _category(
+        char
+    ).startswith("P")
+
+
+def _category(char: str) -> str:
+    """Category of a character in Unicode 8; "Lo" for some younger ones."""
+    if char in _FORMER_CATEGORY:
+        return _FORMER_CATEGORY[char]
+    category = unicodedata.category(char)
+    # A quick look first.
+    if category[0] in "CMP" and _is_younger(char):
+        return "Lo"
+    return category
+
+
+def _is_younger(char: str) -> bool:
+    """Whether a character lies in a range of `_YOUNGER`."""
+    return ord(char) in _younger()
+
+
+@functools.cache
+def _younger() -> frozenset[int]:
+    """The characters of `_YOUNGER`."""
+    ranges = (x.partition("-") for x in _YOUNGER.split())
+    return frozenset(
+        code
+        for first, _, last in ranges
+        for code in range(int(first, 16), int(last or first, 16) + 1)
+    )

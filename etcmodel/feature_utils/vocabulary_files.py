@@ -1,0 +1,89 @@
+"""Reads vocabulary files."""
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+
+def read_file(path: str | os.PathLike, what: str) -> bytes:
+    """Reads a file.
+
+    Args:
+        path: the file.
+        what: what is expected to be in it, for messages.
+
+    Returns:
+        Its content, which is not empty.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is a folder, empty, or cannot be read.
+    """
+    path = os.fspath(path)
+    if tf.io.gfile.isdir(path):
+        raise ValueError(f"{path} is a folder: expected {what}.")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(
+            f"There is no file {path}: expected {what}."
+        ) from None
+    except tf.errors.OpError as error:
+        raise ValueError(f"Cannot read {path}: {error.message}") from error
+    if not content:
+        raise ValueError(f"The file {path} is empty: expected {what}.")
+    return content
+
+
+def is_text(content: bytes) -> bool:
+    """Returns whether bytes are UTF-8 text; a SentencePiece model is not."""
+    try:
+        return "\x00" not in content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
+    r"""Reads a WordPiece vocabulary: ids are the numbers of lines.
+
+    Lines end with `\n` or `\r\n`. White space around tokens is stripped; a
+    token can be white space, such as U+3000. Of lines with the same token, text
+    gets the id of the last one; a warning tells of them.
+
+    Args:
+        vocab_file: path of the file, UTF-8.
+
+    Returns:
+        The tokens in the order of their ids.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no such vocabulary.
+    """
+    path = os.fspath(vocab_file)
+    what = "a WordPiece vocabulary (text, one token a line)"
+    content = read_file(path, what)
+    if not is_text(content):
+        raise ValueError(
+            f"The file {path} is binary, or not UTF-8 text: expected {what}."
+        )
+    text = content.decode("utf-8")
+    end = "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"
+    # Other separators of lines can be tokens.
+    tokens = [line.strip() or line for line in text.rstrip("\r\n").split(end)]
+    if "" in tokens:
+        raise ValueError(
+            f"Line {tokens.index('') + 1} of the vocabulary {path} is blank: "
+            "expected a token on every line."
+        )
+    num_repeated = len(tokens) - len(set(tokens))
+    if num_repeated:
+        logging.warning(
+            "%s has %d tokens more than once: text gets the id of the last of "
+            "them, as from BERT's tokenizers.",
+            path,
+            num_repeated,
+        )
+    return tokens
