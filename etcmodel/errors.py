@@ -151,3 +151,22 @@ def without_stack(message: str) -> list[str]:
         if line and not line[0].isspace() and not line.startswith(_OF_THE_GRAPH)
     ]
     return [line for line in lines if line] or [message]
+
+
+def no_weights(path: str) -> str:
+    """Describes a path of weights that does not exist, and how to get some.
+
+    Args:
+        path: a directory or a checkpoint.
+
+    Returns:
+        Two sentences.
+    """
+    name = path.rstrip("/")
+    is_hub_name = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)
+    hub_name = name if is_hub_name else f"ORGANIZATION/{name.split('/')[-1]}"
+    return (
+        f"There is no directory or checkpoint {path}. Nothing is downloaded: "
+        "get the model first, for example with "
+        f"`hf download {hub_name} --local-dir={path}`."
+    )

@@ -2,11 +2,12 @@
 
 import json
 import os
-import re
 from typing import Any
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from etcmodel import errors
 
 # What to do with weights of LoRA and the like.
 MERGE_ADAPTER = (
@@ -223,14 +224,7 @@ def check_exists(path: str) -> None:
     """
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
-    name = path.rstrip("/")
-    is_hub_name = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)
-    hub_name = name if is_hub_name else f"ORGANIZATION/{os.path.basename(name)}"
-    raise FileNotFoundError(
-        f"There is no directory or checkpoint {path}. Nothing is downloaded: "
-        "get the model first, for example with "
-        f"`hf download {hub_name} --local-dir={path}`."
-    )
+    raise FileNotFoundError(errors.no_weights(path))
 
 
 def _no_config(folder, path) -> str:

@@ -100,7 +100,12 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         bert_vocabularies.write_vocabulary(path, folder)
         with open(os.path.join(folder, "tokenizer_config.json")) as stream:
             self.assertEqual(
-                {"do_lower_case": False, "strip_accents": False},
+                {
+                    "do_lower_case": False,
+                    "strip_accents": False,
+                    # Of Hugging Face's tokenizers; Google's code has 200.
+                    "max_input_chars_per_word": 100,
+                },
                 json.load(stream),
             )
 

@@ -26,6 +26,7 @@ _KEYS = {
     "vocab_fingerprint": str,
     "vocab_size": int,
     "num_examples": int,
+    "tokenizer": dict | None,
 }
 ADVICE = "Copy it again from where it was made, or preprocess the data again."
 # Such as `train-00000-of-00004.tfrecord.gz`.

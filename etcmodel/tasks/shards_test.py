@@ -19,6 +19,7 @@ _NOTE = {
     "vocab_file": "vocab.txt",
     "vocab_fingerprint": "ab",
     "vocab_size": 100,
+    "tokenizer": {"lower_case": True},
 }
 
 

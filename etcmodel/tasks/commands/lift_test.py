@@ -47,6 +47,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
                 "lift.txt",
                 "model.ckpt.data-00000-of-00001",
                 "model.ckpt.index",
+                "tokenizer_config.json",
                 "vocab.txt",
             ],
             os.listdir(self.output),

@@ -13,6 +13,7 @@ from absl import flags
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.errors import no_weights
 from etcmodel.tasks import atomic
 from etcmodel.tasks.commands import options
 from etcmodel.tasks.commands import runs
@@ -78,10 +79,7 @@ def _file(flag, path, overwrite):
 def _weights(flag, path, overwrite):
     """A checkpoint, or the directory of one."""
     if not files.is_remote(path) and not _is_here(path):
-        raise UserError(
-            f"{flag}={path}: there is no such directory or checkpoint. Check "
-            "the path."
-        )
+        raise UserError(f"{flag}={path}: {no_weights(path)}")
 
 
 def _checkpoint(flag, choice, overwrite):
