@@ -21,7 +21,9 @@ records at hand. Everything in it can be changed, for example
   --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
 
 The whole configuration is written to MODEL_DIR/params.yaml. An interrupted run
-goes on from its last checkpoint. With --validation_data the checkpoint with the
+goes on from its newest whole checkpoint. Records of which a file is missing or
+cut off are refused before training; a file that turns out to be damaged ends it
+with an error that names the file. With --validation_data the checkpoint with the
 best validation metric is kept in MODEL_DIR/best_ckpt. To watch it:
 
   tensorboard --logdir=MODEL_DIR
