@@ -1,8 +1,13 @@
 import os
+from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.tasks import task_testing
+from etcmodel.tasks.commands import dry_run
+from etcmodel.tasks.commands import training
+from etcmodel.tasks.frame import damaged_records
 from etcmodel.tasks.model_testing import small_records
 
 
@@ -35,6 +40,23 @@ class DryRunTest(task_testing.CommandTestCase):
         ):
             self.assertRegex(out, pattern)
         self.assertFalse(os.path.exists(model_dir))
+
+    def test_damaged_records_are_named(self):
+        runner = mock.MagicMock()
+        runner.trainer.train.side_effect = tf.errors.DataLossError(
+            None, None, "truncated record"
+        )
+        with (
+            mock.patch.object(
+                training, "make_runner", return_value=(None, runner)
+            ),
+            mock.patch.object(
+                damaged_records, "find", return_value=UserError("x is damaged")
+            ) as find,
+            self.assertRaisesRegex(UserError, "x is damaged"),
+        ):
+            dry_run.describe(mock.MagicMock())
+        find.assert_called_once_with(runner.trainer.task)
 
 
 if __name__ == "__main__":

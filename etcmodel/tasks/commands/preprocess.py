@@ -23,7 +23,8 @@ the integers that the model reads (tokens, global tokens, which belongs to
 which), and writes them as gzipped TFRecord files, together with
 
   stats.json      records read, written, left out and dropped; what was cut
-  features.json   the sizes used; `train` and `export` read it
+  features.json   the sizes used, and how many examples and bytes each file has;
+                  `train`, `evaluate` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
   tokenizer_config.json   how text was prepared for a WordPiece vocabulary
 
