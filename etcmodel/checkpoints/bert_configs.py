@@ -8,6 +8,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+# Whose models are known by a name alone.
+_OWNERS = {
+    "bert-": "google-bert",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+    "distilbert-": "distilbert",
+}
 # What to do with weights of LoRA and the like.
 MERGE_ADAPTER = (
     "It is an adapter: merge it into its model with PEFT's "
@@ -224,8 +231,12 @@ def check_exists(path: str) -> None:
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
     name = path.rstrip("/")
-    is_hub_name = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)
-    hub_name = name if is_hub_name else f"ORGANIZATION/{os.path.basename(name)}"
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        hub_name = name
+    else:
+        name = os.path.basename(name)
+        owners = [x for start, x in _OWNERS.items() if name.startswith(start)]
+        hub_name = f"{owners[0] if owners else 'ORGANIZATION'}/{name}"
     raise FileNotFoundError(
         f"There is no directory or checkpoint {path}. Nothing is downloaded: "
         "get the model first, for example with "

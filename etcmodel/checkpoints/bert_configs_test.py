@@ -53,7 +53,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_no_such_directory(self):
         for path, name in (
-            ("bert", "ORGANIZATION/bert"),
+            ("bert-base-uncased", "google-bert/bert-base-uncased"),
             ("google-bert/bert", "google-bert/bert"),
             (self.folder + "/none", "ORGANIZATION/none"),
         ):
