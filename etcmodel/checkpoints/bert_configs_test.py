@@ -45,6 +45,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({"model_type": "albert"}, "'albert', .*: its layers share"),
         ({"model_type": "t5"}, "'t5', which cannot be lifted. Give one of"),
+        ({"quantization_config": {"bits": 4}}, "without quantization"),
         ({"is_decoder": True}, "is_decoder is True, expected False"),
     )
     def test_refused(self, config, message):

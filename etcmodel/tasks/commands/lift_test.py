@@ -41,6 +41,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             )
         )
         self.assertIn(f"37 weights of {self.source} were lifted", out)
+        self.assertIn(f"--vocab_file={self.output}/vocab.txt.", out)
         self.assertCountEqual(
             [
                 "etc_config.json",
