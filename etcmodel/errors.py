@@ -4,6 +4,13 @@ import collections
 import re
 import reprlib
 
+# Owners of the models that are known by a name alone.
+_OWNERS = {
+    "bert-": "google-bert",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+    "distilbert-": "distilbert",
+}
 _MAX_SHOWN = 80
 _MAX_EXAMPLES = 5
 # Lines of TensorFlow's errors that say where in a graph, not what.
@@ -163,10 +170,12 @@ def no_weights(path: str) -> str:
         Two sentences.
     """
     name = path.rstrip("/")
-    is_hub_name = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)
-    hub_name = name if is_hub_name else f"ORGANIZATION/{name.split('/')[-1]}"
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        name = name.split("/")[-1]
+        owners = [x for start, x in _OWNERS.items() if name.startswith(start)]
+        name = f"{owners[0] if owners else 'ORGANIZATION'}/{name}"
     return (
         f"There is no directory or checkpoint {path}. Nothing is downloaded: "
         "get the model first, for example with "
-        f"`hf download {hub_name} --local-dir={path}`."
+        f"`hf download {name} --local-dir={path}`."
     )

@@ -157,7 +157,8 @@ def read_config(folder: str, path: str) -> BertConfig:
     file = find(folder, *_FILES)
     if file is None:
         raise FileNotFoundError(_no_config(folder, path))
-    config = read_json(file)
+    # Hugging Face's own default.
+    config = {"hidden_act": "gelu", "activation": "gelu", **read_json(file)}
     architecture = config.get("model_type", "bert")
     _check(config, architecture, file)
     names = {name: name for name in _SIZES}
@@ -200,6 +201,11 @@ def _check(config, architecture, file) -> None:
             f"{file}: model_type is {architecture!r}, which cannot be lifted"
             f"{f': {why}' if why else ''}. Give one of the types "
             f"{', '.join(_ARCHITECTURES)}."
+        )
+    if config.get("quantization_config"):
+        raise ValueError(
+            f"{file} has a quantization_config: save the weights without "
+            "quantization, in float32, float16 or bfloat16."
         )
     for name, expected in (
         ("position_embedding_type", "absolute"),

@@ -45,6 +45,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({"model_type": "albert"}, "'albert', .*: its layers share"),
         ({"model_type": "t5"}, "'t5', which cannot be lifted. Give one of"),
+        ({"quantization_config": {"bits": 4}}, "without quantization"),
         ({"is_decoder": True}, "is_decoder is True, expected False"),
     )
     def test_refused(self, config, message):
@@ -53,7 +54,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_no_such_directory(self):
         for path, name in (
-            ("bert", "ORGANIZATION/bert"),
+            ("bert-base-uncased", "google-bert/bert-base-uncased"),
             ("google-bert/bert", "google-bert/bert"),
             (self.folder + "/none", "ORGANIZATION/none"),
         ):

@@ -395,7 +395,8 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
     }
     kind = type(model).SentencePiece
     words = [x for x in model.pieces[3:] if x.piece not in special]
-    added = source.pieces[source.pieces.index("<mask>") + 1 :]
+    # Added tokens are behind <mask>.
+    added = source.pieces[::-1][: source.pieces[::-1].index("<mask>")][::-1]
     pieces = [kind(piece=x, type=kind.CONTROL) for x in special]
     pieces[-1].type = kind.UNKNOWN
     pieces += [kind(piece=x.piece, score=x.score, type=x.type) for x in words]

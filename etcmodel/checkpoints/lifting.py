@@ -95,7 +95,8 @@ class LiftReport:
         if self.unmatched:
             lines.append("Pieces of the vocabulary without a row in the source")
             lines.append("  " + " ".join(self.unmatched))
-        lines += ["Notes", *(f"  {note}" for note in self.notes)]
+        if self.notes:
+            lines += ["Notes", *(f"  {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
 
 

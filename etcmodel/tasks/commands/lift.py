@@ -103,13 +103,14 @@ def run(flag_values: flags.FlagValues) -> None:
         flag_values.output_dir, flag_values.overwrite
     ) as folder:
         try:
-            report = _lift(flag_values, source, folder)
+            report, vocabulary = _lift(flag_values, source, folder)
         except (ValueError, FileNotFoundError) as error:
             raise UserError(f"--from={source}: {error}") from error
     print(
         f"{len(report.used)} weights of {source} were lifted into "
         f"{len(report.lifted)} of {flag_values.output_dir}; lift.txt there "
-        "accounts for each."
+        "accounts for each. Preprocess data with "
+        f"--vocab_file={os.path.join(flag_values.output_dir, vocabulary)}."
     )
     if report.unmatched:
         print(
@@ -121,7 +122,7 @@ def run(flag_values: flags.FlagValues) -> None:
 
 
 def _lift(flag_values, source, folder):
-    """Lifts, and fills the directory."""
+    """Fills the directory; returns the report and the vocabulary's name."""
     from etcmodel import checkpoints
     from etcmodel import models
     from etcmodel.feature_utils import tokenizers
@@ -183,9 +184,10 @@ def _lift(flag_values, source, folder):
     save(model, folder, head)
     written = checkpoints.write_vocabulary(vocab_file, folder)
     settings = tokenizers.make_tokenizer(written).settings
-    lifted.write(folder, os.path.basename(written), source, settings)
+    vocabulary = os.path.basename(written)
+    lifted.write(folder, vocabulary, source, settings)
     with open(
         os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
     ) as stream:
         stream.write(str(report))
-    return report
+    return report, vocabulary

@@ -1,3 +1,4 @@
+import json
 import os
 from unittest import mock
 
@@ -40,6 +41,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             )
         )
         self.assertIn(f"37 weights of {self.source} were lifted", out)
+        self.assertIn(f"--vocab_file={self.output}/vocab.txt.", out)
         self.assertCountEqual(
             [
                 "etc_config.json",
@@ -116,6 +118,28 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             (["--num_hidden_layers=1"], "is of --model=read_twice"),
         ):
             self.assert_fails(self.lift("--overwrite", *flags), message)
+
+    def test_a_vocabulary_that_lacks_tokens(self):
+        lines = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "One"]
+        lifting_test.write_vocab(self.path("bert", "vocab.txt"), lines)
+        settings = {"do_lower_case": False}
+        task_testing.write_json(
+            self.path("bert", "tokenizer_config.json"), settings
+        )
+        out = self.assert_succeeds(self.lift())
+        self.assertIn("has no [unused0], [unused2], [unused3], [unused4]", out)
+        self.assertIn("5 spare rows are left out", out)
+        with open(os.path.join(self.output, "vocab.txt")) as stream:
+            written = stream.read().split("\n")
+        self.assertEqual(lines, written[:6])
+        # The file ends with a line end.
+        self.assertLen(written, 6 + 4 + 1)
+        with open(os.path.join(self.output, "tokenizer_config.json")) as stream:
+            self.assertEqual(settings, json.load(stream))
+        config = models.EtcConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(10, config.vocab_size)
 
     def test_a_doubtful_vocabulary_is_told_once(self):
         kinship = vocabularies.Kinship(pairs=200, share=0.5)

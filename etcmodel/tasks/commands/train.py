@@ -23,8 +23,8 @@ records at hand. Everything in it can be changed, for example
 The whole configuration is written to MODEL_DIR/params.yaml. The same command
 continues an interrupted run from its newest whole checkpoint. A finished run is
 left alone; with more --epochs it is continued, and fewer than it has are an
-error. Records of which a file is missing or cut off are refused before training;
-a damaged file ends the training with an error that names the file. With
+error. Records of which a file is missing or cut off are refused before the
+training; a damaged file ends it with an error that names the file. With
 --validation_data the checkpoint with the best validation metric is kept in
 MODEL_DIR/best_ckpt. To watch it:
 
