@@ -31,6 +31,7 @@ from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
 from etcmodel.tasks.commands import runs
 from etcmodel.tasks.frame import evaluation
+from etcmodel.tasks.frame import export_test
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
@@ -542,6 +543,14 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         for op in ops:
             self.assertNotIn("PyFunc", op)
+
+    @parameterized.parameters(*_WITH_ANSWERS)
+    def test_stores_no_gradients_and_needs_no_xla(self, task):
+        """Loading warns of stored gradients that cannot be used."""
+        path = _run(task).saved_model
+        self.assertEmpty(export_test.names_of_stored_gradients(path))
+        for function in export_test.stored_functions(path):
+            self.assertFalse(function.attr["_XlaMustCompile"].b)
 
     @parameterized.parameters(*_WITH_ANSWERS)
     def test_warmup_requests(self, task):

@@ -5,11 +5,36 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
+from etcmodel.attention import custom_gradients
 from etcmodel.errors import UserError
 from etcmodel.tasks.frame import export
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame import serving_warmup_test
+
+
+def stored_functions(saved_model):
+    """The functions of a SavedModel."""
+    with open(os.path.join(saved_model, "saved_model.pb"), "rb") as file:
+        stored = saved_model_pb2.SavedModel.FromString(file.read())
+    return stored.meta_graphs[0].graph_def.library.function
+
+
+def names_of_stored_gradients(saved_model):
+    """The operations of a SavedModel that have a gradient of their own."""
+    return [
+        (function.signature.name, node.name)
+        for function in stored_functions(saved_model)
+        for node in function.node_def
+        if node.attr["_gradient_op_type"].s.startswith(b"CustomGradient")
+    ]
+
+
+@custom_gradients.custom_gradient
+def _same(x):
+    """The identity, with a gradient of its own."""
+    return tf.identity(x), lambda gradient: gradient
 
 
 def _module():
@@ -29,7 +54,7 @@ def _module():
     )
 
     def score(ids):
-        return {"score": model(tf.cast(ids, tf.int32))[:, 0]}
+        return {"score": _same(model(tf.cast(ids, tf.int32))[:, 0])}
 
     def serving_default(text):
         return score(tf.repeat(words.table.lookup(text)[:, None], 3, axis=1))
@@ -92,6 +117,10 @@ class ExportTest(tf.test.TestCase):
                 **{key: tf.constant(value) for key, value in inputs.items()}
             )
             self.assertAllClose([expected], outputs["score"])
+
+    def test_stores_no_gradients(self):
+        self.assertNotEmpty(stored_functions(self.path))
+        self.assertEmpty(names_of_stored_gradients(self.path))
 
     def test_what_is_in_the_directory(self):
         # And no keras_metadata.pb.

@@ -102,14 +102,14 @@ def make_serving_module(
         for name in encoding.OFFSET_FEATURES
     }
     choose = tf.function(choose, input_signature=[read_specs], autograph=False)
-    chosen_specs = choose.get_concrete_function().structured_outputs
 
     def answers(inputs, owner, texts):
         chosen = serving.read_in_parts(
             choose,
             {name: inputs[name] for name in read_specs},
             config.num_blocks_per_example,
-            chosen_specs,
+            # Traced here, as all else by whoever exports: without gradients.
+            choose.get_concrete_function().structured_outputs,
             _stops(inputs["block_ids"]),
         )
         return task_model.answer(chosen, owner, texts)
