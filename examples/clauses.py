@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.attention import for_inference
 from etcmodel.feature_utils import layout
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
@@ -69,8 +70,11 @@ def main(folder: str, steps: int = 300) -> float:
     archive = tf.keras.export.ExportArchive()
     archive.track(model)
     signature = [tf.TensorSpec([None, None], tf.string)]
-    archive.add_endpoint("serve", lambda x: model(make_features(x)), signature)
-    archive.write_out(folder)
+    with for_inference():
+        archive.add_endpoint(
+            "serve", lambda x: model(make_features(x)), signature
+        )
+        archive.write_out(folder)
     texts, void = make_contracts(500, 1)
     served = tf.saved_model.load(folder)
     return float(np.mean((served.serve(tf.constant(texts)) > 0.5) == void))

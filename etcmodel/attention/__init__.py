@@ -11,6 +11,7 @@ from etcmodel.attention.core import LabelTable
 from etcmodel.attention.dispatch import dense_attention
 from etcmodel.attention.dispatch import global_attention
 from etcmodel.attention.dispatch import long_attention
+from etcmodel.attention.inference import for_inference
 from etcmodel.attention.labels import DistanceLabels
 from etcmodel.attention.labels import LongGlobalLabels
 from etcmodel.attention.labels import PairLabels
@@ -33,6 +34,7 @@ __all__ = [
     "SegmentMask",
     "dense_attention",
     "dense_scores",
+    "for_inference",
     "global_attention",
     "global_scores",
     "long_attention",

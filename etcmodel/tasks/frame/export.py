@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.attention import custom_gradients
-from etcmodel.attention import elementwise_jit
+from etcmodel.attention import for_inference
 from etcmodel.tasks.atomic import atomic_directory
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame.serving_warmup import write_warmup_requests
@@ -108,11 +107,7 @@ def export_saved_model(
     Raises:
         UserError: the directory exists and is not empty, or cannot be written.
     """
-    # A server may have XLA switched off, and it does not train.
-    with (
-        elementwise_jit.elementwise_jit(False),
-        custom_gradients.forward_only(),
-    ):
+    with for_inference():
         signatures = module.signatures()
     for name, inputs in warmup_inputs.items():
         signatures[name](
