@@ -52,8 +52,6 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: there is no checkpoint, or the data cannot be used.
     """
     model_dir, mode = flag_values.model_dir, flag_values.mode
-    from etcmodel.tasks.commands import run_directory
-
     experiment = runs.use_saved_params(flag_values, model_dir)
     everyday.check_paths(flag_values)
     training.set_up_logging(flag_values.verbose)
@@ -72,6 +70,8 @@ def run(flag_values: flags.FlagValues) -> None:
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
     training.set_precision(params)
+    from etcmodel.tasks.commands import run_directory
+
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
             params, mode, model_dir, spec if is_tuned else None, out

@@ -23,8 +23,8 @@ records at hand. Everything in it can be changed, for example
 The whole configuration is written to MODEL_DIR/params.yaml. An interrupted run
 goes on from its newest whole checkpoint. Records of which a file is missing or
 cut off are refused before training; a file that turns out to be damaged ends it
-with an error that names the file. With --validation_data the checkpoint with the
-best validation metric is kept in MODEL_DIR/best_ckpt. To watch it:
+with an error that names the file. With --validation_data the checkpoint with
+the best validation metric is kept in MODEL_DIR/best_ckpt. To watch it:
 
   tensorboard --logdir=MODEL_DIR
 """
@@ -123,6 +123,8 @@ def run(flag_values: flags.FlagValues) -> None:
     if "train" in mode:
         metadata = training.find_metadata(params, spec)
         runs.check_same(params, metadata, spec, model_dir)
+        if metadata:
+            runs.check_own_vocabulary(metadata)
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(training.quiet(flag_values.verbose))
         if "train" in mode:
