@@ -187,6 +187,8 @@ class DamagedRunTest(CommandTestCase):
         with self.assertRaisesRegex(UserError, f"{path} {message}"):
             runs.save(task, spec, "etc/wikihop", self.path("new"))
         self.assertFalse(os.path.exists(self.path("new", "etcmodel.json")))
+        # Before a model is built.
+        self._fails(self._command("train"), f"{path} {message}")
 
     @parameterized.parameters(*_DAMAGE.values(), b'{"x": {}}', b'{"3": 4}')
     def test_damaged_thresholds(self, content):

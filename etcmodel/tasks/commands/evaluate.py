@@ -51,8 +51,6 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: there is no checkpoint, or the data cannot be used.
     """
     model_dir, mode = flag_values.model_dir, flag_values.mode
-    from etcmodel.tasks.commands import run_directory
-
     experiment = runs.use_saved_params(flag_values, model_dir)
     training.check_flags(flag_values, mode)
     if mode == "eval":
@@ -73,6 +71,8 @@ def run(flag_values: flags.FlagValues) -> None:
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
     training.set_precision(params)
+    from etcmodel.tasks.commands import run_directory
+
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
             params, mode, model_dir, spec if is_tuned else None, out=out

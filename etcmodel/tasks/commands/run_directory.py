@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -58,22 +59,28 @@ def prepare(model_dir: str, out=None) -> None:
                 f"damaged: the newest whole checkpoint is {whole[-1]}.",
                 file=out or sys.stdout,
             )
-            tf.compat.v1.train.update_checkpoint_state(
-                directory,
-                whole[-1],
-                all_model_checkpoint_paths=whole,
-                # Without them, the Model Garden does not delete old ones.
-                all_model_checkpoint_timestamps=[
-                    tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9
-                    for path in whole
-                ],
-            )
+            # An evaluation may not be allowed to write here, and need not.
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                _write_pointer(directory, whole)
         path = os.path.join(directory, _BEST_FILE)
         if folder and metadata_files.exists(path):
             metadata_files.read(
                 path,
                 advice="Remove it: the next validation is the best one then.",
             )
+
+
+def _write_pointer(directory: str, whole: Sequence[str]) -> None:
+    """Writes which checkpoints there are, the last of which is the latest."""
+    tf.compat.v1.train.update_checkpoint_state(
+        directory,
+        whole[-1],
+        all_model_checkpoint_paths=list(whole),
+        # Without them, the Model Garden does not delete old ones.
+        all_model_checkpoint_timestamps=[
+            tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in whole
+        ],
+    )
 
 
 @contextlib.contextmanager

@@ -107,6 +107,16 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEqual(10, self.value.numpy())
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
+    def test_directory_that_is_read_only(self):
+        self._damage_pointer(self.run, None)
+        with mock.patch.object(
+            tf.compat.v1.train,
+            "update_checkpoint_state",
+            side_effect=tf.errors.PermissionDeniedError(None, None, "no"),
+        ) as update:
+            self._call(run_directory.prepare, self.run)
+        update.assert_called_once()
+
     def test_pointer_to_half_a_checkpoint(self):
         os.remove(os.path.join(self.run, "ckpt-10.data-00000-of-00001"))
         self.assertEqual(

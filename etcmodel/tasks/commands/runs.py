@@ -167,10 +167,10 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
         name = metadata["vocab_file"]
-        vocab_file = os.path.join(metadata["directory"], name)
-        check_vocabulary(vocab_file, metadata, metadata["directory"])
         tf.io.gfile.copy(
-            vocab_file, os.path.join(model_dir, name), overwrite=True
+            check_own_vocabulary(metadata),
+            os.path.join(model_dir, name),
+            overwrite=True,
         )
         if metadata["tokenizer"]:
             # Whoever uses that vocabulary needs them, too.
@@ -210,6 +210,24 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
             f"(vocab_fingerprint: {found} against {noted}): other tokens would "
             "be read. Give the one that `preprocess` got."
         )
+
+
+def check_own_vocabulary(metadata: dict) -> str:
+    """Checks the vocabulary beside records, which a run copies.
+
+    Args:
+        metadata: what `preprocess` noted about the records.
+
+    Returns:
+        Path of the vocabulary.
+
+    Raises:
+        UserError: it is missing, or another one.
+    """
+    directory = metadata["directory"]
+    vocab_file = os.path.join(directory, metadata["vocab_file"])
+    check_vocabulary(vocab_file, metadata, directory)
+    return vocab_file
 
 
 def read(model_dir: str) -> dict:
@@ -390,11 +408,13 @@ def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
     params_file = os.path.join(model_dir, PARAMS_FILE)
     wanted = flag_values.experiment
     if wanted and _read(model_dir, RUN_FILE) is None:
-        print(
-            f"{model_dir} has no {RUN_FILE}: the configuration is that of "
-            f"--experiment={wanted} and of the flags, and whether vocabulary "
-            "and sizes of the records are those of the run is not checked."
-        )
+        if metadata_files.exists(model_dir):
+            print(
+                f"{model_dir} has no {RUN_FILE}: the configuration is that of "
+                f"--experiment={wanted} and of the flags, and whether "
+                "vocabulary and sizes of the records are those of the run is "
+                "not checked."
+            )
         return wanted
     note = read(model_dir)
     if wanted and wanted != note["experiment"]:

@@ -127,6 +127,8 @@ def run(flag_values: flags.FlagValues) -> None:
     if "train" in mode:
         metadata = training.find_metadata(params, spec)
         runs.check_same(params, metadata, spec, model_dir)
+        if metadata:
+            runs.check_own_vocabulary(metadata)
         # What comes after the training is still to be done.
         if runs.is_finished(params, model_dir) and "post" not in mode:
             steps = params.trainer.train_steps

@@ -8,6 +8,7 @@ from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
 
 # isort: split
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -29,6 +30,9 @@ _ERRORS = (
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
 )
+# What such errors say, unlike those of a model: to read all records again for
+# these would take long.
+_OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
 # From this size on, the search takes so long that it is announced.
 _LARGE_BYTES = 10**9
 
@@ -50,6 +54,9 @@ def explained(task: experiments.RecordsTask) -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
+        is_lost = isinstance(error, tf.errors.DataLossError)
+        if not is_lost and not _OF_RECORDS.search(error.message):
+            raise
         found = find(task)
         if found is None:
             raise
@@ -127,7 +134,9 @@ def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
 
 def _reason(error: tf.errors.OpError) -> str:
     """What an error says, without where in the graph it was."""
-    return " ".join(without_stack(error.message)).rstrip(".")
+    reason = " ".join(without_stack(error.message)).rstrip(".")
+    # As TensorFlow prints text in an assertion.
+    return reason.replace("\\'", "'")
 
 
 def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:

@@ -107,14 +107,23 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         task = self._task()
         self._train(task)
         self.assertIsNone(damaged_records.find(task))
-        error = tf.errors.InvalidArgumentError(None, None, "of the model")
-        for other in (error, tf.errors.ResourceExhaustedError(None, None, "")):
+        for other, is_searched in (
+            (tf.errors.DataLossError(None, None, "lost"), True),
+            (tf.errors.InvalidArgumentError(None, None, "indices[3]"), True),
+            # All records are not read again for these.
+            (tf.errors.InvalidArgumentError(None, None, "of the model"), False),
+            (tf.errors.ResourceExhaustedError(None, None, "OOM"), False),
+        ):
             with (
+                mock.patch.object(
+                    damaged_records, "find", return_value=None
+                ) as find,
                 self.assertRaises(type(other)) as raised,
                 damaged_records.explained(task),
             ):
                 raise other
             self.assertIs(other, raised.exception)
+            self.assertEqual(is_searched, find.called)
 
     def test_flipped_byte(self):
         def flip(content):
@@ -174,8 +183,8 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         first, *rest = self.records[1]
         self._write([_example(first, long_token_ids=[7] * 9), *rest])
         self._check(
-            r", record 0 \(id '\w+'\): .*'long_token_ids.* longer than the 4 .*"
-            "expected a record of the task toy with .*long_length=4",
+            r", record 0 \(id '\w+'\): .*'long_token_ids' that is longer than "
+            "the 4 .*expected a record of the task toy with .*long_length=4",
             evaluates=False,
         )
 
