@@ -45,7 +45,8 @@ class Flags:
         first_token: at which long token the picture begins.
         max_long_tokens: how many long tokens are drawn.
         max_global_tokens: how many global tokens are drawn.
-        preset: the encoder's preset, which says how far tokens see.
+        preset: the encoder's preset, which says how far tokens see: tiny,
+            small, base, base_shared or large.
         local_radius: how far a long token sees on each side, if not as in the
             preset.
         relative_pos_max_distance: the distance at which labels are clipped, if

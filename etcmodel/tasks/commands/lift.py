@@ -49,8 +49,9 @@ class Flags:
         from_: the directory, or the checkpoint.
         output_dir: directory to make.
         model: what to make: "etc", or "read_twice", both reads.
-        preset: the encoder of ETC or ReadTwice that everything comes from that
-            BERT has no word on, such as the radius of local attention.
+        preset: where values come from that BERT does not have, such as the
+            radius of local attention: tiny, small, base, base_shared or large
+            for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         vocab_file: the vocabulary, if there is none beside the weights, or
             another one, whose tokens get the rows of the same tokens. For
             RoBERTa the equivalent SentencePiece model.

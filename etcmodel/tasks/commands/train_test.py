@@ -124,9 +124,10 @@ class TrainTest(CommandTestCase):
         ("--experiment=etc/wikihop_x", "no such experiment"),
         (
             f"--params_override=task.nothing=1,{_OVERRIDES}",
-            "'nothing' does not exist",
+            "--params_override: there is no parameter task.nothing",
         ),
         ("--config_file=/no/such.yaml", "no/such.yaml: there is no such"),
+        ("--preset=huge", "--preset=huge: .*one of base, base_shared, lar"),
         ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
         (
             "--params_override=task.train_data.input_path=A",

@@ -43,7 +43,7 @@ def set_up_logging(verbose: bool) -> None:
     tf.get_logger().setLevel("INFO" if verbose else "ERROR")
 
 
-def _parse(options, experiment: str):
+def _parse(options):
     """The configuration that the Model Garden makes of its flags."""
     import tensorflow as tf
     from official.core import train_utils
@@ -62,9 +62,10 @@ def _parse(options, experiment: str):
         tf.errors.OpError,
     ) as error:
         detail = error.args[0] if error.args else error
+        reason = getattr(error, "message", detail)
         raise UserError(
             "The overrides (--config_file, --params_override) do not fit the "
-            f"experiment {experiment}: {getattr(error, 'message', detail)}"
+            f"experiment {options.experiment}: {reason}"
         ) from error
 
 
@@ -86,25 +87,36 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     from official.core import exp_factory
     from official.core import train_utils
 
+    from etcmodel.tasks.commands import overrides
+
     def of(name, default):
         return default if name not in flag_values else flag_values[name].value
 
-    options = train_utils.ParseConfigOptions(
-        experiment=experiment,
-        config_file=flag_values.config_file or [],
-        tpu=of("tpu", None),
-        tf_data_service=of("tf_data_service", None) or "",
-        params_override=flag_values.params_override or "",
-    )
     defaults = exp_factory.get_exp_config(experiment)
+    # The Model Garden takes paths and texts, too, but tells no mistakes.
+    values = []
     if of("small", False):
-        with everyday.small_config(of("train_data", None)) as path:
-            options.config_file = [path, *options.config_file]
-            params = _parse(options, experiment)
-    else:
-        params = _parse(options, experiment)
+        values.append(everyday.small_values(of("train_data", None)))
+    for path in flag_values.config_file or []:
+        source = f"--config_file={path}"
+        values.append(overrides.read_file(path, source))
+        overrides.check(values[-1], defaults, source)
+    given = {}
+    if flag_values.params_override:
+        source = "--params_override"
+        given = overrides.read(flag_values.params_override, source)
+        overrides.check(given, defaults, source)
+    params = _parse(
+        train_utils.ParseConfigOptions(
+            experiment=experiment,
+            config_file=values,
+            tpu=of("tpu", None),
+            tf_data_service=of("tf_data_service", None) or "",
+            params_override=given,
+        )
+    )
     everyday.apply(params, flag_values)
-    everyday.check_types(params.as_dict(), defaults.as_dict())
+    everyday.check(params)
     everyday.follow_records(params, defaults, spec, experiment, flag_values)
     everyday.follow_train_steps(params, defaults)
     _choose_devices(params, defaults)
