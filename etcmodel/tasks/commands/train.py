@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import sys
 
 from absl import flags
 
@@ -104,7 +105,12 @@ def run(flag_values: flags.FlagValues) -> None:
     if not flag_values.print_config:
         training.check_flags(flag_values, mode)
     training.set_up_logging(flag_values.verbose)
-    spec, params = training.parse_params(flag_values, flag_values.experiment)
+    # What is printed of a configuration can be a --config_file.
+    notes = sys.stderr if flag_values.print_config else sys.stdout
+    with contextlib.redirect_stdout(notes):
+        spec, params = training.parse_params(
+            flag_values, flag_values.experiment
+        )
     if flag_values.print_config:
         import yaml
 
