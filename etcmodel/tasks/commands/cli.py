@@ -139,9 +139,9 @@ def _command_help(
     return "\n".join(parts) + "\n"
 
 
-def _suggestion(word: str, choices) -> str:
+def _suggestion(word: str, choices, prefix: str = "") -> str:
     close = difflib.get_close_matches(word, choices, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return f" Did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _value_of(name: str, arguments: list[str]) -> str | None:
@@ -177,7 +177,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     except flags.UnrecognizedFlagError as error:
         raise UserError(
             f"{name} has no flag --{error.flagname}."
-            f"{_suggestion(error.flagname, list(flag_values))} {advice}"
+            f"{_suggestion(error.flagname, list(flag_values), '--')} "
+            f"{advice}"
         ) from None
     except flags.Error as error:
         raise UserError(f"{error} {advice}") from None

@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from unittest import mock
@@ -11,6 +12,7 @@ from absl import flags
 from absl.testing import parameterized
 
 import etcmodel
+from etcmodel import models
 from etcmodel.errors import UserError
 from etcmodel.tasks import task_testing
 from etcmodel.tasks.commands import cli
@@ -143,6 +145,18 @@ class CliTest(CommandTestCase):
         needed = ", ".join(f"--{name}" for name in required)
         self.assert_fails(run_cli(command), f"{command} needs {needed}")
 
+    def test_help_names_the_presets(self):
+        for command, configs in (
+            ("train", [models.EtcConfig, models.ReadTwiceConfig]),
+            ("lift", [models.EtcConfig, models.ReadTwiceConfig]),
+            ("inspect", [models.EtcConfig]),
+        ):
+            flag_values = flags.FlagValues()
+            options.define(flag_values, cli.load(command).Flags)
+            words = re.findall(r"\w+", flag_values["preset"].help)
+            for config in configs:
+                self.assertContainsSubset(config._PRESETS, words)
+
     def test_flags_of_a_task(self):
         out = self.assert_succeeds(run_cli("preprocess", "--help"))
         self.assertNotIn("--stride", out)
@@ -177,8 +191,8 @@ class CliTest(CommandTestCase):
         )
 
     @parameterized.named_parameters(
-        ("command", "prepro", "no command 'prepro'. Did you mean 'prepro"),
-        ("flag", "predict --inptu=x", "no flag --inptu. Did you mean"),
+        ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
+        ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
         ("missing", "predict --input=x", "needs --saved_model, --output"),
         ("word", "predict x.json", "what to do with 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),

@@ -1,10 +1,6 @@
 """The everyday flags of `train`: paths, epochs, sizes, without overrides."""
 
-import contextlib
-import json
 import os
-import tempfile
-from collections.abc import Iterator
 
 from absl import flags
 
@@ -19,6 +15,9 @@ _BATCH_SIZES = (
     "task.train_data.global_batch_size",
     "task.validation_data.global_batch_size",
 )
+
+# Other numbers that must be at least 1.
+_NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
 
 # Flag -> the parameters that it sets.
 _PARAMETERS = {
@@ -54,27 +53,21 @@ def _nested(values: dict) -> dict:
     return nested
 
 
-@contextlib.contextmanager
-def small_config(train_data: str | None = None) -> Iterator[str]:
-    """A configuration file of what `--small` stands for.
+def small_values(train_data: str | None = None) -> dict:
+    """Returns the parameters that `--small` stands for.
 
     Args:
         train_data: the records, if they are known. Of ReadTwice's, whose
             batches count segments, a batch has at least a whole example.
 
-    Yields:
-        Its path.
+    Returns:
+        Nested dicts.
     """
     values = dict(_SMALL)
     blocks = _num_blocks(_metadata(train_data) if train_data else None)
     for name in _BATCH_SIZES:
         values[name] = -(-values[name] // blocks) * blocks
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "small.yaml")
-        with open(path, "w", encoding="utf-8") as stream:
-            # JSON is YAML.
-            json.dump(_nested(values), stream)
-        yield path
+    return _nested(values)
 
 
 def _metadata(train_data: str) -> dict | None:
@@ -178,26 +171,27 @@ def _encoder_beside(path: str) -> dict | None:
     return None
 
 
-def check_types(values: dict, defaults: dict, place: str = "") -> None:
-    """Checks that no word stands where a number is expected.
+def check(params) -> None:
+    """Checks the numbers of records and steps, and the preset.
 
     Args:
-        values: the configuration.
-        defaults: that of the experiment alone.
-        place: where these values are, for the message.
+        params: the `ExperimentConfig`.
 
     Raises:
-        UserError: a word does.
+        UserError: a number is less than 1, or there is no such preset.
     """
-    for name, default in defaults.items():
-        value = values.get(name)
-        if isinstance(default, dict) and isinstance(value, dict):
-            check_types(value, default, f"{place}{name}.")
-        elif isinstance(default, int | float) and isinstance(value, str):
-            raise UserError(
-                f"{place}{name} is {value!r}, but must be a number or true or "
-                "false."
-            )
+    for name in (*_BATCH_SIZES, *_NUMBERS):
+        value = params
+        for part in name.split("."):
+            value = getattr(value, part)
+        if value < 1:
+            raise UserError(f"{name} is {value}, but must be at least 1.")
+    encoder = params.task.model.encoder
+    if not encoder.config_file:
+        try:
+            encoder.CONFIG.from_preset(encoder.preset)
+        except ValueError as error:
+            raise UserError(f"--preset={encoder.preset}: {error}") from error
 
 
 def follow_records(
@@ -234,10 +228,20 @@ def follow_records(
         value = getattr(trainer, name)
         if value == getattr(defaults.trainer, name):
             setattr(trainer, name, min(value, each))
+    segments, of_segments = "", ""
+    if rows != number:
+        # Of ReadTwice's records batches count segments.
+        segments = " segments"
+        of_segments = f" of {_num_blocks(metadata)} segments each"
     print(
-        f"{number} examples in batches of {size}: {each} steps an epoch, "
-        f"{epochs:g} epochs."
+        f"{number} examples{of_segments} in batches of {size}{segments}: "
+        f"{_count(each, 'step')} an epoch, {_count(epochs, 'epoch')}."
     )
+
+
+def _count(number: float, word: str) -> str:
+    """A number and its unit: `1 epoch`, `2.5 epochs`."""
+    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 
 def follow_train_steps(params, defaults) -> None:

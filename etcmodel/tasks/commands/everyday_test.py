@@ -176,7 +176,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(45, optimizer.learning_rate.polynomial.decay_steps)
         self.assertEqual(4, optimizer.warmup.linear.warmup_steps)
         self.assertIn(
-            "130 examples in batches of 40: 3 steps an epoch, 15", out
+            "130 examples in batches of 40: 3 steps an epoch, 15 epochs.", out
         )
         params, _ = self._params(train_data, "--batch_size=40", "--epochs=2.5")
         self.assertEqual(8, params.trainer.train_steps)
@@ -194,13 +194,25 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_batches_of_segments(self):
         records = self._records(6, num_blocks_per_example=8)
-        params, _ = self._params(
+        params, out = self._params(
             f"--train_data={records}",
             "--batch_size=16",
             "--epochs=2",
             experiment="read_twice/pretrain",
         )
         self.assertEqual(2 * 3, params.trainer.train_steps)
+        self.assertIn(
+            "6 examples of 8 segments each in batches of 16 segments: 3 steps "
+            "an epoch, 2 epochs.",
+            out,
+        )
+        _, out = self._params(
+            f"--train_data={records}",
+            "--batch_size=48",
+            "--epochs=1",
+            experiment="read_twice/pretrain",
+        )
+        self.assertIn(": 1 step an epoch, 1 epoch.", out)
         # Pre-training has no epochs of its own.
         params, _ = self._params(
             f"--train_data={records}", experiment="read_twice/pretrain"
@@ -217,6 +229,16 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             default.trainer.train_steps, params.trainer.train_steps
         )
         self.assertEmpty(out)
+
+    @parameterized.parameters(
+        "trainer.train_steps",
+        "trainer.summary_interval",
+        "task.train_data.global_batch_size",
+        "task.validation_data.global_batch_size",
+    )
+    def test_numbers_below_1(self, name):
+        with self.assertRaisesRegex(UserError, f"{name} is 0, but must be at"):
+            self._params(f"--params_override={name}=0")
 
     @parameterized.parameters(
         ("trainer.train_steps=abc", "trainer.train_steps is 'abc'"),

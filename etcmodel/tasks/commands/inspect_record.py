@@ -45,7 +45,8 @@ class Flags(preprocess.VocabularyFlags):
         max_global_tokens: how many global tokens are drawn.
         experiment: the experiment whose model is drawn; the first of the task
             by default.
-        preset: the encoder's preset, if not as in the experiment.
+        preset: the encoder's preset, if not as in the experiment: tiny, small,
+            base, base_shared or large.
         local_radius: how far a long token sees on each side, likewise.
         relative_pos_max_distance: the distance at which labels are clipped,
             likewise.

@@ -52,11 +52,12 @@ class Flags:
             weights such as model.fp16.safetensors.
         output_dir: directory to make.
         model: what to make: "etc", or "read_twice", both reads.
-        preset: the encoder of ETC or ReadTwice that everything comes from that
-            BERT has no word on, such as the radius of local attention.
-        vocab_file: the vocabulary, if there is none beside the weights; or
-            another one, whose tokens get the rows of the same tokens. RoBERTa
-            needs the equivalent SentencePiece model.
+        preset: where values come from that BERT does not have, such as the
+            radius of local attention: tiny, small, base, base_shared or large
+            for ETC; tiny, base, base_cls or base_sts for ReadTwice.
+        vocab_file: the vocabulary, if there is none beside the weights, or
+            another one, whose tokens get the rows of the same tokens. For
+            RoBERTa the equivalent SentencePiece model.
         absolute_positions: of ETC: "none", as in the paper, which takes long
             pre-training; or "paragraph": BERT's, which begin anew in every
             paragraph, behind the question.

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import sys
 
 from absl import flags
 
@@ -53,13 +54,15 @@ class Flags(training.TrainerFlags):
         epochs: how often every record is seen, if not as in the experiment.
         batch_size: records of a step, over all replicas.
         learning_rate: the highest.
-        preset: the encoder: tiny, base, large, ...
+        preset: sizes of the encoder: tiny, small, base, base_shared or large
+            for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: weights that the encoder begins with: what `lift`
             wrote, a published checkpoint with its etc_config.json, or another
             run. The encoder's sizes are taken from there, too.
         seed: of the weights, the order of records and dropout.
-        small: a model and steps that end in minutes on two cores: the preset
-            tiny, batches of 8, a rate of 0.001, dropout of 0.
+        small: a try that takes minutes on two cores: the preset tiny (not the
+            preset small, which is larger), batches of 8, a learning rate of
+            0.001, no dropout. Other flags come after it.
         dry_run: build everything, make two steps, print shapes, parameters,
             memory and time, and leave nothing behind.
         print_config: print the whole configuration, with the sizes that the
@@ -104,7 +107,12 @@ def run(flag_values: flags.FlagValues) -> None:
     if not flag_values.print_config:
         training.check_flags(flag_values, mode)
     training.set_up_logging(flag_values.verbose)
-    spec, params = training.parse_params(flag_values, flag_values.experiment)
+    # What is printed of a configuration can be a --config_file.
+    notes = sys.stderr if flag_values.print_config else sys.stdout
+    with contextlib.redirect_stdout(notes):
+        spec, params = training.parse_params(
+            flag_values, flag_values.experiment
+        )
     if flag_values.print_config:
         import yaml
 

@@ -124,9 +124,10 @@ class TrainTest(CommandTestCase):
         ("--experiment=etc/wikihop_x", "no such experiment"),
         (
             f"--params_override=task.nothing=1,{_OVERRIDES}",
-            "'nothing' does not exist",
+            "--params_override: there is no parameter task.nothing",
         ),
         ("--config_file=/no/such.yaml", "no/such.yaml: there is no such"),
+        ("--preset=huge", "--preset=huge: .*one of base, base_shared, lar"),
         ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
         (
             "--params_override=task.train_data.input_path=A",
@@ -142,9 +143,16 @@ class TrainTest(CommandTestCase):
         self.assertFalse(os.path.exists(self.model_dir))
 
     def test_prints_its_configuration(self):
-        out = self.assert_succeeds(self._train("--print_config"))
+        code, out, err = self._train(
+            "--print_config",
+            f"--params_override={_OVERRIDES},trainer.train_steps=50",
+        )
+        self.assertEqual(0, code)
         self.run_mode.assert_not_called()
+        # Notes are not part of it.
+        self.assertStartsWith(err, "The learning rate follows the 50 steps")
         values = yaml.safe_load(out)
+        self.assertEqual(50, values["trainer"]["train_steps"])
         encoder = values["task"]["model"]["encoder"]
         self.assertEqual("tiny", encoder["preset"])
         # The preset's and the default; what no record tells is not guessed.

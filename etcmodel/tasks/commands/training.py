@@ -13,7 +13,6 @@ from absl import logging
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
-from etcmodel.tasks import metadata_files
 from etcmodel.tasks import registry
 from etcmodel.tasks.commands import everyday
 from etcmodel.tasks.commands import runs
@@ -44,7 +43,7 @@ def set_up_logging(verbose: bool) -> None:
     tf.get_logger().setLevel("INFO" if verbose else "ERROR")
 
 
-def _parse(options, experiment: str):
+def _parse(options):
     """The configuration that the Model Garden makes of its flags."""
     import tensorflow as tf
     from official.core import train_utils
@@ -63,26 +62,11 @@ def _parse(options, experiment: str):
         tf.errors.OpError,
     ) as error:
         detail = error.args[0] if error.args else error
+        reason = getattr(error, "message", detail)
         raise UserError(
             "The overrides (--config_file, --params_override) do not fit the "
-            f"experiment {experiment}: {getattr(error, 'message', detail)}"
+            f"experiment {options.experiment}: {reason}"
         ) from error
-
-
-def _check_files(flag_values: flags.FlagValues) -> None:
-    """Raises an error if a file of overrides is damaged."""
-    override = flag_values.params_override or ""
-    for flag, paths in (
-        ("config_file", flag_values.config_file or []),
-        ("params_override", [override]),
-    ):
-        for path in paths:
-            # Overrides may also be given as they are.
-            if "=" not in path and metadata_files.exists(path):
-                try:
-                    metadata_files.read(path)
-                except UserError as error:
-                    raise UserError(f"--{flag}: {error}") from error
 
 
 def parse_params(flag_values: flags.FlagValues, experiment: str):
@@ -103,26 +87,36 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     from official.core import exp_factory
     from official.core import train_utils
 
+    from etcmodel.tasks.commands import overrides
+
     def of(name, default):
         return default if name not in flag_values else flag_values[name].value
 
-    options = train_utils.ParseConfigOptions(
-        experiment=experiment,
-        config_file=flag_values.config_file or [],
-        tpu=of("tpu", None),
-        tf_data_service=of("tf_data_service", None) or "",
-        params_override=flag_values.params_override or "",
-    )
-    _check_files(flag_values)
     defaults = exp_factory.get_exp_config(experiment)
+    # The Model Garden takes paths and texts, too, but tells no mistakes.
+    values = []
     if of("small", False):
-        with everyday.small_config(of("train_data", None)) as path:
-            options.config_file = [path, *options.config_file]
-            params = _parse(options, experiment)
-    else:
-        params = _parse(options, experiment)
+        values.append(everyday.small_values(of("train_data", None)))
+    for path in flag_values.config_file or []:
+        source = f"--config_file={path}"
+        values.append(overrides.read_file(path, source))
+        overrides.check(values[-1], defaults, source)
+    given = {}
+    if flag_values.params_override:
+        source = "--params_override"
+        given = overrides.read(flag_values.params_override, source)
+        overrides.check(given, defaults, source)
+    params = _parse(
+        train_utils.ParseConfigOptions(
+            experiment=experiment,
+            config_file=values,
+            tpu=of("tpu", None),
+            tf_data_service=of("tf_data_service", None) or "",
+            params_override=given,
+        )
+    )
     everyday.apply(params, flag_values)
-    everyday.check_types(params.as_dict(), defaults.as_dict())
+    everyday.check(params)
     everyday.follow_records(params, defaults, spec, experiment, flag_values)
     everyday.follow_train_steps(params, defaults)
     _choose_devices(params, defaults)

@@ -1,0 +1,180 @@
+"""Parameters that replace those of an experiment, read and checked.
+
+The Model Garden would apply them as well, but says of a mistake neither where
+it is nor what is right.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any
+
+import tensorflow as tf
+import yaml
+from official.modeling.hyperparams import base_config
+from official.modeling.hyperparams import oneof
+from official.modeling.hyperparams import params_dict
+
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+
+# Type of a parameter -> what its value may be, and what a message calls that.
+_TYPES = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a text"),
+    types.NoneType: (types.NoneType, "null"),
+}
+_MAX_LISTED = 40
+
+
+def read(text: str, source: str) -> dict[str, Any]:
+    """Reads parameters.
+
+    Args:
+        text: `a.b=1,c.d=x`, or YAML or JSON, or the path of a file of it.
+        source: the flag, for messages.
+
+    Returns:
+        Nested dicts: `{"a": {"b": 1}, "c": {"d": "x"}}`.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    values = _load(text, source)
+    if isinstance(values, dict):
+        return values
+    if not tf.io.gfile.exists(text):
+        raise UserError(
+            f"{source}={show(text)} holds no parameters. Give a.b=1,c.d=x, or "
+            "YAML or JSON, or a file of it."
+        )
+    return read_file(text, source)
+
+
+def read_file(path: str, source: str) -> dict[str, Any]:
+    """Reads the parameters of a YAML or JSON file.
+
+    Args:
+        path: the file.
+        source: the flag, for messages.
+
+    Returns:
+        See `read`.
+
+    Raises:
+        UserError: it cannot be read, or holds something else.
+    """
+    try:
+        with tf.io.gfile.GFile(path) as stream:
+            values = _load(stream.read(), source)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        raise UserError(f"{source}: cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{source}: {path} holds no parameters, but {show(values)}. Give a "
+            "YAML or JSON file of them, as of `train --print_config`."
+        )
+    return values
+
+
+def _load(text, source):
+    """What a text says; a dict if it holds parameters."""
+    try:
+        text = params_dict.nested_csv_str_to_json_str(text)
+    except ValueError:
+        pass  # It is YAML or JSON.
+    try:
+        # The Model Garden has taught this loader more forms of numbers.
+        return yaml.load(text, Loader=yaml.FullLoader)
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" in line {place.line + 1}" if place else ""
+        raise UserError(
+            f"{source}: not YAML{where}: "
+            f"{getattr(error, 'problem', None) or error}. Give a.b=1,c.d=x, "
+            "or YAML or JSON, or a file of it."
+        ) from error
+
+
+def check(
+    values: dict[str, Any],
+    params: base_config.Config,
+    source: str,
+    place: str = "",
+) -> None:
+    """Checks that parameters exist and have values of their types.
+
+    Args:
+        values: from `read`.
+        params: the configuration that they are for.
+        source: the flag, for messages.
+        place: where in the whole configuration this one is, such as "task.".
+
+    Raises:
+        UserError: there is no such parameter, or a value has another type.
+    """
+    names = _names(params)
+    hints = typing.get_type_hints(type(params))
+    for name, value in values.items():
+        if name not in names:
+            raise UserError(_unknown(f"{place}{name}", name, names, source))
+        default = getattr(params, name)
+        if isinstance(default, base_config.Config):
+            if not isinstance(value, dict):
+                raise UserError(
+                    f"{source}: {place}{name} is {show(value)}, but must hold "
+                    f"parameters: {_listed(_names(default))}."
+                )
+            check(value, default, source, f"{place}{name}.")
+        elif name == "type" and isinstance(params, oneof.OneOfConfig):
+            if value is not None and value not in names:
+                choices = [x for x in names if x != "type"]
+                raise UserError(
+                    f"{source}: {place}type is {show(value)}, but must be one "
+                    f"of {_listed(choices)}."
+                )
+        else:
+            _check_type(value, default, hints.get(name), place + name, source)
+
+
+def _names(params) -> list[str]:
+    """The parameters of a configuration."""
+    return [field.name for field in dataclasses.fields(params)]
+
+
+def _check_type(value, default, hint, name, source):
+    """Checks a value, if it is known what it may be."""
+    kinds = typing.get_args(hint) or (hint,)
+    if not {*kinds} <= {*_TYPES} or type(value) is type(default):
+        return
+    for kind in kinds:
+        # For Python, true is the number 1.
+        if isinstance(value, _TYPES[kind][0]) and (
+            kind is bool or not isinstance(value, bool)
+        ):
+            return
+    expected = " or ".join(_TYPES[kind][1] for kind in kinds)
+    raise UserError(
+        f"{source}: {name} is {show(value)}, but must be {expected}."
+    )
+
+
+def _unknown(path, name, names, source) -> str:
+    """What to say of a parameter that does not exist."""
+    close = difflib.get_close_matches(name, names)
+    parent = path.removesuffix(name)
+    advice = (
+        f"Did you mean {' or '.join(parent + x for x in close)}?"
+        if close
+        else f"There are: {_listed(names)}."
+    )
+    return f"{source}: there is no parameter {path}. {advice}"
+
+
+def _listed(names) -> str:
+    """Names, not too many."""
+    more = ", ..." if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
