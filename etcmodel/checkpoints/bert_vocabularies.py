@@ -41,6 +41,10 @@ _SETTINGS = {
     "tokenize_chinese_chars": "handle_chinese_chars",
     "clean_text": "clean_text",
 }
+_NEW_IDS = (
+    "Token ids are those of the written model, not of the source; rows were "
+    "put in their order."
+)
 # Added tokens further behind the vocabulary than this are a mistake.
 _MAX_GAP = 100_000
 
@@ -427,7 +431,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
         pieces,
         _ids(pieces, needed | {"mask": mask}),
         rows,
-        [*source.notes, "Pieces have other ids than in the source."],
+        [*source.notes, _NEW_IDS],
     )
 
 
