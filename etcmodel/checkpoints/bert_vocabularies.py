@@ -35,7 +35,10 @@ _SPECIAL = {
     "mask_token": "[MASK]",
     "pad_token": "[PAD]",
 }
-
+_NEW_IDS = (
+    "Token ids are those of the written model, not of the source; rows were "
+    "put in their order."
+)
 # Added tokens further behind the vocabulary than this are a mistake.
 _MAX_GAP = 100_000
 
@@ -418,7 +421,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
         pieces,
         _ids(pieces, needed | {"mask": mask}),
         rows,
-        [*source.notes, "Pieces have other ids than in the source."],
+        [*source.notes, _NEW_IDS],
     )
 
 
