@@ -139,8 +139,9 @@ def run(flag_values: flags.FlagValues) -> None:
         values["relative_vocab_size"],
         2 * values["relative_pos_max_distance"] + 4,
     )
+    encoder = preprocess.record_encoder(task, config, flag_values)
     inspection = inspect(
-        preprocess.record_encoder(task, config, flag_values),
+        encoder,
         record,
         EtcConfig.from_dict(values),
         params,
@@ -169,4 +170,5 @@ def run(flag_values: flags.FlagValues) -> None:
     except (ValueError, ImportError) as error:
         raise UserError(str(error)) from error
     print(inspection.text())
+    preprocess.print_tokenizer(encoder, flag_values)
     print(f"The picture is in {flag_values.output}.")

@@ -33,6 +33,11 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         )
 
     def test_etc(self):
+        # What the source says of its text travels with the vocabulary.
+        said = {"do_lower_case": True, "strip_accents": False}
+        task_testing.write_json(
+            os.path.join(self.source, "tokenizer_config.json"), said
+        )
         out = self.assert_succeeds(
             self.lift(
                 "--absolute_positions=paragraph",
@@ -54,6 +59,10 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             ],
             os.listdir(self.output),
         )
+        written = task_testing.read_json(
+            os.path.join(self.output, "tokenizer_config.json")
+        )
+        self.assertEqual(said, {name: written[name] for name in said})
         config = models.EtcConfig.from_json_file(
             checkpoints.config_file(self.output)
         )

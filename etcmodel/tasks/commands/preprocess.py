@@ -43,6 +43,8 @@ TASK_FLAGS = True
 
 STATS_FILE = "stats.json"
 _BATCH_SIZE = 8
+# Flags about how text is prepared for the vocabulary.
+_SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -125,8 +127,6 @@ def feature_config(task, flag_values: flags.FlagValues):
 def record_encoder(task, config, flag_values: flags.FlagValues):
     """What turns records into features, with the flags' vocabulary.
 
-    Prints how text is prepared for it.
-
     Args:
         task: the `TaskSpec`.
         config: the sizes of the features.
@@ -140,24 +140,32 @@ def record_encoder(task, config, flag_values: flags.FlagValues):
     """
     from etcmodel.feature_utils import tokenizer_settings
 
-    given = tokenizer_settings.TokenizerSettings(
-        lower_case=flag_values.lower_case,
-        strip_accents=flag_values.strip_accents,
-        tokenize_chinese_chars=flag_values.tokenize_chinese_chars,
+    settings = tokenizer_settings.TokenizerSettings(
+        **{name: flag_values[name].value for name in _SETTINGS}
     )
-    encoder = task.record_encoder(config, flag_values.vocab_file, given)
+    return task.record_encoder(config, flag_values.vocab_file, settings)
+
+
+def print_tokenizer(encoder, flag_values: flags.FlagValues) -> None:
+    """Prints how text was prepared for the vocabulary, and who says so.
+
+    Args:
+        encoder: the `RecordEncoder`.
+        flag_values: the parsed flags.
+    """
+    from etcmodel.feature_utils import tokenizer_settings
+
     settings = encoder.builder.tokenizer.settings
     if settings:
         sources = tokenizer_settings.settings_files(
             os.path.dirname(flag_values.vocab_file)
         )
-        if any(value is not None for value in given):
+        if any(flag_values[name].value is not None for name in _SETTINGS):
             sources.insert(0, "flags")
         print(
             f"Tokenizer: {settings.describe()} "
             f"(from {', '.join(sources) or 'the vocabulary itself'})."
         )
-    return encoder
 
 
 def check_split(task, split: str) -> None:
@@ -333,3 +341,4 @@ def run(flag_values: flags.FlagValues) -> None:
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
+    print_tokenizer(encoder, flag_values)

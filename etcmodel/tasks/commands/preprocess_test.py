@@ -48,7 +48,10 @@ class PreprocessTest(task_testing.CommandTestCase):
         self.assertIn("Wrote 5 of 5 records", out)
         shards = [f"train-0000{i}-of-00002.tfrecord.gz" for i in range(2)]
         self.assertCountEqual(
-            ["features.json", "stats.json", "vocab.txt", *shards],
+            [
+                *("features.json", "stats.json", "tokenizer_config.json"),
+                *("vocab.txt", *shards),
+            ],
             os.listdir(self.output),
         )
         stats = self._json("stats.json")
@@ -101,6 +104,44 @@ class PreprocessTest(task_testing.CommandTestCase):
         self.assertAllEqual(whole, list(tf.data.TFRecordDataset(parts, "GZIP")))
         self.assert_fails(
             self._run(f"--input={paths[0]},{paths[0]}x"), "x: there is no such"
+        )
+
+    def test_text_is_prepared_as_the_vocabulary_says(self):
+        """Or as flags say; what was decided is told and stored."""
+        out = self.assert_succeeds(self._run("--split=dev"))
+        self.assertIn("Tokenizer: lower case, accents removed", out)
+        self.assertIn("(from the vocabulary itself)", out)
+        config = os.path.join(
+            os.path.dirname(self.vocab_file), "tokenizer_config.json"
+        )
+        task_testing.write_json(
+            config, {"do_lower_case": True, "strip_accents": False}
+        )
+        stored = {
+            "lower_case": True,
+            "strip_accents": False,
+            "tokenize_chinese_chars": True,
+            "clean_text": True,
+            "max_chars_per_word": 100,
+        }
+        out = self.assert_succeeds(self._run("--overwrite"))
+        self.assertIn("Tokenizer: lower case, accents kept", out)
+        self.assertIn(f"(from {config})", out)
+        self.assertEqual(stored, self._json("features.json")["tokenizer"])
+        # The copy of the vocabulary is used likewise.
+        own = os.path.join(self.output, "vocab.txt")
+        other = self.path("other")
+        flags = (f"--vocab_file={own}", f"--output_dir={other}")
+        self.assert_succeeds(self._run(*flags))
+        note = os.path.join(other, "features.json")
+        self.assertEqual(stored, task_testing.read_json(note)["tokenizer"])
+        out = self.assert_succeeds(
+            self._run(*flags, "--lower_case=false", "--overwrite")
+        )
+        self.assertIn("Tokenizer: case kept, accents kept", out)
+        self.assertIn(f"(from flags, {self.output}", out)
+        self.assertFalse(
+            task_testing.read_json(note)["tokenizer"]["lower_case"]
         )
 
     def test_predict_split_has_no_labels(self):

@@ -131,8 +131,9 @@ class OffsetsTest(tf.test.TestCase):
 
     def test_wordpiece(self):
         pairs, between = self._pieces(_BERT)
-        # No word is lost: spaces and a mark of the direction of writing.
-        self.assertEqual(between, set(" \n\u00a0\u2009\u200e"))
+        # No word is lost: spaces, a mark of the direction of writing and a
+        # private character.
+        self.assertEqual(between, set(" \n\u00a0\u2009\u200e\uf8ff"))
         for piece, token in pairs:
             if token == "[UNK]":
                 self.assertFalse(piece.isascii(), piece)
