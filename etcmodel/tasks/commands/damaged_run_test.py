@@ -185,7 +185,7 @@ class DamagedRunTest(CommandTestCase):
         )
         spec = registry.get("wikihop")
         with self.assertRaisesRegex(UserError, f"{path} {message}"):
-            runs.save(task, spec, "etc/wikihop", self.path("new"))
+            runs.save(task, None, spec, "etc/wikihop", self.path("new"))
         self.assertFalse(os.path.exists(self.path("new", "etcmodel.json")))
         # Before a model is built.
         self._fails(self._command("train"), f"{path} {message}")
@@ -210,7 +210,7 @@ class DamagedRunTest(CommandTestCase):
         for flag in ("config_file", "params_override"):
             self._fails(
                 self._command("evaluate", f"--{flag}={path}"),
-                f"--{flag}: {path}: .*expected a YAML object",
+                f"--{flag}={path}: .*(no parameters|not YAML|cannot be read)",
             )
 
     @parameterized.parameters("lift.json", "run/etcmodel.json")

@@ -45,6 +45,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         note = {"features": features, "num_examples": number, "task": "x"}
         note |= {"split": "train", "format": tfrecords.FORMAT}
         note |= {"vocab_file": "v", "vocab_fingerprint": "f", "vocab_size": 9}
+        note["tokenizer"] = None
         tfrecords.write_json(directory, tfrecords.METADATA_FILE, note)
         return directory
 

@@ -51,7 +51,7 @@ def read(text: str, source: str) -> dict[str, Any]:
             f"{source}={show(text)} holds no parameters. Give a.b=1,c.d=x, or "
             "YAML or JSON, or a file of it."
         )
-    return read_file(text, source)
+    return read_file(text, f"{source}={text}")
 
 
 def read_file(path: str, source: str) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def read_file(path: str, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise UserError(
-            f"{source}: {path} holds no parameters, but {show(values)}. Give a "
-            "YAML or JSON file of them, as of `train --print_config`."
+            f"{source}: the file holds no parameters, but {show(values)}. Give "
+            "a YAML or JSON file of them, as of `train --print_config`."
         )
     return values
 

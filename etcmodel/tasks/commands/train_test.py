@@ -50,6 +50,13 @@ class TrainTest(CommandTestCase):
             # The last of two equal flags counts.
             return run_cli("train", *self._arguments(), *arguments)
 
+    def _write_run(self, **variables):
+        """Writes what `train` leaves behind, with a checkpoint of variables."""
+        self.assert_succeeds(self._train("--mode=train"))
+        tf.train.Checkpoint(**variables).save(
+            os.path.join(self.model_dir, "ckpt")
+        )
+
     @parameterized.parameters("train", "train_and_eval", "train_and_post_eval")
     def test_leaves_its_configuration_and_says_what_is_next(self, mode):
         out = self.assert_succeeds(self._train(f"--mode={mode}"))
@@ -76,10 +83,7 @@ class TrainTest(CommandTestCase):
     )
     def test_a_finished_run(self, steps, mode, mode_run, message):
         """It has made seven steps."""
-        os.mkdir(self.model_dir)
-        tf.train.Checkpoint(global_step=tf.Variable(7, dtype=tf.int64)).save(
-            os.path.join(self.model_dir, "ckpt")
-        )
+        self._write_run(global_step=tf.Variable(7, dtype=tf.int64))
         result = self._train(
             f"--mode={mode}",
             f"--params_override={_OVERRIDES},trainer.train_steps={steps}",
@@ -94,17 +98,11 @@ class TrainTest(CommandTestCase):
             self.assertEqual(mode_run is None, "tensorboard" not in out)
         if mode_run is None:
             self.run_mode.assert_not_called()
-            self.assertFalse(
-                os.path.exists(os.path.join(self.model_dir, "params.yaml"))
-            )
         else:
             self.assertEqual(mode_run, self.run_mode.call_args.args[2])
 
     def test_a_checkpoint_of_something_else(self):
-        os.mkdir(self.model_dir)
-        tf.train.Checkpoint(x=tf.Variable(7)).save(
-            os.path.join(self.model_dir, "ckpt")
-        )
+        self._write_run(x=tf.Variable(7))
         self.assert_fails(self._train("--mode=train"), "not written by `train`")
 
     def test_pretraining_has_nothing_to_export(self):
