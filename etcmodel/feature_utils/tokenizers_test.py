@@ -372,6 +372,18 @@ class RealVocabularyTest(_TestCase):
                 "mask": 103,
             },
         )
+        # Each word of the vocabulary is one token, but that of punctuation.
+        tokens = vocabulary_files.load_vocab(vocab)
+        words = [x for x in tokens if not x.startswith(("##", "[unused"))]
+        words = [
+            x for x in words if x not in ("...", *tokens[100:104], "[PAD]")
+        ]
+        self.assertGreater(len(words), 23_000)
+        number = {token: i for i, token in enumerate(tokens)}
+        self.assertEqual(
+            [[number[x]] for x in words],
+            tokenizer.tokenize(words).to_list(),
+        )
         ids = tokenizer.tokenize(["unaffable, no un-affable"])
         pieces = b"una ##ffa ##ble , no un - af ##fa ##ble".split()
         self.assertAllEqual([pieces], tokenizer.id_to_token(ids))
