@@ -12,6 +12,28 @@ from etcmodel.layers import normalization
 from etcmodel.layers import recompute
 from etcmodel.layers import wrappers
 
+# Sublayers of the attention, by the output that they are for.
+_OF_ONE_OUTPUT = {
+    "long": (
+        "long_query_projection",
+        "l2l_key_projection",
+        "l2l_value_projection",
+        "l2g_key_projection",
+        "l2g_value_projection",
+        "long_qkv_attention",
+        "long_output_projection",
+    ),
+    "global": (
+        "global_query_projection",
+        "g2g_key_projection",
+        "g2g_value_projection",
+        "g2l_key_projection",
+        "g2l_value_projection",
+        "global_qkv_attention",
+        "global_output_projection",
+    ),
+}
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
@@ -254,6 +276,34 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
                 *global_layers, f"global_feed_forward_layer_{i}"
             ),
         )
+
+    def layers_of_one_output(self, stream: str) -> list:
+        """Lists the sublayers that only one of the outputs depends on.
+
+        All are in the last layer. They get no gradient if the output is not
+        used.
+
+        Args:
+            stream: "long" or "global".
+
+        Returns:
+            Layers; what both streams share is not among them.
+        """
+        block = self.fused_att_layers[-1]
+        needed = {}
+        for i, (each, names) in enumerate(_OF_ONE_OUTPUT.items()):
+            feed_forward = getattr(self, f"{each}_feed_forward_layers")[-1]
+            needed[each] = [
+                *(getattr(block.inner_layer, name) for name in names),
+                feed_forward.inner_layer,
+                *feed_forward.normalization_layers,
+            ]
+            # Applied before, the other stream attends to what it gives.
+            if not self.use_pre_activation_order:
+                needed[each].append(block.normalization_layers[i])
+        own = needed.pop(stream)
+        (other,) = needed.values()
+        return [x for x in own if not any(x is y for y in other)]
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""

@@ -19,6 +19,8 @@ from etcmodel.models.side_inputs import SideInputs
 SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
 SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
 
+OUTPUTS = ("long_output", "global_output")
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class StructuredEtcModel(etc_model.EtcModel):
@@ -47,13 +49,16 @@ class StructuredEtcModel(etc_model.EtcModel):
         value_layers: layers instead of projections, by the names of values:
             from `<dtype>[batch, length, size]` to
             `<float>[batch, length, hidden_size]`.
+        outputs: which of "long_output" and "global_output" are used. With one
+            of them, the weights of the last layer that only the other depends
+            on are not trainable, since they get no gradient.
         **kwargs: passed to `EtcModel`.
 
     Raises:
-        ValueError: `config.validate` objects, there is no such structure, an
-            option does not belong to it, `config.relative_vocab_size` is too
-            small for the labels of a layout's links, or a layer is for a value
-            that is not embedded.
+        ValueError: `config.validate` objects, there is no such structure or
+            output, an option does not belong to it,
+            `config.relative_vocab_size` is too small for the labels of a
+            layout's links, or a layer is for a value that is not embedded.
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
@@ -75,6 +80,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         ignore_hard_g2l_types=(),
         ignore_hard_l2g_types=(),
         value_layers=None,
+        outputs=OUTPUTS,
         **kwargs,
     ):
         # Layers of values get them as exact as they are.
@@ -97,6 +103,11 @@ class StructuredEtcModel(etc_model.EtcModel):
             as_specs=True,
             name="side_inputs",
         )
+        self.outputs_used = tuple(outputs)
+        if not outputs or not set(outputs) <= set(OUTPUTS):
+            raise ValueError(
+                f"outputs={outputs!r}, expected one or both of {OUTPUTS}"
+            )
         inputs = self.side_inputs.encoder_inputs
         max_distance = config.relative_pos_max_distance
         needed = (
@@ -151,6 +162,11 @@ class StructuredEtcModel(etc_model.EtcModel):
             building.build_once(projection, (None, None, *value.shape))
         building.build_once(self.side_inputs, None)
         super().build(input_shape)
+        for output in set(OUTPUTS).difference(self.outputs_used):
+            stream = output.removesuffix("_output")
+            layers = self.global_local_transformer_layers
+            for layer in layers.layers_of_one_output(stream):
+                layer.trainable = False
 
     def call(
         self,
@@ -265,6 +281,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         return {
             **super().get_config(),
             **{name: getattr(self.side_inputs, name) for name in self.OPTIONS},
+            "outputs": self.outputs_used,
             "value_layers": {
                 name: tf.keras.layers.serialize(
                     getattr(self, f"{name}_projection")
@@ -286,6 +303,7 @@ def build_encoder(
     use_one_hot_embeddings: bool = False,
     use_one_hot_relative_embeddings: bool = False,
     value_layers=None,
+    outputs=OUTPUTS,
     dtype=None,
     name: str = "etc_encoder",
 ) -> tf.keras.Model:
@@ -316,6 +334,8 @@ def build_encoder(
         use_one_hot_embeddings: see `EtcModel`.
         use_one_hot_relative_embeddings: see `EtcModel`.
         value_layers: for a layout, see `StructuredEtcModel`.
+        outputs: names of the outputs that are used, both by default; with one
+            of them, the weights that only the other needs are not trained.
         dtype: dtype policy of the `EtcModel`, such as "mixed_bfloat16"; the
             global policy by default.
         name: name of the model.
@@ -329,13 +349,14 @@ def build_encoder(
         of `feature_utils.etc_features`; a layout: these, its links, and
         `<any>[batch, long_length or global_length, ...]` for values that it
         embeds or heads use.
-        Its output is a dict of `long_output` `<float>[batch, long_length,
-        hidden_size]` and `global_output` `<float>[batch, global_length,
-        hidden_size]`.
+        Its output is a dict of those of `outputs`: `long_output`
+        `<float>[batch, long_length, hidden_size]` and `global_output`
+        `<float>[batch, global_length, hidden_size]`.
 
     Raises:
-        ValueError: the configuration is not valid, there is no such structure,
-            an option does not belong to it, or there are too few labels.
+        ValueError: the configuration is not valid, there is no such structure
+            or output, an option does not belong to it, or there are too few
+            labels.
     """
     model_options = {} if dtype is None else {"dtype": dtype}
     model = StructuredEtcModel(
@@ -348,6 +369,7 @@ def build_encoder(
         use_one_hot_embeddings=use_one_hot_embeddings,
         use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
         value_layers=value_layers,
+        outputs=outputs,
         name="etc_document_bert",
         **model_options,
     )
@@ -368,11 +390,9 @@ def build_encoder(
         input_name: tf.keras.Input(shape, dtype=dtype, name=input_name)
         for input_name, (shape, dtype) in kinds.items()
     }
-    long_output, global_output = model(inputs)
+    made = dict(zip(OUTPUTS, model(inputs), strict=True))
     return tf.keras.Model(
-        inputs,
-        {"long_output": long_output, "global_output": global_output},
-        name=name,
+        inputs, {output: made[output] for output in outputs}, name=name
     )
 
 

@@ -16,6 +16,7 @@ from etcmodel.models import encoder as encoder_lib
 from etcmodel.models.side_inputs import SideInputs
 from etcmodel.models.side_inputs_test import make_paragraphs
 from etcmodel.models.side_inputs_test import make_sentences
+from etcmodel.weight_paths import get_weight_paths
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
@@ -37,6 +38,55 @@ def _pad(batch, num):
         )
         for name, x in batch.items()
     }
+
+
+class OutputsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(
+        used=encoder_lib.OUTPUTS,
+        options=(
+            {},
+            {"share_feed_forward_params": False},
+            {
+                "share_feed_forward_params": False,
+                "share_kv_projections": True,
+                "share_att_output_projection": True,
+            },
+            {"share_qkv_projections": True, "use_pre_activation_order": True},
+        ),
+    )
+    @pytest.mark.both_kerases
+    def test_all_that_is_trained_has_a_gradient(self, used, options):
+        """And nothing that has one is left out."""
+        config = _make_config(**options)
+        both, one = (
+            encoder_lib.StructuredEtcModel(config, outputs=x)
+            for x in (encoder_lib.OUTPUTS, [used])
+        )
+        batch = make_sentences()
+        with tf.GradientTape() as tape:
+            output = both(batch)[encoder_lib.OUTPUTS.index(used)]
+        paths = get_weight_paths(both)
+        gradients = tape.gradient(output, list(paths.values()))
+        one(batch)
+        trained = [id(x) for x in one.trainable_weights]
+        self.assertEqual(
+            {
+                path
+                for path, gradient in zip(paths, gradients, strict=True)
+                if gradient is not None
+            },
+            {x for x, y in get_weight_paths(one).items() if id(y) in trained},
+        )
+        self.assertLess(len(trained), len(paths))
+        again = type(one).from_config(one.get_config())
+        again(batch)
+        self.assertLen(again.trainable_weights, len(trained))
+
+    def test_build_encoder(self):
+        encoder = build_encoder(_make_config(), outputs=["global_output"])
+        self.assertEqual(["global_output"], [*encoder.output])
+        with self.assertRaisesRegex(ValueError, "outputs=.*expected one or"):
+            build_encoder(_make_config(), outputs=["global"])
 
 
 class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
