@@ -169,7 +169,8 @@ def attend(pieces: Sequence[Piece], known: Attended | None = None) -> Attended:
 
     Args:
         pieces: what the queries attend to. The gradients flow to `products`,
-            `values` and `label`, once: they have none of their own.
+            `values` and `label`, from the output alone: a normalizer counts
+            as a constant.
         known: what this call, or one over these pieces and others, has given
             before. It is not computed again then, and the gradients are those
             of these pieces' part of the softmax over all.
@@ -185,8 +186,8 @@ def attend(pieces: Sequence[Piece], known: Attended | None = None) -> Attended:
     ]
 
     @custom_gradients.custom_gradient
-    def run(*tensors):
-        inside = list(pieces)
+    def run(*tensors, captured):
+        inside = list(captured)
         for (i, name), tensor in zip(differentiable, tensors, strict=True):
             inside[i] = dataclasses.replace(inside[i], **{name: tensor})
         output, normalizer = known or _forward(inside)
@@ -198,7 +199,8 @@ def attend(pieces: Sequence[Piece], known: Attended | None = None) -> Attended:
 
         return (tf.identity(output), tf.identity(normalizer)), grad
 
-    return Attended(*run(*[getattr(pieces[i], x) for i, x in differentiable]))
+    tensors = [getattr(pieces[i], x) for i, x in differentiable]
+    return Attended(*run(*tensors, captured=list(pieces)))
 
 
 def _forward(pieces):
@@ -344,6 +346,11 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
     Returns:
         `<any>[...]`, of `size` positions.
     """
+    if custom_gradients.is_plain():
+        # Compiled by XLA, the gradient of `tf.slice` has none itself.
+        index = [slice(None)] * tensor.shape.rank
+        index[axis] = slice(start, start + size)
+        return tensor[tuple(index)]
     begin = [0] * tensor.shape.rank
     # What is known of a shape stays known, also where `start` is not.
     sizes = [-1 if x is None else x for x in tensor.shape]

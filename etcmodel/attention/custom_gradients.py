@@ -1,12 +1,22 @@
-"""Functions whose backward pass is written by hand."""
+"""Functions whose backward pass is written by hand.
+
+A hand-written backward pass stores less than TensorFlow's own. It gives first
+derivatives. Everything else (second and higher derivatives, forward mode)
+comes from TensorFlow's gradients of the same function without its backward
+pass, so it is right and takes the memory that these need.
+"""
 
 import contextlib
+import copy
 import functools
+import threading
 from collections.abc import Callable
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 _is_forward_only = False
+_state = threading.local()
 
 
 @contextlib.contextmanager
@@ -30,29 +40,240 @@ def forward_only():
         _is_forward_only = before
 
 
-def custom_gradient(function: Callable) -> Callable:
-    """Like `tf.custom_gradient`, but without a gradient in `forward_only`.
+def custom_gradient(
+    function: Callable, plain: Callable | None = None
+) -> Callable:
+    """Like `tf.custom_gradient`, with right derivatives of any order.
 
-    Nor does a tape outside keep what the function computes on the way, as it
-    would with `tf.custom_gradient` where functions run eagerly.
+    The backward pass that `function` returns gives the first derivatives.
+    Where these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
+    watches the inputs, TensorFlow's gradients of `plain` are taken. In
+    `forward_only` there is no backward pass.
+
+    Executed eagerly, a tape keeps nothing that the function computes on the
+    way, as it would with `tf.custom_gradient`.
 
     Args:
-        function: takes tensors, and returns an output (or several) and a
-            function from the outputs' gradients to those of the inputs.
+        function: takes float tensors, and returns an output (or several) and a
+            function from the outputs' gradients to those of the inputs. It
+            depends on nothing else that is differentiated.
+        plain: from the same tensors to the same outputs, by operations that
+            TensorFlow can differentiate at any order, without loops. None for
+            the output of `function`.
 
     Returns:
-        The function from tensors to the outputs.
+        The function from tensors to the outputs. It also takes `captured`, for
+        what else the function depends on: an object of this package, or a
+        list or dict of such, with tensors in it. Given, both functions get it
+        as `captured`. Without it they may capture no tensors of a graph.
     """
 
-    @tf.custom_gradient
-    def with_gradient(*tensors):
-        # Stopped, they are none that a tape follows.
-        return function(*map(tf.stop_gradient, tensors))
+    def without_gradient(*tensors, **captured):
+        before = is_plain()
+        _state.is_plain = True
+        try:
+            if plain is not None:
+                return plain(*tensors, **captured)
+            return function(*tensors, **captured)[0]
+        finally:
+            _state.is_plain = before
 
     @functools.wraps(function)
-    def call(*tensors):
+    def call(*tensors, **captured):
         if _is_forward_only:
-            return function(*tensors)[0]
-        return with_gradient(*tensors)
+            return function(*tensors, **captured)[0]
+        if is_plain():
+            return without_gradient(*tensors, **captured)
+        return _call(function, without_gradient, _distinct(tensors), captured)
 
     return call
+
+
+def is_plain() -> bool:
+    """Whether what is computed here is differentiated by TensorFlow alone.
+
+    Returns:
+        True inside of a `plain` function of `custom_gradient`.
+    """
+    return getattr(_state, "is_plain", False)
+
+
+def _call(function, plain, tensors, captured):
+    """The outputs of a function that has a backward pass."""
+    is_eager = tf.executing_eagerly()
+
+    def forward(*tensors):
+        outputs, grad = function(*_stopped(tensors), **captured)
+
+        def backward(*upstream):
+            # What comes back may be sparse.
+            upstream = [tf.convert_to_tensor(x) for x in upstream]
+            if is_eager and not tf.executing_eagerly():
+                # A vectorized Jacobian. Of its operations there would be no
+                # second derivatives.
+                return vjp(
+                    lambda *inputs: plain(*inputs, **captured),
+                    tensors,
+                    upstream,
+                )
+            return _backward(grad, plain, tensors, upstream, captured)
+
+        return outputs, backward
+
+    return recorded(
+        forward, lambda *inputs: plain(*inputs, **captured), tensors
+    )
+
+
+def _backward(grad, plain, tensors, upstream, captured):
+    """The gradients, which can be differentiated again."""
+    number = len(tensors)
+    inputs = _in_this_graph([*tensors, *upstream])
+    # The graph where gradients are differentiated again knows this one alone.
+    others = []
+    _replace_tensors(captured, others.append)
+    others = _in_this_graph(others)
+
+    def gradients(*inputs):
+        remaining = iter(others)
+        inside = _replace_tensors(captured, lambda _: next(remaining))
+        return vjp(
+            lambda *tensors: plain(*tensors, **inside),
+            inputs[:number],
+            inputs[number:],
+        )
+
+    def forward(*inputs):
+        found = grad(*_stopped(inputs[number:]))
+        return tf.nest.flatten(found), lambda *upstream: vjp(
+            gradients, inputs, upstream
+        )
+
+    return recorded(forward, gradients, inputs)
+
+
+def _replace_tensors(value, replace):
+    """A copy of a structure, with other tensors in it."""
+    if tf.is_tensor(value):
+        return replace(value)
+    if isinstance(value, dict):
+        return {k: _replace_tensors(v, replace) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_replace_tensors(v, replace) for v in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return type(value)(items)
+    if type(value).__module__.startswith("etcmodel."):
+        result = copy.copy(value)
+        vars(result).update(_replace_tensors(vars(value), replace))
+        return result
+    return value
+
+
+def recorded(forward: Callable, plain: Callable, tensors: Sequence):
+    """Runs a function with a gradient of its own, or without in forward mode.
+
+    Forward mode would follow the operations inside, or differentiate the
+    backward pass, and fails at loops and tapes in them.
+
+    Args:
+        forward: from tensors to outputs and their backward pass.
+        plain: from tensors to the same outputs, by differentiable operations.
+        tensors: the arguments.
+
+    Returns:
+        The outputs.
+    """
+    if is_forward_mode(tensors):
+        return plain(*tensors)
+    return tf.custom_gradient(forward)(*tensors)
+
+
+def is_forward_mode(tensors: Sequence) -> bool:
+    """Whether a `tf.autodiff.ForwardAccumulator` watches any of the tensors.
+
+    Args:
+        tensors: `<float>[...]` each.
+
+    Returns:
+        True or False.
+    """
+    if not tensors:
+        return False
+    is_running, found = True, False
+
+    @tf.custom_gradient
+    def probe(*tensors):
+        def backward(upstream):
+            del upstream
+            # A tape calls this later, an accumulator at once.
+            nonlocal found
+            found = found or is_running
+            return [tf.zeros_like(x) for x in tensors]
+
+        return tensors[0], backward
+
+    probe(*tensors)
+    is_running = False
+    return found
+
+
+def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
+    """TensorFlow's gradients of a function, which can be differentiated again.
+
+    Args:
+        function: from tensors to tensors.
+        inputs: its arguments.
+        upstream: gradients of its outputs.
+
+    Returns:
+        Gradients of the inputs, zeros where nothing depends on one.
+    """
+    if not tf.executing_eagerly():
+        # Not by a tape: where TensorFlow builds functions for forward mode,
+        # tapes record nothing. Identities, as inputs may depend on each other.
+        inputs = [tf.identity(x) for x in inputs]
+        return tf.gradients(
+            tf.nest.flatten(function(*inputs)),
+            inputs,
+            list(upstream),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = tf.nest.flatten(function(*inputs))
+    return tape.gradient(
+        outputs,
+        list(inputs),
+        list(upstream),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+
+
+def _distinct(tensors):
+    """The tensors, where one that occurs twice has a gradient for each."""
+    seen = {}
+    return [
+        tf.identity(x) if seen.setdefault(id(x), i) != i else x
+        for i, x in enumerate(tensors)
+    ]
+
+
+def _stopped(tensors):
+    """Tensors that no tape follows, where that saves memory: eagerly."""
+    if not tf.executing_eagerly():
+        # Operations lose their own gradients where a loop is vectorized, as in
+        # a Jacobian: then those of the operations before count.
+        return tensors
+    return [tf.stop_gradient(x) for x in tensors]
+
+
+def _in_this_graph(tensors):
+    """The tensors, as ones of the graph that is being built."""
+    if tf.executing_eagerly():
+        return tensors
+    graph = tf.compat.v1.get_default_graph()
+    return [
+        x if getattr(x, "graph", None) is graph else tf.identity(x)
+        for x in tensors
+    ]

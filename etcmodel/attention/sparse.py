@@ -420,8 +420,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
         run: what attends to what.
 
     Returns:
-        `<float>[batch, queries, heads, value_size]`. It can be differentiated
-        once.
+        `<float>[batch, queries, heads, value_size]`.
     """
     # None count as one.
     length = run.length + tf.cast(run.length == 0, tf.int32)

@@ -7,6 +7,8 @@ window. A softmax over the keys of all chunks, as that of global queries, is
 made in one pass, see `core.merge`.
 """
 
+import copy
+
 import tensorflow as tf
 
 from etcmodel import tensor_utils
@@ -25,14 +27,12 @@ def attend(run: sparse.LongQueries | sparse.GlobalQueries) -> tf.Tensor:
         run: what attends to what.
 
     Returns:
-        `<float>[batch, queries, heads, value_size]`. It can be differentiated
-        once.
+        `<float>[batch, queries, heads, value_size]`.
     """
-    stream = _Stream(run)
-    names = stream.differentiable()
 
-    @custom_gradients.custom_gradient
-    def over_chunks(*tensors):
+    def over_chunks(*tensors, captured):
+        stream = _Stream(captured)
+        names = stream.differentiable()
         rows, whole = stream.split(tensors)
         output, normalizer = stream.forward(rows, whole)
 
@@ -44,7 +44,18 @@ def attend(run: sparse.LongQueries | sparse.GlobalQueries) -> tf.Tensor:
 
         return output, grad
 
-    return over_chunks(*stream.join(run.rows, run.whole))
+    def at_once(*tensors, captured):
+        stream = _Stream(captured)
+        rows, whole = stream.split(tensors)
+        if captured.dropout is not None:
+            return stream.unrolled(rows, whole)
+        whole_run = copy.copy(captured)
+        whole_run.rows, whole_run.whole = rows, whole
+        return sparse.attend(whole_run)
+
+    attend_to_all = custom_gradients.custom_gradient(over_chunks, at_once)
+    tensors = _Stream(run).join(run.rows, run.whole)
+    return attend_to_all(*tensors, captured=run)
 
 
 class _Stream:
@@ -103,17 +114,14 @@ class _Stream:
             `core.Attended`; of each chunk, where the queries are cut.
         """
         run = self.run
-
-        def attend_chunk(index):
-            chunk = self._chunk(index)
-            cut = self._cut(rows, chunk)
-            return core.attend(run.pieces(cut, whole, chunk))
-
         if not run.are_rows:
             attended = loop(
                 self.num_chunks,
                 lambda index, *state: core.merge(
-                    [core.Attended(*state), attend_chunk(index)]
+                    [
+                        core.Attended(*state),
+                        self._attend_chunk(rows, whole, index),
+                    ]
                 ),
                 core.attend(run.fixed_pieces(whole)),
             )
@@ -121,7 +129,7 @@ class _Stream:
             return core.heads_outer(tf.cast(output, run.dtype)), normalizer
 
         def body(index, outputs, normalizers):
-            output, normalizer = attend_chunk(index)
+            output, normalizer = self._attend_chunk(rows, whole, index)
             return [
                 outputs.write(
                     index, tf.cast(core.heads_outer(output), run.dtype)
@@ -140,6 +148,36 @@ class _Stream:
         output = concat_chunks(outputs)[:, : run.length]
         # [chunks, batch, heads, queries, 2]
         return output, normalizers.stack()
+
+    def _attend_chunk(self, rows, whole, index):
+        chunk = self._chunk(index)
+        cut = self._cut(rows, chunk)
+        return core.attend(self.run.pieces(cut, whole, chunk))
+
+    def unrolled(self, rows, whole):
+        """The output of `forward`, without a loop in the graph.
+
+        Raises:
+            NotImplementedError: the number of chunks is unknown.
+        """
+        if not isinstance(self.num_chunks, int):
+            raise NotImplementedError(
+                "streaming attention with dropout and unknown sizes has no "
+                "second derivatives and no forward mode. Give "
+                "att_implementation='sparse', or inputs of known shapes."
+            )
+        parts = [
+            self._attend_chunk(rows, whole, index)
+            for index in range(self.num_chunks)
+        ]
+        if not self.run.are_rows:
+            parts = [core.attend(self.run.fixed_pieces(whole)), *parts]
+            output = core.heads_outer(core.merge(parts).output)
+            return tf.cast(output, self.run.dtype)
+        outputs = [core.heads_outer(part.output) for part in parts]
+        # [batch, length, heads, value_size]
+        output = tf.concat(outputs, axis=1)[:, : self.run.length]
+        return tf.cast(output, self.run.dtype)
 
     def backward(self, rows, whole, output, normalizer, d_output):
         """The gradients by the names of `differentiable`."""

@@ -269,6 +269,60 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.run_case(case, elements, dropout=dropout),
         )
 
+    @parameterized.parameters(False, True)
+    def test_second_derivatives_equal_differences(self, has_dropout):
+        rng = np.random.default_rng(14)
+        case = self.make_case(rng, *self.SMALL)
+        dropout = None
+        if has_dropout:
+            dropout = attention.Dropout(0.4, tf.constant([5, 6]))
+        attend = self.streaming(case.given, dropout=dropout)
+        floats = testing.cast(case.floats, tf.float64)
+        along = {
+            name: tf.constant(rng.normal(size=x.shape))
+            for name, x in floats.items()
+        }
+
+        def gradients(floats):
+            with tf.GradientTape() as tape:
+                tape.watch(floats)
+                value = tf.reduce_sum(tf.sin(attend(**floats)))
+            return tape.gradient(value, floats)
+
+        with testing.chunks_of(1, 4):
+            with tf.GradientTape() as tape:
+                tape.watch(floats)
+                found = gradients(floats)
+                slope = tf.add_n(
+                    [tf.reduce_sum(found[k] * x) for k, x in along.items()]
+                )
+            second = tape.gradient(slope, floats)
+            step = 1e-5
+            ahead, behind = (
+                gradients({k: x + h * along[k] for k, x in floats.items()})
+                for h in (step, -step)
+            )
+        for name, x in second.items():
+            self.assertAllClose(
+                (ahead[name] - behind[name]) / (2 * step), x, 1e-5, 1e-6
+            )
+
+    def test_dropout_and_unknown_sizes_have_no_second_derivatives(self):
+        case = self.make_case(np.random.default_rng(15), *self.SMALL)
+        attend = self.streaming(
+            case.given, dropout=attention.Dropout(0.4, tf.constant([5, 6]))
+        )
+        floats = testing.cast(case.floats, tf.float64)
+
+        @tf.function
+        def second(length):
+            unknown = {k: x[:, :length] for k, x in floats.items()}
+            with tf.autodiff.ForwardAccumulator(unknown, unknown):
+                attend(**unknown)
+
+        with self.assertRaisesRegex(NotImplementedError, "'sparse'"):
+            second(tf.constant(100))
+
     def test_rate_and_independence_of_dropout(self):
         rng = np.random.default_rng(12)
         rate = 0.3

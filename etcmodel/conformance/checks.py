@@ -32,6 +32,7 @@ from etcmodel.conformance.cases import relative_error
 from etcmodel.conformance.cases import shape_of
 from etcmodel.conformance.cases import unknown_sizes
 from etcmodel.conformance.cases import weight_names
+from etcmodel.conformance.derivatives import check_derivatives
 from etcmodel.conformance.suite import Prepared
 from etcmodel.conformance.suite import Suite
 from etcmodel.weight_paths import get_weight_paths
@@ -417,6 +418,7 @@ CHECKS = {
     "weights_file": check_weights_file,
     "checkpoint": check_checkpoint,
     "gradients": check_gradients,
+    "derivatives": check_derivatives,
     "initial_weights": check_initial_weights,
     "quantized": check_quantized,
     **{

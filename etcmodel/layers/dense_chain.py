@@ -37,16 +37,20 @@ def apply(
             the gradients. Else it is computed again if they are asked for.
 
     Returns:
-        `<float>[rows, units of the last]`. It can be differentiated once.
+        `<float>[rows, units of the last]`.
     """
 
-    @custom_gradients.custom_gradient
     def chain(rows, *weights):
         run = _Chain(rows, weights, len(kernels), activation)
         output, inner = run.forward(keep)
         return output, lambda d_output: run.backward(inner, d_output)
 
-    return chain(rows, *kernels, *biases)
+    def plain(rows, *weights):
+        return _Chain(rows, weights, len(kernels), activation).products(rows)
+
+    return custom_gradients.custom_gradient(chain, plain)(
+        rows, *kernels, *biases
+    )
 
 
 class _Chain:
@@ -72,6 +76,10 @@ class _Chain:
 
     def _cut(self, rows, index):
         return core.part(rows, 0, index * self.chunk, self.chunk)
+
+    def products(self, rows):
+        """What the last layer gives for some rows."""
+        return self._products(rows)[-1]
 
     def _products(self, rows, first=0):
         """What each layer from the `first` on gives for some of its inputs."""

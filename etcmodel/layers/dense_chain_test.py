@@ -84,6 +84,33 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         for x, y in zip(expected_gradients, gradients, strict=True):
             self.assertAllClose(x, y, 1e-12, 1e-12)
 
+    @parameterized.parameters(True, False)
+    def test_second_derivatives_of_chunks(self, keep):
+        rows, kernels, biases = self._tensors(7, (2, 4, 3))
+        tensors = [rows, *kernels, *biases]
+
+        def chunks(rows, k0, k1, b0, b1):
+            return dense_chain.apply(rows, [k0, k1], [b0, b1], tf.tanh, keep)
+
+        def formula(rows, k0, k1, b0, b1):
+            return tf.tanh(rows @ k0 + b0) @ k1 + b1
+
+        @tf.function(autograph=False, jit_compile=True)
+        def second(function):
+            with tf.GradientTape() as outer:
+                outer.watch(tensors)
+                with tf.GradientTape() as tape:
+                    tape.watch(tensors)
+                    value = tf.reduce_sum(tf.sin(function(*tensors)))
+                slopes = tape.gradient(value, tensors)
+                total = tf.add_n([tf.reduce_sum(x**2) for x in slopes])
+            return outer.gradient(total, tensors)
+
+        with mock.patch.object(streaming, "CHUNK_ELEMENTS", 20):
+            found = second(chunks)
+        for x, y in zip(second(formula), found, strict=True):
+            self.assertAllClose(x, y, 1e-12, 1e-12)
+
     def test_sums_of_chunks_are_not_rounded(self):
         # In bfloat16, 256 + 1 is 256 again.
         rows = tf.ones([600, 1], tf.bfloat16)

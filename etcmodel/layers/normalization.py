@@ -50,8 +50,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             inputs: `<float>[..., size]`.
 
         Returns:
-            Shaped as the inputs, of the policy's dtype. It can be
-            differentiated once.
+            Shaped as the inputs, of the policy's dtype.
         """
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
         size = inputs.shape[-1]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from etcmodel.attention import custom_gradients
+
 _stack = threading.local()
 
 
@@ -93,14 +95,12 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
     def g(*args, **kwargs):
         leaves = tf.nest.flatten((args, kwargs))
         is_float = [_is_float_tensor(leaf) for leaf in leaves]
+        floats = [x for x, is_it in zip(leaves, is_float, strict=True) if is_it]
         call_seed = _make_seed(seed)
         parent = get_recompute_context()
-        runs = []
         structures = []
 
-        def run(*floats):
-            is_recomputing = bool(runs)
-            runs.append(None)
+        def run(floats, is_recomputing=False):
             remaining = iter(floats)
             new_leaves = [
                 next(remaining) if is_float_leaf else leaf
@@ -120,16 +120,68 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
             structures.append(result)
             return tuple(tf.nest.flatten(result))
 
-        results = tf.recompute_grad(run)(
-            *[
-                leaf
-                for leaf, is_float_leaf in zip(leaves, is_float, strict=True)
-                if is_float_leaf
-            ]
-        )
+        results = _recomputed(run, floats)
         return tf.nest.pack_sequence_as(structures[0], tf.nest.flatten(results))
 
     return g
+
+
+def _recomputed(run, floats):
+    """What `run` gives, which the backward pass computes again."""
+    is_running, is_forward_mode = True, False
+
+    def forward(*floats):
+        # Outside of a graph, this keeps tapes from recording.
+        pause = (
+            tf.init_scope if tf.executing_eagerly() else contextlib.nullcontext
+        )
+        with pause():
+            results = run(floats)
+
+        def backward(*upstream, variables=()):
+            nonlocal is_forward_mode
+            if is_running:
+                # Forward mode along variables calls this at once.
+                is_forward_mode = True
+                gradients = [tf.zeros_like(x) for x in [*floats, *variables]]
+            else:
+                gradients = again(floats, upstream, list(variables))
+            number = len(floats)
+            if not variables:
+                return gradients
+            return gradients[:number], gradients[number:]
+
+        return results, backward
+
+    def again(floats, upstream, variables):
+        inputs = [_after(x, upstream[0]) for x in floats]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            tape.watch(variables)
+            results = run(inputs, is_recomputing=True)
+        return tape.gradient(
+            results,
+            inputs + variables,
+            list(upstream),
+            tf.UnconnectedGradients.ZERO,
+        )
+
+    def plain(*floats):
+        return run(floats)
+
+    results = custom_gradients.recorded(forward, plain, floats)
+    is_running = False
+    return plain(*floats) if is_forward_mode else results
+
+
+def _after(tensor, other):
+    """The same tensor, which no compiler computes before the other one."""
+    if tf.executing_eagerly():
+        return tf.identity(tensor)
+    # The maximum of nothing is -inf, so this also holds for empty tensors.
+    first = tf.reduce_max(tf.reshape(other, [-1])[:1])
+    zero = tf.where(first == first, 0.0, float("nan"))  # noqa: PLR0124
+    return tensor + tf.cast(zero, tensor.dtype)
 
 
 def _contexts() -> list[RecomputeContext]:

@@ -37,6 +37,45 @@ class _Net:
 
 
 class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("eager", "graph")
+    def test_second_derivatives_and_forward_mode(self, mode):
+        variable = tf.Variable([[0.3, -0.6], [0.9, 0.2]])
+
+        def cubes(x):
+            return tf.matmul(x, variable) ** 3
+
+        recomputed = recompute.recompute_grad(cubes)
+        x = tf.constant([[0.5, -0.7]])
+        sources, tangents = [x, variable], [x + 1.0, variable + 2.0]
+
+        def slopes(function):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                value = tf.reduce_sum(function(x) ** 2)
+            return tape.gradient(value, sources)
+
+        def derivatives(function):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                slope = tf.add_n(
+                    [tf.reduce_sum(s**2) for s in slopes(function)]
+                )
+            found = tape.gradient(slope, sources)
+            # Along both, and along the variable alone.
+            for first in (0, 1):
+                with tf.autodiff.ForwardAccumulator(
+                    sources[first:], tangents[first:]
+                ) as accumulator:
+                    found.append(accumulator.jvp(function(x)))
+                    found += accumulator.jvp(slopes(function))
+            return found
+
+        run = derivatives
+        if mode == "graph":
+            run = tf.function(derivatives, autograph=False)
+        for y, z in zip(derivatives(cubes), run(recomputed), strict=True):
+            self.assertAllClose(y, z, 1e-5, 1e-5)
+
     @parameterized.parameters("eager", "jit")
     def test_gradients_with_dropout_equal_those_without_recomputation(
         self, mode

@@ -10,6 +10,7 @@ from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
 from etcmodel.layers import initializers
+from etcmodel.layers import normalization
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -65,7 +66,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         self._has_default_inner_layer = inner_layer is None
         self.inner_layer = inner_layer
         if normalization_layer is None:
-            normalization_layer = tf.keras.layers.LayerNormalization(
+            normalization_layer = normalization.LayerNormalization(
                 axis=-1,
                 epsilon=1e-12,
                 dtype=self.dtype_policy,

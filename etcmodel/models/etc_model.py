@@ -8,6 +8,7 @@ from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.layers import building
+from etcmodel.layers import normalization
 from etcmodel.models import config as config_lib
 from etcmodel.models import encoder_layer
 
@@ -101,7 +102,7 @@ class EtcModel(encoder_layer.EncoderLayer):
                 setattr(self, name, lookup)
         for stream in ("long", "global"):
             name = f"{stream}_emb_layer_norm"
-            norm = tf.keras.layers.LayerNormalization(
+            norm = normalization.LayerNormalization(
                 axis=-1, epsilon=1e-12, dtype=self.dtype_policy, name=name
             )
             setattr(self, name, norm)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from etcmodel import layers
 from etcmodel import tensor_utils
 from etcmodel.layers import building
+from etcmodel.layers import normalization
 from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -57,7 +58,7 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
             "position_emb_lookup_long",
             embedding_size=config.hidden_size,
         )
-        self.emb_layer_norm = tf.keras.layers.LayerNormalization(
+        self.emb_layer_norm = normalization.LayerNormalization(
             epsilon=1e-12, dtype=self.dtype_policy, name="emb_layer_norm"
         )
         self.emb_dropout = layers.RecomputingDropout(

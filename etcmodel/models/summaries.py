@@ -15,6 +15,7 @@ from etcmodel import tensor_utils
 from etcmodel.activations import get_activation
 from etcmodel.feature_utils.entity_masking import mention_token_mask
 from etcmodel.layers import building
+from etcmodel.layers import normalization
 from etcmodel.models import encoder_layer
 from etcmodel.models.read_twice_config import ReadTwiceConfig
 
@@ -163,7 +164,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
                 dtype=self.dtype_policy,
                 name="block_position_emb_lookup",
             )
-            self.summary_emb_layer_norm = tf.keras.layers.LayerNormalization(
+            self.summary_emb_layer_norm = normalization.LayerNormalization(
                 epsilon=1e-12,
                 dtype=self.dtype_policy,
                 name="summary_emb_layer_norm",
