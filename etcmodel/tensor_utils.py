@@ -1,6 +1,7 @@
 """Shapes of tensors: what all rooms share."""
 
 import numbers
+from collections.abc import Callable
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -111,6 +112,27 @@ def flatten_dims(
         for size in shape[first : last + 1]:
             merged = merged * size
         return tf.reshape(tensor, shape[:first] + [merged] + shape[last + 1 :])
+
+
+def apply_to_rows(layer: Callable, tensor: tf.Tensor) -> tf.Tensor:
+    """Applies a function of a matrix's rows to the last axis of a tensor.
+
+    Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
+    compile the gradient of that inside a `tf.while_loop`, but it can compile
+    this.
+
+    Args:
+        layer: function of `<any>[rows, size]` that returns
+            `<any>[rows, units]`.
+        tensor: `<any>[..., size]` of rank 2 or more.
+
+    Returns:
+        `<any>[..., units]`.
+    """
+    # [rows, units]
+    rows = layer(flatten_dims(tensor, last_dim=-2))
+    # [..., units]
+    return tf.reshape(rows, get_shape_list(tensor)[:-1] + [rows.shape[-1]])
 
 
 def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:

@@ -64,6 +64,17 @@ class ShapeTest(tf.test.TestCase):
 
         self.assertAllEqual(np.ones([4, 6]), fn(tf.ones([4, 2, 3])))
 
+    def test_apply_to_rows(self):
+        x = np.arange(24.0).reshape(2, 3, 4)
+        matrix = np.arange(20.0).reshape(4, 5)
+        for tensor in (x, x[0], x[:0]):
+            self.assertAllEqual(
+                tensor @ matrix,
+                tensor_utils.apply_to_rows(
+                    lambda rows: tf.linalg.matmul(rows, matrix), tensor
+                ),
+            )
+
 
 class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(

@@ -78,14 +78,13 @@ def in_chunks(
     rows = tensor_utils.flatten_dims(outputs.stack(), last_dim=1)
     before = (num_chunks - 1) * number
     rest = batch - before
+    # [batch]
+    position = tf.range(batch)
+    position += tf.where(position < before, 0, number - rest)
+    # Not two slices, joined: XLA ends the process on the gradient of an empty
+    # one, in a batch of one.
     # [batch, ...]
-    output = tf.concat(
-        [
-            core.part(rows, 0, 0, before),
-            core.part(rows, 0, before + number - rest, rest),
-        ],
-        axis=0,
-    )
+    output = tf.gather(rows, position)
     return tf.ensure_shape(output, [first.shape[0], *rows.shape[1:]])
 
 

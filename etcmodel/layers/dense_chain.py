@@ -63,8 +63,9 @@ class _Chain:
         self.biases = weights[num_layers:]
         self.activation = activation
         widest = max(kernel.shape[1] for kernel in self.kernels)
+        self.num_rows = tensor_utils.get_shape_list(rows)[0]
         self.chunk, self.num_chunks, self.num_rest = plan_rows(
-            tensor_utils.get_shape_list(rows)[0], widest
+            self.num_rows, widest
         )
 
     def _after_chunks(self, rows):
@@ -75,7 +76,16 @@ class _Chain:
         return core.part(rows, 0, self.chunk * self.num_chunks, self.num_rest)
 
     def _cut(self, rows, index):
-        return core.part(rows, 0, index * self.chunk, self.chunk)
+        """The rows of a chunk."""
+        if isinstance(self.num_rows, int):
+            return core.part(rows, 0, index * self.chunk, self.chunk)
+        # XLA compiles the loop, and checks this slice, even if there are fewer
+        # rows than in a chunk and the loop never runs.
+        size = tf.minimum(self.chunk, self.num_rows)
+        rows = core.part(rows, 0, index * size, size)
+        # Functions that are compiled only for known shapes need this.
+        rows.set_shape([self.chunk, *rows.shape[1:]])
+        return rows
 
     def products(self, rows):
         """What the last layer gives for some rows."""

@@ -120,7 +120,9 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             # [..., projection_size]
             output = self.projection(output)
         if input_mask is not None:
-            output *= tf.cast(input_mask, output.dtype)[..., tf.newaxis]
+            # [..., 1]
+            keep = tf.cast(input_mask, tf.bool)[..., tf.newaxis]
+            output = tf.where(keep, output, tf.zeros([], output.dtype))
         return output
 
     def compute_output_shape(self, input_shape):

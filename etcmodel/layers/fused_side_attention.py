@@ -225,7 +225,8 @@ class FusedSideAttention(graph_layer.GraphLayer):
             drop=self.att_dropout_prob
             and functools.partial(self.att_dropout, training=training),
         )
-        return self.output_projection(output), scores
+        output = tensor_utils.apply_to_rows(self.output_projection, output)
+        return output, scores
 
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""

@@ -70,7 +70,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
             `<float>[..., num_heads, size_per_head]`.
         """
         # [..., num_heads * size_per_head]
-        projected = self.linear(inputs)
+        projected = tensor_utils.apply_to_rows(self.linear, inputs)
         shape = tensor_utils.get_shape_list(projected)[:-1]
         # [..., num_heads, size_per_head]
         return tf.reshape(

@@ -375,7 +375,7 @@ class SideAttention(graph_layer.GraphLayer):
             top_k=self.top_k_attention,
         )
         if self.output_projection is not None:
-            output = self.output_projection(output)
+            output = tensor_utils.apply_to_rows(self.output_projection, output)
         return output, scores
 
     def _check_positions(self, main_pos, side_pos):
