@@ -39,6 +39,7 @@ ALLOWED = {
         "layers",
         "feature_utils",
         "weight_paths",
+        "errors",
         "extras",
     },
 }
