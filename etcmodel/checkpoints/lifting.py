@@ -1,4 +1,4 @@
-"""Warm starts: the weights of BERT or RoBERTa in an ETC or ReadTwice model.
+"""Warm starts: the weights of BERT and the like in ETC or ReadTwice models.
 
 Source: ETC paper, section 3.6 and Appendix D; ReadTwice paper, section 4.1.
 """
@@ -115,7 +115,7 @@ def lifted_config(
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: where everything comes from that BERT has no word on.
         absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
-        vocab_file: as of `lift`; gives the size of the vocabulary.
+        vocab_file: what `lift` gets; the size of the vocabulary is from it.
         **changes: other values, such as `local_radius=40`.
 
     Returns:
@@ -155,7 +155,7 @@ def lift(
     head: LanguageModelHead | None = None,
     own_text_bias: float = 0.0,
 ) -> LiftReport:
-    """Gives an encoder the weights of BERT or RoBERTa.
+    """Gives an encoder the weights of BERT, RoBERTa and the like.
 
     All projections of queries, keys and values are copied to every piece of
     attention that has its own, output projections, feed-forward parts and
