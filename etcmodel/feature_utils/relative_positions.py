@@ -81,7 +81,7 @@ class RelativePositionGenerator:
             i at `[:, i, j]`, the same for every example.
 
         Raises:
-            ValueError: if `seq_len` or `batch_size` is an int below 1.
+            ValueError: if `seq_len` or `batch_size` is an int below 0.
 
         Example:
             `max_distance=2`, `seq_len=4`, `ignore_direction=True`:
@@ -93,8 +93,8 @@ class RelativePositionGenerator:
             2 2 1 0
             ```
         """
-        _check_at_least_one("seq_len", seq_len)
-        _check_at_least_one("batch_size", batch_size)
+        _check_at_least(0, seq_len=seq_len)
+        _check_at_least(0, batch_size=batch_size)
         with tf.name_scope(name or "make_relative_att_ids"):
             batch_size, seq_len = _as_size(batch_size), _as_size(seq_len)
             positions = tf.range(seq_len)
@@ -129,8 +129,8 @@ class RelativePositionGenerator:
             everywhere.
 
         Raises:
-            ValueError: if `local_radius`, or `seq_len` or `batch_size` as an
-                int, is below 1.
+            ValueError: if `local_radius` is below 1, or `seq_len` or
+                `batch_size` is an int below 0.
 
         Example:
             `max_distance=3`, `local_radius=5`: every row is
@@ -139,8 +139,8 @@ class RelativePositionGenerator:
             6 6 6 5 4 0 1 2 3 3 3
             ```
         """
-        _check_at_least_one("seq_len", seq_len)
-        _check_at_least_one("batch_size", batch_size)
+        _check_at_least(0, seq_len=seq_len)
+        _check_at_least(0, batch_size=batch_size)
         spec = self.make_local_relative_att_spec(local_radius)
         with tf.name_scope(name or "make_local_relative_att_ids"):
             return spec.to_band(_as_size(batch_size), _as_size(seq_len))
@@ -167,7 +167,7 @@ class RelativePositionGenerator:
             6 6 6 5 4 0 1 2 3 3 3
             ```
         """
-        _check_at_least_one("local_radius", local_radius)
+        _check_at_least(1, local_radius=local_radius)
         offsets = np.arange(-local_radius, local_radius + 1)
         return attention.DistanceLabels(self._labels(offsets, np))
 
@@ -187,9 +187,11 @@ class RelativePositionGenerator:
         return ops.where(offsets < 0, labels + self.max_distance, labels)
 
 
-def _check_at_least_one(name, value):
-    if isinstance(value, (int, np.integer)) and value < 1:
-        raise ValueError(f"`{name}` must be 1 or more, got {value}.")
+def _check_at_least(least, **values):
+    """Raises a ValueError if an int is below `least`."""
+    for name, value in values.items():
+        if isinstance(value, (int, np.integer)) and value < least:
+            raise ValueError(f"`{name}` must be {least} or more, got {value}.")
 
 
 def _as_size(size):

@@ -66,13 +66,27 @@ class RelativePositionGeneratorTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "max_distance.*-1"):
             RelativePositionGenerator(-1)
         generator = RelativePositionGenerator(2)
-        for seq_len, batch_size in ((0, 1), (np.int64(-2), 1), (4, 0)):
-            with self.assertRaisesRegex(ValueError, "must be 1 or more"):
+        for seq_len, batch_size in ((-1, 1), (np.int64(-2), 1), (4, -1)):
+            with self.assertRaisesRegex(ValueError, "must be 0 or more"):
                 generator.make_relative_att_ids(seq_len, batch_size)
-            with self.assertRaisesRegex(ValueError, "must be 1 or more"):
+            with self.assertRaisesRegex(ValueError, "must be 0 or more"):
                 generator.make_local_relative_att_ids(seq_len, 2, batch_size)
         with self.assertRaisesRegex(ValueError, "local_radius.* 1 or more"):
             generator.make_local_relative_att_ids(4, 0)
+
+    def test_empty_sizes(self):
+        generator = RelativePositionGenerator(2)
+        for seq_len, batch_size in ((0, 2), (4, 0), (0, 0)):
+            self.assertEqual(
+                (batch_size, seq_len, seq_len),
+                generator.make_relative_att_ids(seq_len, batch_size).shape,
+            )
+            self.assertEqual(
+                (batch_size, seq_len, 5),
+                generator.make_local_relative_att_ids(
+                    seq_len, 2, batch_size
+                ).shape,
+            )
 
     def test_sizes_known_in_the_graph_only(self):
         generator = RelativePositionGenerator(2)
