@@ -10,6 +10,7 @@ characters.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from benchmarks.python_tokenizer import BertTokenizer
 from benchmarks.wikihop_python_reference import to_example
 from benchmarks.wikihop_python_reference import to_json
+from etcmodel.feature_utils import word_cuts
 
 PADDING = {
     "long_token_ids": 0,
@@ -26,6 +28,7 @@ PADDING = {
     "long_paragraph_breakpoints": 0,
     "long_starts": -1,
     "long_ends": -1,
+    "long_word_cuts": 0,
     "global_token_ids": 0,
     "global_token_type_ids": 0,
     "global_paragraph_breakpoints": 0,
@@ -108,6 +111,7 @@ def convert(
         features["long_paragraph_breakpoints"].append(0)
         features["long_starts"].append(span[0])
         features["long_ends"].append(span[1])
+        features["long_word_cuts"].append(0)
 
     def add_global(token, kind, place=None, segment=-1) -> int:
         """Appends a global token and gives its index."""
@@ -124,6 +128,18 @@ def convert(
         features["global_paragraph_breakpoints"][-1] = 1
 
     vocab = tokenizer.vocab
+    names = tokenizer.tokens
+
+    def joins(before, token) -> bool:
+        """Whether two tokens are parts of a word."""
+        before, after = names[before], names[token]
+        return after.startswith("##") and all(
+            unicodedata.category(x)[0] in "LMN"
+            and unicodedata.name(x, "").partition(" ")[0]
+            not in word_cuts.WITHOUT_SPACES
+            for x in (before[-1], after[2])
+        )
+
     add_long(vocab["[CLS]"], 1, -1)
     long_places.append(None)
     add_global(vocab["[CLS]"], 8)
@@ -151,7 +167,11 @@ def convert(
                 place = Place(paragraph, segment)
                 sentence = add_global(vocab["[unused0]"], 0, place, number)
                 in_bytes = byte_offsets(text)
+                last = None
                 for token, start, after in tokens:
+                    is_inside = last is not None and joins(last, token)
+                    features["long_word_cuts"][-1] += 2 * is_inside
+                    last = token
                     add_long(
                         token,
                         1 if segment else 2,
@@ -159,6 +179,7 @@ def convert(
                         own,
                         (in_bytes[start], in_bytes[after]),
                     )
+                    features["long_word_cuts"][-1] += is_inside
                     long_places.append(Place(paragraph, segment, start, after))
             number += 1
         end()

@@ -61,6 +61,7 @@ class BertTokenizer:
 
     Attributes:
         vocab: token -> id.
+        tokens: the tokens, by their ids.
         unknown: id of words that have no pieces.
     """
 
@@ -70,6 +71,7 @@ class BertTokenizer:
         Args:
             vocab: the tokens in the order of their ids.
         """
+        self.tokens = list(vocab)
         self.vocab = {token: i for i, token in enumerate(vocab)}
         self.unknown = self.vocab["[UNK]"]
 

@@ -11,11 +11,15 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils import word_cuts
 from etcmodel.tasks.hotpotqa import labels
 
 # Labels of tokens in the "bio" encoding of answers.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
+# Added to the scores of spans that begin or end inside a word: they are chosen
+# only where there are no others.
+_CUT = -1e4
 
 
 def is_answer_token(
@@ -65,14 +69,18 @@ def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
     return tf.signal.frame(padded, width, 1, axis=1)
 
 
-def _spans_of_begins_and_ends(logits, sentences, max_answer_length):
-    """The best span from every token, by begin_prob * end_prob."""
+def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
+    """The best span of words from every token, by begin_prob * end_prob."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
         for name in ("begin", "end")
     )
+    penalty = tf.where(word_cuts.begins_inside(cuts), _CUT, 0.0)
+    end_penalty = tf.where(word_cuts.ends_inside(cuts), _CUT, 0.0)
     # [batch, long, width]
-    scores = begin[..., tf.newaxis] + _windows(end, max_answer_length, _NEVER)
+    scores = (begin + penalty)[..., tf.newaxis] + _windows(
+        end + end_penalty, max_answer_length, _NEVER
+    )
     is_same = tf.equal(
         sentences[..., tf.newaxis], _windows(sentences, max_answer_length, -2)
     )
@@ -80,20 +88,50 @@ def _spans_of_begins_and_ends(logits, sentences, max_answer_length):
     # [batch, long]
     best = tf.reduce_max(scores, axis=2)
     length = tf.argmax(scores, axis=2, output_type=tf.int32)
-    position = tf.range(tf.shape(sentences)[1])
-    return best, position + length, tf.exp(best)
+    # A token is always in a window of its own.
+    last = tf.range(tf.shape(sentences)[1]) + length
+    penalty += tf.gather(end_penalty, last, batch_dims=1)
+    return best, last, tf.exp(best - penalty)
 
 
-def _spans_of_labels(logits, sentences, max_answer_length):
+def _whole_words(labels, cuts):
+    """Labels of words, and the last token of each one's word.
+
+    All tokens of a word have the label of its first one, "inside" behind a
+    "begin". Both are `<int32>[batch, long]`.
+    """
+    shape = tf.shape(labels)
+    continues = word_cuts.begins_inside(cuts)
+    # The word of each token, numbered through the batch.
+    word = tf.cumsum(tf.cast(tf.reshape(~continues, [-1]), tf.int32))
+    place = tf.range(tf.size(word))
+    most = tf.size(word) + 1
+    first, last = (
+        tf.gather(x(place, word, most), word)
+        for x in (tf.math.unsorted_segment_min, tf.math.unsorted_segment_max)
+    )
+    labels = tf.reshape(tf.gather(tf.reshape(labels, [-1]), first), shape)
+    labels = tf.where(
+        continues & tf.equal(labels, BEGIN),
+        INSIDE * tf.ones_like(labels),
+        labels,
+    )
+    return labels, tf.range(shape[1]) + tf.reshape(last - place, shape)
+
+
+def _spans_of_labels(logits, sentences, cuts, max_answer_length):
     """The runs of begin and inside labels, by their mean probability.
 
     A run begins at a "begin" label, or at an "inside" label that follows
-    neither; it stays within its sentence, and may end with the last token. The
-    token that is the most probable "begin" stands for sentences without a run.
+    neither; it stays within its sentence, and may end with the last token. A
+    word has the label of its first token. The word whose first token is the
+    most probable "begin" stands for sentences without a run.
     """
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
-    labels = tf.argmax(probabilities, axis=2, output_type=tf.int32)
+    labels, last = _whole_words(
+        tf.argmax(probabilities, axis=2, output_type=tf.int32), cuts
+    )
     is_part = tf.not_equal(labels, OUTSIDE) & (sentences >= 0)
     goes_on = tf.pad(is_part[:, :-1], [[0, 0], [1, 0]]) & tf.equal(
         sentences, tf.pad(sentences[:, :-1], [[0, 0], [1, 0]])
@@ -115,11 +153,11 @@ def _spans_of_labels(logits, sentences, max_answer_length):
     )
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
-    position = tf.range(shape[1])
+    # Any run comes before all single words, and they before parts of words.
+    rank = single - tf.where(word_cuts.begins_inside(cuts), 4.0, 2.0)
     return (
-        # Any run comes before all single tokens.
-        tf.where(is_run, mean, single - 2.0),
-        position + tf.where(is_run, length - 1, 0),
+        tf.where(is_run, mean, rank),
+        tf.where(is_run, tf.range(shape[1]) + length - 1, last),
         tf.where(is_run, mean, single),
     )
 
@@ -128,12 +166,14 @@ def best_spans(
     logits,
     long_token_type_ids: tf.Tensor,
     long_sentence_ids: tf.Tensor,
+    long_word_cuts: tf.Tensor,
     max_answer_length: int,
 ) -> Spans:
     """Finds the best span of every sentence.
 
-    Begin and end are in one sentence, begin is not behind end, and a span has
-    at most `max_answer_length` tokens. Spans are ranked by the product of the
+    Begin and end are in one sentence, begin is not behind end, a span has at
+    most `max_answer_length` tokens, and it has whole words, unless there is no
+    such span. Spans are ranked by the product of the
     probabilities of begin and end or, in the "bio" encoding, by the mean
     probability of their labels; of equals the first wins.
 
@@ -141,6 +181,8 @@ def best_spans(
         logits: as from the model.
         long_token_type_ids: `<int32>[batch, long]`.
         long_sentence_ids: `<int32>[batch, long]`.
+        long_word_cuts: which tokens begin or end inside a word, see
+            `word_cuts`; `<int32>[batch, long]`.
         max_answer_length: greatest length of a span, in tokens.
 
     Returns:
@@ -154,7 +196,9 @@ def best_spans(
         if "answer_bio_logits" in logits
         else _spans_of_begins_and_ends
     )
-    scores, ends, probabilities = find(logits, sentences, max_answer_length)
+    scores, ends, probabilities = find(
+        logits, sentences, long_word_cuts, max_answer_length
+    )
     batch, length = tf.unstack(tf.shape(sentences))
     num_sentences = tf.shape(logits["supporting_fact_logits"])[1]
     # Sentences numbered through the batch; tokens of none are left out.
@@ -194,8 +238,8 @@ def choose(
     Args:
         logits: as from the model.
         features: EtcFeatures.
-        context: `global_segments`, `long_starts` and `long_ends`; see
-            `HotpotQAFeatureBuilder.SCHEMA`.
+        context: `global_segments`, `long_starts`, `long_ends` and
+            `long_word_cuts`; see `HotpotQAFeatureBuilder.SCHEMA`.
         max_answer_length: greatest length of a span, in tokens.
 
     Returns:
@@ -208,6 +252,7 @@ def choose(
         logits,
         features["long_token_type_ids"],
         features["long_sentence_ids"],
+        context["long_word_cuts"],
         max_answer_length,
     )
     segments = context["global_segments"]

@@ -20,6 +20,7 @@ def _random_record(rng, num_paragraphs):
     types = [1] + [3] * words[0]
     sentences = [-1, *range(1, words[0] + 1)]
     starts, ends = [-1] * len(types), [-1] * len(types)
+    cuts = [0] * len(types)
     global_segments = [-1] * len(types)
     segments, sizes = [], []
     for _ in range(num_paragraphs):
@@ -35,8 +36,11 @@ def _random_record(rng, num_paragraphs):
             segments.append(text)
             if rng.random() < 0.1:  # There was no room for it.
                 continue
-            for start, end in tokens:
+            for number, (start, end) in enumerate(tokens):
                 types.append(2 if place == 0 else 1)
+                joins = number > 0 and rng.random() < 0.3
+                cuts.append(int(joins))
+                cuts[-2] += 2 * joins
                 sentences.append(len(global_segments))
                 starts.append(start)
                 ends.append(end)
@@ -46,6 +50,7 @@ def _random_record(rng, num_paragraphs):
         "sentences": sentences,
         "starts": starts,
         "ends": ends,
+        "cuts": cuts,
         "global_segments": global_segments,
         "segments": segments,
         "sizes": sizes,
@@ -69,6 +74,7 @@ def inputs_of(records, long_length=_LONG, global_length=_GLOBAL):
         "global_segments": _dense(records, "global_segments", global_length),
         "long_starts": _dense(records, "starts", long_length),
         "long_ends": _dense(records, "ends", long_length),
+        "long_word_cuts": _dense(records, "cuts", long_length, pad=0),
     }
     text = {
         name: tf.ragged.constant([record[name] for record in records], dtype, 1)
@@ -108,8 +114,14 @@ def _find_runs(labels, sentences):
     return runs
 
 
-def _candidates(logits, i, types, sentences, max_answer_length):
+def _candidates(logits, i, types, sentences, cuts, max_answer_length):
     """All spans of record i: (rank, begin, end, probability, sentence)."""
+    # The first and the last token of each one's word.
+    firsts, lasts = [], []
+    for j, cut in enumerate(cuts):
+        firsts.append(firsts[-1] if cut % 2 else j)
+    for j, cut in reversed(list(enumerate(cuts))):
+        lasts.insert(0, lasts[0] if cut >= 2 else j)
     text = [
         t in (1, 2) and s >= 0 for t, s in zip(types, sentences, strict=True)
     ]
@@ -117,12 +129,15 @@ def _candidates(logits, i, types, sentences, max_answer_length):
         p = logits["answer_bio_logits"][i][: len(types)].astype(np.float64)
         p = _softmax(p)
         inside = [s if t else -1 for s, t in zip(sentences, text, strict=True)]
-        for begin, end in _find_runs(p.argmax(-1).tolist(), inside):
+        labels = p.argmax(-1)[firsts]
+        labels[(labels == 0) & (firsts != np.arange(len(types)))] = 1
+        for begin, end in _find_runs(labels.tolist(), inside):
             if end - begin < max_answer_length:
                 mean = p.max(-1)[begin : end + 1].mean()
-                yield mean, begin, end, mean, sentences[begin]
+                yield (0, mean), begin, end, mean, sentences[begin]
         for j in np.flatnonzero(text).tolist():
-            yield p[j, 0] - 10, j, j, p[j, 0], sentences[j]
+            if firsts[j] == j:
+                yield (-1, p[j, 0]), j, lasts[j], p[j, 0], sentences[j]
         return
     begin_p, end_p = (
         _softmax(logits[f"answer_{name}_logits"][i].astype(np.float64))
@@ -137,7 +152,8 @@ def _candidates(logits, i, types, sentences, max_answer_length):
                 and end - begin + 1 <= max_answer_length
             ):
                 p = begin_p[begin] * end_p[end]
-                yield p, begin, end, p, sentences[begin]
+                parts = (firsts[begin] < begin) + (lasts[end] > end)
+                yield (-parts, p), begin, end, p, sentences[begin]
 
 
 def _best_span(logits, i, record, threshold, max_answer_length):
@@ -145,7 +161,12 @@ def _best_span(logits, i, record, threshold, max_answer_length):
     facts = _sigmoid(logits["supporting_fact_logits"][i].astype(np.float64))
     spans = list(
         _candidates(
-            logits, i, record["types"], record["sentences"], max_answer_length
+            logits,
+            i,
+            record["types"],
+            record["sentences"],
+            record["cuts"],
+            max_answer_length,
         )
     )
     if not spans:
@@ -318,10 +339,12 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         # SentencePiece counts the space before "à" to it.
         "starts": [-1, -1, -1, 0, 7, 1, 4, 8, 0, -1],
         "ends": [-1, -1, -1, 6, 8, 4, 7, 13, 3, -1],
+        "cuts": [0] * 10,
     }
 
-    def _decode(self, begin, end, facts):
+    def _decode(self, begin, end, facts, cuts=None):
         """The answers for probabilities."""
+        record = self.RECORD | ({} if cuts is None else {"cuts": cuts})
         begin, end, facts = (
             np.array([values], np.float32) + 1e-37
             for values in (begin, end, facts)
@@ -332,7 +355,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             "supporting_fact_logits": np.log(facts / (1 - facts)),
             "answer_type_logits": np.log([[0.8, 0.1, 0.1]]).astype(np.float32),
         }
-        return _decode(logits, *inputs_of([self.RECORD], 10, 8), 0.5)
+        return _decode(logits, *inputs_of([record], 10, 8), 0.5)
 
     def test_example(self):
         # 0.5 * 0.1 < 0.3 * 0.4, and 0.5 * 0.4 is no span.
@@ -357,6 +380,39 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         ):
             (answer,) = self._decode(same, same, facts)["answer"].numpy()
             self.assertEqual(expected, answer.decode())
+
+    def test_whole_words(self):
+        """The best span of them; parts of words only where nothing is whole."""
+        begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
+        end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
+        facts = [0.1] * 5 + [0.9, 0.1, 0.1]
+        for cuts, expected, probability in (
+            ([0] * 10, "\u00e0 B\u00e2le", 0.25),
+            # "n\u00e9" and "\u00e0" are one word: 0.3 * 0.5 > 0.1 * 0.5.
+            ([0] * 5 + [2, 1, 0, 0, 0], "B\u00e2le", 0.15),
+            # All three, of which the first two do not end one.
+            ([0] * 5 + [2, 3, 1, 0, 0], "n\u00e9 \u00e0 B\u00e2le", 0.05),
+        ):
+            result = self._decode(begin, end, facts, cuts)
+            (answer,) = result["answer"].numpy()
+            self.assertEqual(expected, answer.decode())
+            self.assertAllClose(
+                [0.8 * probability], result["answer_probability"], rtol=1e-3
+            )
+        # Beyond the longest answer, there are parts alone.
+        logits = {
+            f"answer_{name}_logits": np.log(np.array([x], np.float32) + 1e-9)
+            for name, x in (("begin", begin), ("end", end))
+        }
+        logits["supporting_fact_logits"] = np.zeros([1, 8], np.float32)
+        record = self.RECORD | {"cuts": [0] * 5 + [2, 3, 1, 0, 0]}
+        features, context, _ = inputs_of([record], 10, 8)
+        spans = decoding.best_spans(
+            logits, *features.values(), context["long_word_cuts"], 2
+        )
+        # Which begin or end with the word, rather than neither.
+        self.assertAllEqual([6, 7], [spans.begins[0, 5], spans.ends[0, 5]])
+        self.assertAllClose(0.25, spans.probabilities[0, 5], rtol=1e-3)
 
     @parameterized.parameters(0, 1, 2, 9)
     def test_only_text(self, position):
@@ -387,6 +443,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
                 },
                 np.ones([1, len(labels)], np.int32),
                 np.ones([1, len(labels)], np.int32),
+                np.zeros([1, len(labels)], np.int32),
                 30,
             )
             self.assertEqual(

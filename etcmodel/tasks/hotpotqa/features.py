@@ -14,6 +14,7 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils import word_cuts
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 from etcmodel.tasks.hotpotqa import labels
@@ -52,6 +53,7 @@ LAYOUT = layout.LayoutSpec(
     values=(
         layout.Value("long_starts", "context", pad=-1),
         layout.Value("long_ends", "context", pad=-1),
+        layout.Value("long_word_cuts", "context"),
         layout.Value(
             "global_segments", "context", "segment", source="global", pad=-1
         ),
@@ -96,6 +98,8 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
         long_starts=schema.Field("long", schema.CONTEXT, pad=-1),
         # Its exclusive end.
         long_ends=schema.Field("long", schema.CONTEXT, pad=-1),
+        # Whether it begins or ends inside a word; see `word_cuts`.
+        long_word_cuts=schema.Field("long", schema.CONTEXT, pad=0),
         segments=schema.Field("list", schema.TEXT, tf.string),
         # How many segments each paragraph has, its title included; 0 for one
         # without any text.
@@ -148,6 +152,9 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             values={
                 "long_starts": starts,
                 "long_ends": ends,
+                "long_word_cuts": word_cuts.find_word_cuts(
+                    self.tokenizer, token_ids
+                ),
                 "global_segments": layout.unit_indices(context, "segment"),
             },
         )
@@ -193,6 +200,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             view.global_sources[0],
             view.features["long_starts"][0],
             view.features["long_ends"][0],
+            view.features["long_word_cuts"][0],
         )
         facts = len(record.fact_positions)
         counts |= {

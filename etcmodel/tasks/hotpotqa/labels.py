@@ -9,6 +9,7 @@ import numpy as np
 
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.feature_utils import word_cuts
 
 # Answer types, as numbered in records and in `answer_type_logits`.
 SPAN, YES, NO = 0, 1, 2
@@ -55,6 +56,7 @@ def make_labels(
     global_sources: np.ndarray,
     starts: np.ndarray,
     ends: np.ndarray,
+    cuts: np.ndarray,
 ) -> HotpotQALabels:
     """Makes the labels of a record.
 
@@ -65,6 +67,8 @@ def make_labels(
         global_sources: `<int>[global, 4]`, from the `Layout`.
         starts: `<int>[long]`, where each token starts in its text, in bytes.
         ends: `<int>[long]`, its exclusive end.
+        cuts: `<int>[long]`, which tokens begin or end inside a word; see
+            `word_cuts`. Labels are whole words.
 
     Returns:
         The labels.
@@ -110,10 +114,11 @@ def make_labels(
             & (starts < occurrence.end)
         )
         if tokens.size:
-            begins.append(int(tokens[0]))
-            last.append(int(tokens[-1]))
+            first, end = word_cuts.whole_words(cuts, tokens[0], tokens[-1])
+            begins.append(first)
+            last.append(end)
             span = texts[occurrence.text].encode("utf-8", "replace")
-            span = span[starts[tokens[0]] : ends[tokens[-1]]].strip()
+            span = span[starts[first] : ends[end]].strip()
             inexact += len(span) != occurrence.end - occurrence.start
     return HotpotQALabels(
         supporting_facts=labels,

@@ -39,7 +39,7 @@ def _lay_out(context, cut=(), padding=2):
         padding: how much padding follows.
 
     Returns:
-        The last four arguments of `make_labels`.
+        The last five arguments of `make_labels`: all tokens are words.
     """
     question = [(0, 0, 0, -1), (1, 0, 0, 0), (1, 0, 0, 1)]
     long_sources, global_sources = [(0, 0, 0, 0), *question[1:]], question
@@ -60,6 +60,7 @@ def _lay_out(context, cut=(), padding=2):
         np.array(global_sources + pad),
         np.array(starts + [-1] * padding),
         np.array(ends + [-1] * padding),
+        np.zeros([len(ends) + padding], np.int32),
     )
 
 
@@ -113,6 +114,18 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((got.begins, got.ends), ([12], [12]))
         got = _labels("e pain", [("Jan", 1)])
         self.assertEqual((got.begins, got.ends), ([10], [11]))
+
+    def test_answer_inside_a_word(self):
+        """The whole word: 7 and 8 are one, 9 goes on with it."""
+        laid_out = list(_lay_out(_CONTEXT))
+        laid_out[-1][7:10] = [2, 3, 1]
+        for answer, expected in (("in", 7), ("in Brno", 7), ("born", 6)):
+            got = labels.make_labels(
+                _record(answer, [("Jan", 0)]), 2, *laid_out
+            )
+            last = 6 if answer == "born" else 9
+            self.assertEqual((got.begins, got.ends), ([expected], [last]))
+            self.assertEqual(int(answer != "born"), got.inexact)
 
     def test_spans_with_more_text_than_the_answer(self):
         context = (Paragraph("A", ("South Koreans.", "South Korea")),)

@@ -248,6 +248,7 @@ class ServingTest(tf.test.TestCase):
             "sentences": made.layout.features["long_sentence_ids"],
             "starts": made.context["long_starts"],
             "ends": made.context["long_ends"],
+            "cuts": made.context["long_word_cuts"],
             "global_segments": made.context["global_segments"],
             "segments": made.text["segments"],
             "sizes": made.text["paragraph_sizes"],

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import show
+from etcmodel.feature_utils import word_cuts
 from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
 from etcmodel.tasks.frame import encoder
 from etcmodel.tasks.frame import features
@@ -27,7 +28,7 @@ ANNOTATION_FEATURES = (
 )
 # What the model reads.
 MODEL_FEATURES = ("token_ids", *BLOCK_FEATURES, *ANNOTATION_FEATURES)
-OFFSET_FEATURES = ("token_starts", "token_ends")
+OFFSET_FEATURES = ("token_starts", "token_ends", "word_cuts")
 LABEL_FEATURES = ("answer_begins", "answer_ends", "answer_labels")
 # The record of a segment, its number there, how many segments the model reads
 # together with it, the answer's type, and whether it is in a supporting part.
@@ -56,6 +57,7 @@ def part_size(number, most: int):
 def label_answers(
     starts: np.ndarray,
     ends: np.ndarray,
+    cuts: np.ndarray,
     spans: Sequence[tuple[int, int]],
     most: int,
 ) -> tuple[np.ndarray, int]:
@@ -65,13 +67,15 @@ def label_answers(
         starts: `<int32>[segments, length]` first byte of each token, -1 for
             those of the question and for padding.
         ends: `<int32>[segments, length]` the byte behind its last.
+        cuts: `<int32>[segments, length]` whether it begins or ends inside a
+            word; see `word_cuts`. Labels are whole words.
         spans: first byte of each answer and the one behind its last, in order.
         most: answers of a segment; more are left out.
 
     Returns:
         `<int32>[3, segments, most]`: first token of each, its last, and 1 for
         an answer; and how many had no room. An answer that is a part of a
-        token is left out where others are none.
+        token or word is left out where others are none.
     """
     labels = np.zeros([3, len(starts), most], np.int32)
     cut = 0
@@ -88,8 +92,11 @@ def label_answers(
             last = np.searchsorted(own_starts, end, side="left") - 1
             if first > last:
                 continue
+            place = tokens[first], tokens[last]
+            whole = word_cuts.whole_words(cuts[row], *place)
             is_exact = own_starts[first] == start and own_ends[last] == end
-            place = (tokens[first], tokens[last])
+            is_exact &= whole == place
+            place = whole
             (found if is_exact else inexact).append(place)
         chosen = list(dict.fromkeys(found or inexact))
         cut += max(len(chosen) - most, 0)
@@ -137,13 +144,17 @@ def parse(
         tf.errors.InvalidArgumentError: when run, if the example was not made
             with these sizes.
     """
-    parsed = tf.io.parse_single_example(
-        serialized,
-        {
-            name: tf.io.FixedLenFeature(spec.shape, tf.int64)
-            for name, spec in parsed_specs(config).items()
-        },
+    specs = parsed_specs(config)
+    fields = {
+        name: tf.io.FixedLenFeature(spec.shape, tf.int64)
+        for name, spec in specs.items()
+    }
+    # Examples of former versions have none.
+    cuts = specs["word_cuts"].shape
+    fields["word_cuts"] = tf.io.FixedLenFeature(
+        cuts, tf.int64, default_value=np.zeros(cuts)
     )
+    parsed = tf.io.parse_single_example(serialized, fields)
     return {name: tf.cast(x, tf.int32) for name, x in parsed.items()}
 
 
@@ -238,6 +249,7 @@ class QuestionEncoder(encoder.RecordEncoder):
         labels, answers_cut = label_answers(
             made.token_starts,
             made.token_ends,
+            made.word_cuts,
             [(x.start, x.end) for x in spans],
             self.config.max_num_annotations,
         )

@@ -18,6 +18,7 @@ from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils import word_cuts
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
 
@@ -100,6 +101,8 @@ class Passages(NamedTuple):
         token_starts: `<int32>[segments, block_length]` first byte of each token
             in the document, -1 for those of the question and for padding.
         token_ends: `<int32>[segments, block_length]` the byte behind its last.
+        word_cuts: `<int32>[segments, block_length]` whether it begins or ends
+            inside a word, see `feature_utils.word_cuts`; 0 for padding.
         mentions_cut: `<int32>[segments]` mentions for which there was no room.
         tokens_cut: `<int32>[batch]` tokens of the question for which there was
             none.
@@ -115,6 +118,7 @@ class Passages(NamedTuple):
     annotation_labels: tf.Tensor
     token_starts: tf.Tensor
     token_ends: tf.Tensor
+    word_cuts: tf.Tensor
     mentions_cut: tf.Tensor
     tokens_cut: tf.Tensor
 
@@ -294,6 +298,12 @@ class QuestionBuilder(tf.Module):
                     fill=-1,
                 )
                 for x in (starts, ends)
+            ),
+            segments.lay_out_tokens(
+                word_cuts.find_word_cuts(self.tokenizer, ids),
+                windows,
+                prefixes.with_values(tf.zeros_like(prefixes.values)),
+                config.block_length,
             ),
             mentions_cut,
             tf.cast(

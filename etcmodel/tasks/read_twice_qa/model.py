@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel import tensor_utils
+from etcmodel.feature_utils import word_cuts
 from etcmodel.models import heads
 from etcmodel.models import span_loss
 from etcmodel.models import span_prediction
@@ -25,6 +26,9 @@ _MOST_TEXTS = 64
 _MOST_PLACES = 2 * _MOST_TEXTS
 # Scores of spans that are none are below.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
+# Added to the scores of spans that begin or end inside a word: they are chosen
+# only where there are no others.
+_CUT = -1e4
 
 
 class ReadTwiceQA(frame.AnswerModel):
@@ -166,10 +170,15 @@ class ReadTwiceQA(frame.AnswerModel):
         return {name: x.losses * number for name, x in found.items()}
 
     def choose(self, outputs, features, context):
-        """The best spans of each segment, by bytes of the document."""
+        """The best spans of whole words in each segment, by bytes."""
         options = self.options
+        cuts = context["word_cuts"]
+        # [segments, block_length, 2]
+        is_cut = tf.stack(
+            [word_cuts.begins_inside(cuts), word_cuts.ends_inside(cuts)], axis=2
+        )
         best = span_prediction.best_spans(
-            outputs["span_logits"],
+            outputs["span_logits"] + tf.where(is_cut, _CUT, 0.0),
             options.decode_max_size,
             options.decode_top_k,
         )

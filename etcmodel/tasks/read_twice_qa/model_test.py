@@ -137,6 +137,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         context = {
             "token_starts": tf.constant([[-1, 10, 14, 20]]),
             "token_ends": tf.constant([[-1, 13, 18, 21]]),
+            "word_cuts": tf.constant([[0, 0, 0, 0]]),
         }
         chosen = make_model(decode_max_size=2, decode_top_k=2).choose(
             {"span_logits": tf.constant(logits)}, {}, context
@@ -145,6 +146,24 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         # from the first to the third would be three.
         self.assertAllClose([[6, 5]], chosen["span_scores"])
         self.assertAllEqual([[[20, 21], [10, 18]]], chosen["span_bytes"])
+
+    def test_choose_whole_words(self):
+        """Parts of words come last, but are still spans."""
+        logits = np.full([2, 3, 2], -1e6, np.float32)
+        logits[:, 1:] = [[3, 4], [2, 5]]
+        chosen = make_model(decode_max_size=2, decode_top_k=2).choose(
+            {"span_logits": tf.constant(logits)},
+            {},
+            {
+                "token_starts": tf.constant([[-1, 10, 14], [-1, 10, 14]]),
+                "token_ends": tf.constant([[-1, 14, 18], [-1, 14, 18]]),
+                # One word of two tokens; and one that goes on.
+                "word_cuts": tf.constant([[0, 2, 1], [0, 2, 3]]),
+            },
+        )
+        self.assertAllClose([8, 8 - 1e4], chosen["span_scores"][:, 0])
+        self.assertAllEqual([[10, 18]] * 2, chosen["span_bytes"][:, 0])
+        self.assertAllGreater(chosen["span_scores"], -5e5)
 
     def test_predict_and_bad_options(self):
         self.assertEqual(

@@ -1,0 +1,117 @@
+"""Which tokens begin or end inside a word; graph code.
+
+Answers are whole words: a span neither begins with "##r" nor ends with "Bel" of
+"Belfort".
+"""
+
+import unicodedata
+
+import numpy as np
+import tensorflow as tf
+
+BEGINS_INSIDE, ENDS_INSIDE = 1, 2
+
+# Scripts that put no spaces between words, or endings on names, by the first
+# word of their characters' names.
+WITHOUT_SPACES = frozenset(
+    "CJK HANGUL HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO YI THAI LAO KHMER "
+    "MYANMAR TIBETAN JAVANESE BALINESE".split()
+)
+
+
+def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Says which tokens begin or end inside a word.
+
+    A word is a run of letters, their marks and digits. Characters of scripts
+    without spaces between words, such as Chinese or Thai, are words by
+    themselves. Graph code.
+
+    Example: the pieces `bel ##fort , 5 ##°` of WordPiece give `2 1 0 0 0`.
+
+    Args:
+        tokenizer: a tokenizer of `tokenizers`.
+        ids: tokens of texts, `<int>[..., (tokens)]`.
+
+    Returns:
+        `<int32>[..., (tokens)]`: 0, or the sum of `BEGINS_INSIDE` and
+        `ENDS_INSIDE`.
+    """
+    with tf.init_scope():
+        tokens = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()
+        continues = tokenizer.is_continuation(
+            tf.range(tokenizer.vocab_size)
+        ).numpy()
+    texts = [x.decode("utf-8", "replace") for x in tokens]
+    if tokenizer.kind == "wordpiece":
+        texts = [x.removeprefix("##") for x in texts]
+    # [vocab]
+    begins, ends = (
+        np.array([_is_of_word(x[i:][:1]) for x in texts]) for i in (0, -1)
+    )
+    begins &= continues == 1
+    rows = ids
+    while rows.ragged_rank > 1:
+        rows = rows.values
+    row, token = rows.value_rowids(), rows.values
+    # [tokens - 1], between each and the next one
+    joins = (
+        tf.gather(tf.constant(ends), token)[:-1]
+        & tf.gather(tf.constant(begins), token)[1:]
+        & tf.equal(row[:-1], row[1:])
+    )
+    joins = tf.cast(joins, tf.int32)
+    cuts = BEGINS_INSIDE * tf.pad(joins, [[1, 0]])
+    cuts += ENDS_INSIDE * tf.pad(joins, [[0, 1]])
+    # Without tokens there is still one value.
+    return ids.with_flat_values(cuts[: tf.size(token)])
+
+
+def begins_inside(cuts: tf.Tensor) -> tf.Tensor:
+    """Which tokens begin inside a word.
+
+    Args:
+        cuts: `<int>[...]`, from `find_word_cuts`.
+
+    Returns:
+        `<bool>[...]`.
+    """
+    return cuts % 2 > 0
+
+
+def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
+    """Which tokens end inside a word.
+
+    Args:
+        cuts: `<int>[...]`, from `find_word_cuts`.
+
+    Returns:
+        `<bool>[...]`.
+    """
+    return cuts >= ENDS_INSIDE
+
+
+def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
+    """Extends a span to whole words.
+
+    Args:
+        cuts: `<int>[tokens]`, from `find_word_cuts`.
+        first: first token of the span.
+        last: its last token.
+
+    Returns:
+        First and last token.
+    """
+    # Only tokens that are there: a word may go on behind them.
+    while first > 0 and ends_inside(cuts[first - 1]):
+        first -= 1
+    while last + 1 < len(cuts) and begins_inside(cuts[last + 1]):
+        last += 1
+    return int(first), int(last)
+
+
+def _is_of_word(character: str) -> bool:
+    """Whether words have this character together with others."""
+    if not character or unicodedata.category(character)[0] not in "LMN":
+        return False
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return script not in WITHOUT_SPACES
