@@ -45,6 +45,18 @@ class ReadmeTest(unittest.TestCase):
             for exported in re.findall(r"`([A-Z]\w+)`", row):
                 self.assertIn(exported, module.__all__)
 
+    def test_guarantees_name_tests_that_exist(self):
+        text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+        named = set(re.findall(r"`([\w/]+\.py)`", text))
+        self.assertTrue(named)
+        for path in named:
+            self.assertTrue((ROOT / "etcmodel" / path).is_file(), path)
+        functions = re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)
+        self.assertTrue(functions)
+        for path, name in functions:
+            code = (ROOT / "etcmodel" / path).read_text("utf-8")
+            self.assertIn(f"def {name}(", code, path)
+
 
 if __name__ == "__main__":
     unittest.main()
