@@ -333,6 +333,7 @@ CASES = {
                 flat_sequence=True,
                 use_links=False,
                 ignore_hard_l2g_types=(3,),
+                outputs=("global_output",),
                 is_training=True,
                 use_one_hot_embeddings=True,
                 use_one_hot_relative_embeddings=True,
