@@ -82,7 +82,7 @@ def custom_gradient(
     def call(*tensors, **captured):
         if _is_forward_only:
             return function(*tensors, **captured)[0]
-        if is_plain():
+        if is_plain() or _is_vectorized():
             return without_gradient(*tensors, **captured)
         return _call(function, without_gradient, _distinct(tensors), captured)
 
@@ -108,9 +108,7 @@ def _call(function, plain, tensors, captured):
         def backward(*upstream):
             # What comes back may be sparse.
             upstream = [tf.convert_to_tensor(x) for x in upstream]
-            if is_eager and not tf.executing_eagerly():
-                # A vectorized Jacobian. Of its operations there would be no
-                # second derivatives.
+            if _is_vectorized() or is_eager != tf.executing_eagerly():
                 return vjp(
                     lambda *inputs: plain(*inputs, **captured),
                     tensors,
@@ -150,6 +148,19 @@ def _backward(grad, plain, tensors, upstream, captured):
         )
 
     return recorded(forward, gradients, inputs)
+
+
+def _is_vectorized():
+    """Whether TensorFlow vectorizes what is computed here over a loop.
+
+    So do `tf.vectorized_map` and a tape's `jacobian`. Operations lose their own
+    gradients there, and of a loop in them higher derivatives would be wrong.
+    """
+    if tf.executing_eagerly():
+        return False
+    # A second one in a graph is called `loop_body_1`.
+    scopes = tf.get_current_name_scope().split("/")
+    return any(scope.startswith("loop_body") for scope in scopes)
 
 
 def _replace_tensors(value, replace):

@@ -216,6 +216,25 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(12 * 9.0, run(square, x))
             self.assertAllClose(12 * 9.0, tf.function(run)(square, x))
 
+    def test_gradients_in_and_of_a_vectorized_map(self):
+        x = tf.constant([0.5, -1.5, 2.0])
+
+        def inside(x):
+            return tf.vectorized_map(lambda row: _slope(_cube, row), x)
+
+        def outside(x):
+            # The second one's operations have another name.
+            tf.vectorized_map(_cube, x)
+            return _slope(lambda x: tf.vectorized_map(_cube, x), x)
+
+        for run in (inside, outside):
+            for function in (run, tf.function(run, autograph=False)):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    slope = function(x)
+                self.assertAllClose(24 * x**5, slope)
+                self.assertAllClose(120 * x**4, tape.gradient(slope, x))
+
     def test_tensors_inside_of_what_is_captured(self):
         pair = collections.namedtuple("pair", ["first", "second"])
         holder = _Holder(pair(tf.constant(1), "text"))
