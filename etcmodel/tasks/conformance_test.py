@@ -4,9 +4,7 @@ Each task goes once through the commands, with generated records and a model
 that has hardly learned: its answers are as good as random, and all of its own.
 """
 
-import atexit
 import concurrent.futures
-import functools
 import json
 import os
 import pathlib
@@ -14,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-from unittest import mock
 
 import msgspec
 import numpy as np
@@ -27,27 +24,19 @@ from etcmodel import models
 from etcmodel import testing
 from etcmodel.checkpoints import files
 from etcmodel.tasks import registry
-from etcmodel.tasks import task_testing
+from etcmodel.tasks import task_runs_testing
 from etcmodel.tasks import tfrecords
-from etcmodel.tasks.commands import runs
 from etcmodel.tasks.frame import evaluation
 from etcmodel.tasks.frame import export_test
 from etcmodel.tasks.frame import exported
 from etcmodel.tasks.frame import features
 from etcmodel.tasks.frame import schema
-from etcmodel.tasks.frame import serving
 from etcmodel.tasks.frame import serving_warmup_test
 from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
 from etcmodel.weight_paths import get_weight_paths
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-_NUM_RECORDS = 9
-# All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
-_TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
-_WITH_ANSWERS = tuple(x for x in _TASKS if registry.get(x).model)
-# Whose batches count segments, and whose examples hold several records.
-_READ_TWICE = tuple(x for x in _TASKS if x.startswith("read_twice"))
 # Builds encoders as the README says, under Keras 3.
 _BUILD_FROM_RUN = """
 import os, sys
@@ -88,10 +77,12 @@ _SAME_SIZES = {
 def _features_request(task):
     """A request to the signature `features`, and what is of the same sizes."""
     requests = dict(
-        serving_warmup_test.read_warmup_requests(_run(task).saved_model)
+        serving_warmup_test.read_warmup_requests(
+            task_runs_testing.run_of(task).saved_model
+        )
     )
     request = requests["features"]
-    if task in _READ_TWICE:
+    if task in task_runs_testing.READ_TWICE:
         mentions = [x for x in request if x.startswith("annotation_")]
         return request, {"mentions": mentions}
     return request, {
@@ -100,84 +91,25 @@ def _features_request(task):
     }
 
 
-class Run(task_testing.EndToEndTestCase):
-    """One task through the commands.
-
-    Attributes:
-        trained: the Model Garden task, and its model as it was trained.
-    """
-
-    mode = "train_and_eval"
-    steps = 2
-
-    @classmethod
-    def write_data(cls):
-        """Generated records."""
-        write, cls.features = task_testing.SMALL_RECORDS[cls.task]
-        return write(cls.root, _NUM_RECORDS)
-
-
-@functools.cache
-def _run(task: str) -> type[Run]:
-    """The run of a task, made once."""
-    spec = registry.get(task)
-    size = 48 if not spec.model else 8 if task in _READ_TWICE else 4
-    run = type(
-        "Run",
-        (Run,),
-        {
-            "task": task,
-            "experiment": next(iter(spec.experiments)),
-            "exports": bool(spec.model),
-            "overrides": {
-                "task.train_data.global_batch_size": size,
-                "task.validation_data.global_batch_size": size,
-            },
-        },
-    )
-    # So that these short records are served at other lengths than stored.
-    with (
-        mock.patch.object(serving, "LENGTH_STEP", 4),
-        mock.patch.object(runs, "save", side_effect=runs.save) as save,
-    ):
-        run.setUpClass()
-    run.trained = save.call_args.args[:2]
-    atexit.register(shutil.rmtree, run.root, ignore_errors=True)
-    return run
-
-
 def _read(encoder, inputs):
     """What a `ReadTwiceModel` reads, of inputs of a model around it."""
     of_encoder = {x: y for x, y in inputs.items() if x != "prefix_length"}
     return encoder(**of_encoder).final_hidden_states
 
 
-@functools.cache
-def _metrics(task: str) -> dict[str, float]:
-    """What `evaluate` says of a run."""
-    return _run(task).evaluate(_run(task))
-
-
-@functools.cache
-def _load(task: str):
-    """The task's signatures, and its model's parts as exported."""
-    path = _run(task).saved_model
-    metadata = exported.read_metadata(path)
-    spec = registry.get(task)
-    options = spec.options(**metadata["options"])
-    model = tf.saved_model.load(path)
-    return model.signatures, spec.make_model(options=options), model
-
-
 class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def _records(self, task):
         """The records of the data file."""
         spec = registry.get(task)
-        return list(spec.dataset.FORMAT.read(_run(task).input, "dev"))
+        return list(
+            spec.dataset.FORMAT.read(
+                task_runs_testing.run_of(task).input, "dev"
+            )
+        )
 
     def _ask(self, task, inputs):
         """The answers to a request."""
-        signatures, *_ = _load(task)
+        signatures, *_ = task_runs_testing.load_of(task)
         outputs = signatures["serving_default"](
             **{name: tf.constant(x) for name, x in inputs.items()}
         )
@@ -197,16 +129,16 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             else:
                 self.assertAllEqual(value, actual[name], name)
 
-    @parameterized.parameters(*_TASKS)
+    @parameterized.parameters(*task_runs_testing.TASKS)
     def test_trains_and_measures(self, task):
-        run = _run(task)
+        run = task_runs_testing.run_of(task)
         spec = registry.get(task)
         names = os.listdir(run.model_dir)
         self.assertContainsSubset(
             ["best_ckpt", "etcmodel.json", "params.yaml", "vocab.txt"], names
         )
         self.assertEqual(spec.tuned is not None, "tuned.json" in names)
-        metrics = _metrics(task)
+        metrics = task_runs_testing.metrics_of(task)
         self.assertEqual(run.steps, metrics["step"])
         best = spec.recipe.get("best_metric")
         self.assertIn(best or "mlm_accuracy", metrics)
@@ -222,7 +154,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         expected = {}
         for name in names:
-            run, folder = _run(name), os.path.join(self.get_temp_dir(), name)
+            run, folder = (
+                task_runs_testing.run_of(name),
+                os.path.join(self.get_temp_dir(), name),
+            )
             shutil.copytree(run.model_dir, os.path.join(folder, "runs", "1"))
             task, model = run.trained
             data = task.task_config.validation_data
@@ -231,7 +166,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             encoder = model.checkpoint_items["encoder"]
             expected[name] = (
                 encoder(inputs)["long_output"]
-                if name not in _READ_TWICE
+                if name not in task_runs_testing.READ_TWICE
                 else _read(encoder, inputs)
             )
         done = subprocess.run(
@@ -251,11 +186,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             path = os.path.join(self.get_temp_dir(), name, "output.npy")
             self.assertAllClose(expected[name], np.load(path), 1e-4, 1e-4)
 
-    @parameterized.parameters(*_TASKS)
+    @parameterized.parameters(*task_runs_testing.TASKS)
     def test_its_encoder_is_built_from_the_run(self, task):
         """The same layer with the same arguments and weights."""
-        run = _run(task)
-        if task in _READ_TWICE:
+        run = task_runs_testing.run_of(task)
+        if task in task_runs_testing.READ_TWICE:
             build, config = models.build_read_twice_encoder, "ReadTwiceConfig"
         else:
             build, config = models.build_encoder, "EtcConfig"
@@ -274,11 +209,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, weight in expected.items():
             self.assertAllEqual(weight, actual[name], name)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_evaluate_prints_what_predict_prints(self, task):
         """And the official score of the file is the same."""
-        run = _run(task)
-        metrics = _metrics(task)
+        run = task_runs_testing.run_of(task)
+        metrics = task_runs_testing.metrics_of(task)
         out, predictions = run.predict(run, run.input, "--batch_size=4")
         printed = dict(
             line.split(": ")
@@ -295,9 +230,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_is_stored_of_segments_is_what_is_served(self):
         """The same answers from packed examples as from raw text."""
-        for task in {*_READ_TWICE}.intersection(_WITH_ANSWERS):
-            files = tfrecords.find_files(_run(task).records)
-            signatures, *_ = _load(task)
+        for task in {*task_runs_testing.READ_TWICE}.intersection(
+            task_runs_testing.WITH_ANSWERS
+        ):
+            files = tfrecords.find_files(task_runs_testing.run_of(task).records)
+            signatures, *_ = task_runs_testing.load_of(task)
             outputs = signatures["serialized_examples"](
                 examples=tf.stack([*tf.data.TFRecordDataset(files, "GZIP")])
             )
@@ -313,23 +250,29 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     @parameterized.parameters(
-        *(x for x in _WITH_ANSWERS if x not in _READ_TWICE)
+        *(
+            x
+            for x in task_runs_testing.WITH_ANSWERS
+            if x not in task_runs_testing.READ_TWICE
+        )
     )
     def test_what_is_stored_is_what_is_served(self, task):
         """The same answers from stored examples as from raw text."""
         spec = registry.get(task)
         fields = load(spec.features).SCHEMA
-        signatures, task_model, _ = _load(task)
+        signatures, task_model, _ = task_runs_testing.load_of(task)
         records = self._records(task)
         stored = {record.id: [] for record in records}
-        directory = _run(task).records
+        directory = task_runs_testing.run_of(task).records
         for file in tfrecords.find_files(directory):
             for example in tf.data.TFRecordDataset(file, "GZIP"):
                 parsed = tf.train.Example.FromString(example.numpy())
                 name = parsed.features.feature["example_id"]
                 name = name.bytes_list.value[0].decode()
                 stored[name].append(example)
-        sizes = exported.read_metadata(_run(task).saved_model)["features"]
+        sizes = exported.read_metadata(
+            task_runs_testing.run_of(task).saved_model
+        )["features"]
         for record in records:
             examples = tf.stack(stored[record.id])
             _, values = fields.parse(
@@ -358,9 +301,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 served, {name: x.numpy() for name, x in answers.items()}
             )
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_an_answer_does_not_depend_on_its_batch(self, task):
-        _, task_model, _ = _load(task)
+        _, task_model, _ = task_runs_testing.load_of(task)
         records = self._records(task)
         known = [task_model.reference(record) for record in records]
         together = self._serve(task, records)
@@ -391,7 +334,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 *collected,
             )
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
         builder = load(registry.get(task).features)
         outputs = self._ask(
@@ -404,7 +347,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in outputs.items():
             self.assertEqual(0, value.shape[0], name)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
         builder = load(registry.get(task).features)
@@ -424,7 +367,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 if value.dtype.kind == "f":
                     self.assertTrue(np.isfinite(value).all(), name)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
         builder = load(registry.get(task).features)
@@ -441,10 +384,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             {name: x[[0, 2]] for name, x in outputs.items()},
         )
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_inputs_of_a_request_that_do_not_agree(self, task):
         """The error names both, what they have to share, and their sizes."""
-        signatures, *_ = _load(task)
+        signatures, *_ = task_runs_testing.load_of(task)
         builder = load(registry.get(task).features)
         for signature, request, same in (
             ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
@@ -475,7 +418,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                         any(x in str(caught.exception) for x in others)
                     )
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_the_page_about_requests_is_true(self, task):
         """Its request is answered with what it shows, and its tables lists."""
         page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -520,14 +463,14 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
         builder = load(registry.get(task).features)
         loaded, served, ops = testing.call_in_fresh_process(
             testing.serve_elsewhere,
-            _run(task).saved_model,
+            task_runs_testing.run_of(task).saved_model,
             features.raw_inputs(builder, records),
         )
         expected = self._serve(task, records)
@@ -535,7 +478,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         self._check_same(expected, served)
         # Few and common ones: a server links those of its own version.
         expected = ["FastWordpieceTokenizeWithOffsets"]
-        if task in _READ_TWICE:
+        if task in task_runs_testing.READ_TWICE:
             # Finds mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
@@ -544,20 +487,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for op in ops:
             self.assertNotIn("PyFunc", op)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
         """Loading warns of stored gradients that cannot be used."""
-        path = _run(task).saved_model
+        path = task_runs_testing.run_of(task).saved_model
         self.assertEmpty(export_test.names_of_stored_gradients(path))
         for function in export_test.stored_functions(path):
             self.assertFalse(function.attr["_XlaMustCompile"].b)
 
-    @parameterized.parameters(*_WITH_ANSWERS)
+    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
     def test_warmup_requests(self, task):
         """All are the same request, with the same answers."""
-        signatures, *_ = _load(task)
+        signatures, *_ = task_runs_testing.load_of(task)
         requests = dict(
-            serving_warmup_test.read_warmup_requests(_run(task).saved_model)
+            serving_warmup_test.read_warmup_requests(
+                task_runs_testing.run_of(task).saved_model
+            )
         )
         self.assertEqual(
             {"serving_default", "serialized_examples", "features"},
@@ -571,7 +516,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         answers = dict(answers)
         self.assertAllEqual([0], answers.pop("tokens_cut"))
-        if task in _READ_TWICE:
+        if task in task_runs_testing.READ_TWICE:
             # A list of answers, as examples hold several records.
             logits = {"example_id": tf.constant([""])}
         self._check_same(
@@ -581,7 +526,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_serves_many_at_once(self):
         """Each as alone, whatever the sizes of the others and their faults."""
-        signatures, *_ = _load("wikihop")
+        signatures, *_ = task_runs_testing.load_of("wikihop")
         rng = np.random.default_rng(0)
         requests = []
         for _ in range(12):
