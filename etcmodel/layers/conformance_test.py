@@ -8,6 +8,7 @@ from etcmodel import activations
 from etcmodel import layers
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
+from etcmodel.conformance import sizes
 from etcmodel.conformance import suite
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
@@ -463,6 +464,10 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
             path = tf.train.Checkpoint(layer=layer).write(f"{folder}/it")
             shapes = [shape for _, shape in tf.train.list_variables(path)]
         self.assertIn([3, 2], shapes)
+
+
+class LayersSizesTest(sizes.make_test_case(SUITE)):
+    """Under one Keras: compilation takes long."""
 
 
 @pytest.mark.both_kerases
