@@ -112,10 +112,15 @@ def gold(record: WikiHopRecord) -> str | None:
         record: the record.
 
     Returns:
-        The answer, as it is written among the candidates.
+        The answer; the candidate that is the answer, if they differ by the
+        official metric.
     """
     index = record.answer_index
-    return record.answer if index is None else record.candidates[index]
+    if index is None:
+        return record.answer
+    candidate = record.candidates[index]
+    is_same = normalize_answer(candidate) == normalize_answer(record.answer)
+    return record.answer if is_same else candidate
 
 
 def score(
