@@ -307,6 +307,28 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                 (ahead[name] - behind[name]) / (2 * step), x, 1e-5, 1e-6
             )
 
+    def test_derivatives_of_a_jacobian_in_a_graph(self):
+        # TensorFlow vectorizes loops in it, and differentiates them wrongly.
+        case = self.make_case(np.random.default_rng(16), *self.SMALL)
+        floats = testing.cast(case.floats, tf.float64)
+        name = next(iter(floats))
+
+        def derivatives(attend):
+            with tf.GradientTape() as outer:
+                outer.watch(floats)
+                with tf.GradientTape() as tape:
+                    tape.watch(floats)
+                    outputs = tf.sin(attend(**floats))[0, 0, 0]
+                jacobian = tape.jacobian(outputs, floats[name])
+                total = tf.reduce_sum(jacobian**2)
+            return outer.gradient(total, floats[name])
+
+        with testing.chunks_of(1, 4):
+            found = tf.function(derivatives, autograph=False)(
+                self.streaming(case.given)
+            )
+        self.assertAllClose(derivatives(self.dense(case.arrays)), found)
+
     def test_dropout_and_unknown_sizes_have_no_second_derivatives(self):
         case = self.make_case(np.random.default_rng(15), *self.SMALL)
         attend = self.streaming(
