@@ -1,11 +1,13 @@
-"""Every source of docs/warm_starts.md: one test case for each line."""
+"""Sources that docs/warm_starts.md says are lifted: a test case for each line.
+
+warm_starts_refused_test.py has those that are refused.
+"""
 
 import io
 import json
 import os
 import pathlib
 import re
-import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +27,10 @@ from etcmodel.checkpoints import lifting_test
 from etcmodel.feature_utils import tokenizers
 from etcmodel.models import EtcModel
 
-_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "warm_starts.md"
 _UNUSED = [f"[unused{i}]" for i in range(5)]
 _WORDS = ["one", "two", "##s", "three"]
 # As BERT's own, in small. [CLS] is in row 7, [SEP] in 8, "one" in 10.
-_LINES = ["[PAD]", *_UNUSED, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
+LINES = ["[PAD]", *_UNUSED, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
 _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
 _MLM = "cls.predictions.transform."
 
@@ -59,15 +60,11 @@ class Source(NamedTuple):
     notes: tuple = ()
 
 
-LIFTED, REFUSED = {}, {}
+LIFTED = {}
 
 
 def lifts(name):
     return lambda function: LIFTED.setdefault(name, function)
-
-
-def refuses(name, message):
-    return lambda function: REFUSED.setdefault(name, (function, message))
 
 
 def make_weights(rows=14, head=False, types=2, positions=9):
@@ -85,7 +82,7 @@ def make_weights(rows=14, head=False, types=2, positions=9):
     return weights
 
 
-def write(folder, weights=None, lines=_LINES, prefix="bert.", **config):
+def write(folder, weights=None, lines=LINES, prefix="bert.", **config):
     """A directory as Hugging Face's library writes it; returns the weights."""
     weights = weights or make_weights()
     rows = len(weights["embeddings.word_embeddings"])
@@ -225,8 +222,8 @@ def untied(folder):
 @lifts("Google's checkpoint, with `bert_config.json`")
 def google(folder):
     weights = make_weights(head=True)
-    files_test.write_original(folder, weights, vocab_size=len(_LINES))
-    lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), _LINES)
+    files_test.write_original(folder, weights, vocab_size=len(LINES))
+    lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), LINES)
     path = os.path.join(folder, "bert_model.ckpt")
     return Source(path, weights, exact=False)
 
@@ -354,7 +351,7 @@ def distilbert(folder):
         "config.json",
         {
             "model_type": "distilbert",
-            "vocab_size": len(_LINES),
+            "vocab_size": len(LINES),
             "dim": 8,
             "n_layers": 2,
             "n_heads": 2,
@@ -383,7 +380,7 @@ def cased(folder):
 
 @lifts("a Chinese vocabulary, with white space among its tokens")
 def chinese(folder):
-    lines = [*_LINES[:10], "\u2028", "\u3000", "\u4e2d", "\u56fd", "\u00a0"]
+    lines = [*LINES[:10], "\u2028", "\u3000", "\u4e2d", "\u56fd", "\u00a0"]
     weights = write(folder, make_weights(15), lines)
     notes = ("3 tokens with white space.*U.2028",)
     rows = [7, 12, 13, 8]
@@ -409,7 +406,7 @@ def trained(folder):
 
 @lifts("special tokens of other names: `special_tokens_map.json`")
 def other_names(folder):
-    lines = [*_LINES[:7], "<s>", "</s>", "[MASK]", *_WORDS, "[CLS]"]
+    lines = [*LINES[:7], "<s>", "</s>", "[MASK]", *_WORDS, "[CLS]"]
     weights = write(folder, make_weights(15), lines)
     names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}}
     write_json(folder, "special_tokens_map.json", names)
@@ -420,7 +417,7 @@ def other_names(folder):
 def tokenizer_json(folder):
     weights = write(folder, lines=None)
     model = hugging_face.models.WordPiece(
-        {x: i for i, x in enumerate(_LINES)}, unk_token="[UNK]"
+        {x: i for i, x in enumerate(LINES)}, unk_token="[UNK]"
     )
     tokenizer = hugging_face.Tokenizer(model)
     tokenizer.normalizer = hugging_face.normalizers.BertNormalizer()
@@ -455,7 +452,7 @@ def added_tokens(folder):
 
 @lifts("lines that are there twice")
 def repeated(folder):
-    lines = [*_LINES[:10], "two", "one", "two", "three"]
+    lines = [*LINES[:10], "two", "one", "two", "three"]
     weights = write(folder, lines=lines)
     notes = ("1 lines of the vocabulary are repeated.*line 11",)
     rows = [7, 12, 11, 13, 8]
@@ -463,105 +460,6 @@ def repeated(folder):
     path = os.path.join(folder, "vocab.txt")
     assert hugging_face.models.WordPiece.read_file(path)["two"] == 12
     return Source(folder, weights, "two one three", rows, notes=notes)
-
-
-@refuses("fewer rows than tokens", r"14 tokens, but .* has 12 rows")
-def too_few_rows(folder):
-    write(folder, make_weights(12))
-
-
-@refuses(
-    "LoRA and other adapters", r"base_layer.*PEFT's `merge_and_unload\(\)`"
-)
-def lora(folder):
-    write(folder)
-    name = "bert.encoder.layer.0.attention.self.query"
-    rewrite(
-        folder,
-        lambda x: {
-            f"{name}.weight": f"{name}.base_layer.weight",
-            f"{name}.bias": f"{name}.lora_A.weight",
-        }.get(x, x),
-    )
-
-
-@refuses("`pytorch_model.bin` alone", "pytorch_model.bin.*save_pretrained")
-def pickled(folder):
-    write(folder)
-    os.rename(
-        os.path.join(folder, "model.safetensors"),
-        os.path.join(folder, "pytorch_model.bin"),
-    )
-
-
-@refuses("another file name that `--from` does not name", "Give a file: .*fp16")
-def variant(folder):
-    write(folder)
-    rewrite(folder, file="model.fp16.safetensors")
-
-
-@refuses("quantized weights", "int8, expected float32.*without quantization")
-def quantized(folder):
-    write(folder)
-    path = os.path.join(folder, "model.safetensors")
-    tensors = safetensors_numpy.load_file(path)
-    name = "bert.encoder.layer.0.output.dense.weight"
-    tensors[name] = tensors[name].astype(np.int8)
-    safetensors_numpy.save_file(tensors, path)
-
-
-@refuses("other encoders: ALBERT, DeBERTa, BigBird, ...", "'deberta'.*relative")
-def other_encoder(folder):
-    write(folder, model_type="deberta")
-
-
-@refuses("ELECTRA with narrower embeddings", "embedding_size is 4, expected 8")
-def narrow_electra(folder):
-    write(folder, model_type="electra", embedding_size=4)
-
-
-@refuses(
-    "weights in the encoder that BERT does not have",
-    "distance_embedding.weight in the encoder",
-)
-def more_weights(folder):
-    write(folder)
-    name = "bert.encoder.layer.0.attention.self.distance_embedding.weight"
-    rewrite(folder, lambda x: x.replace("bert.pooler.dense.bias", name))
-
-
-@refuses("two encoders in one file", "several encoders.*'left.*'right")
-def two_encoders(folder):
-    write(folder)
-    rewrite(
-        folder,
-        lambda x: x.replace(
-            "bert.embeddings.pos", "right.bert.embeddings.pos"
-        ).replace("bert.embeddings.word", "left.bert.embeddings.word"),
-    )
-
-
-@refuses(
-    "words that a dictionary finds (Japanese)", "BertJapaneseTokenizer, which"
-)
-def japanese(folder):
-    write(folder)
-    write_json(
-        folder,
-        "tokenizer_config.json",
-        {"tokenizer_class": "BertJapaneseTokenizer"},
-    )
-
-
-@refuses("no special tokens that can be told", r"lacks \[CLS\], \[SEP\]")
-def no_special_tokens(folder):
-    lines = [x.replace("[CLS]", "x").replace("[SEP]", "y") for x in _LINES]
-    write(folder, lines=lines)
-
-
-@refuses("a name that is no directory", "Nothing is downloaded.*hf download")
-def no_directory(folder):
-    return os.path.join(folder, "bert-base-uncased")
 
 
 class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
@@ -641,28 +539,6 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(set(told), len(told))
         stored = stored or [x for x, _ in tf.train.list_variables(source.path)]
         self.assertCountEqual(stored, told)
-
-    @parameterized.named_parameters(
-        (f.__name__, name) for name, (f, _) in REFUSED.items()
-    )
-    def test_refuses(self, name):
-        write_source, message = REFUSED[name]
-        path = write_source(self.folder) or self.folder
-        with self.assertRaisesRegex((ValueError, FileNotFoundError), message):
-            bert = bert_files.read_bert(path)
-            config = lifting.lifted_config(bert, preset="tiny")
-            lifting.lift(EtcModel(config), bert)
-
-    def test_the_page_has_a_line_for_each_case(self):
-        text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
-        lifted, refused = (
-            re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
-            for part in text.split("## What is refused")
-        )
-        # Model Garden's code runs under Keras 2 alone; see its own test.
-        lifted.remove("Model Garden's encoders, with `bert_config.json`")
-        self.assertCountEqual(LIFTED, lifted)
-        self.assertCountEqual(REFUSED, refused)
 
 
 if __name__ == "__main__":
