@@ -379,6 +379,33 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         # projection (kernel and bias or two tables each) and norm stay.
         self.assertEqual(len(before) - 8 * 2, num_changed)
 
+    @pytest.mark.both_kerases
+    def test_fitting_with_xla_and_a_last_batch_of_one(self):
+        features = {
+            name: np.concatenate([x[:1]] * 3)
+            for name, x in make_sentences().items()
+        }
+        encoder = build_encoder(_make_config())
+        logits = tf.keras.layers.Dense(1)(
+            encoder(encoder.input)["global_output"][:, 0]
+        )
+        model = tf.keras.Model(encoder.input, logits)
+        model.compile("sgd", "mse", jit_compile=True)
+        dataset = tf.data.Dataset.from_tensor_slices(
+            (features, np.ones([3, 1], np.float32))
+        )
+        model.fit(dataset.batch(2), verbose=0)
+        for weight in model.get_weights():
+            self.assertAllEqual(np.isfinite(weight), np.ones(weight.shape))
+
+    def test_empty_batches(self):
+        encoder = build_encoder(_make_config())
+        batch = {name: x[:0] for name, x in make_sentences().items()}
+        length = batch["long_token_ids"].shape[1]
+        # Eager, so the batch has a static size of 0.
+        output = encoder(batch)["long_output"]
+        self.assertEqual((0, length), output.shape[:2])
+
     def test_mixed_precision(self):
         model = build_encoder(_make_config(), dtype="mixed_bfloat16")
         outputs = model(make_sentences())
