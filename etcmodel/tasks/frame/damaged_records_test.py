@@ -24,6 +24,7 @@ _NOTE = {
     "vocab_file": "vocab.txt",
     "vocab_fingerprint": "f",
     "vocab_size": 200,
+    "tokenizer": None,
     # Seven windows of four records.
     "num_examples": 7,
 }
