@@ -17,6 +17,8 @@ import sys
 import tempfile
 import unittest
 import warnings
+from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +35,8 @@ from etcmodel.conformance.cases import shape_of
 from etcmodel.conformance.cases import unknown_sizes
 from etcmodel.conformance.cases import weight_names
 from etcmodel.conformance.derivatives import check_derivatives
+from etcmodel.conformance.sizes import check_compiled
+from etcmodel.conformance.sizes import check_empty
 from etcmodel.conformance.suite import Prepared
 from etcmodel.conformance.suite import Suite
 from etcmodel.weight_paths import get_weight_paths
@@ -418,7 +422,6 @@ CHECKS = {
     "weights_file": check_weights_file,
     "checkpoint": check_checkpoint,
     "gradients": check_gradients,
-    "derivatives": check_derivatives,
     "initial_weights": check_initial_weights,
     "quantized": check_quantized,
     **{
@@ -427,9 +430,26 @@ CHECKS = {
     },
 }
 
+# Checks of tensor operations, which take long and do not depend on the Keras.
+ONE_KERAS_CHECKS = {
+    "derivatives": check_derivatives,
+    "compiled": check_compiled,
+    "empty": check_empty,
+}
 
-def make_test_case(suite: Suite) -> type[unittest.TestCase]:
-    """A test of each check for each case, such as `test_config_of_<case>`."""
+
+def make_test_case(
+    suite: Suite, checks: Mapping[str, Callable] = CHECKS
+) -> type[unittest.TestCase]:
+    """Makes a test of each check for each case: `test_config_of_<case>`.
+
+    Args:
+        suite: the cases.
+        checks: name -> function of a `Prepared` case.
+
+    Returns:
+        The class of the tests.
+    """
 
     def make_test(check, name):
         return lambda self: check(suite[name])
@@ -440,6 +460,6 @@ def make_test_case(suite: Suite) -> type[unittest.TestCase]:
         {
             f"test_{check}_of_{name}": make_test(function, name)
             for name in suite
-            for check, function in CHECKS.items()
+            for check, function in checks.items()
         },
     )

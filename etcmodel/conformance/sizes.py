@@ -1,7 +1,5 @@
 """Checks of sizes: unknown ones that XLA compiles, and empty ones."""
 
-import unittest
-
 import numpy as np
 import tensorflow as tf
 
@@ -13,7 +11,6 @@ from etcmodel.conformance.cases import shape_of
 from etcmodel.conformance.cases import tf_variable
 from etcmodel.conformance.cases import unknown_sizes
 from etcmodel.conformance.suite import Prepared
-from etcmodel.conformance.suite import Suite
 
 
 def make_step(prepared: Prepared):
@@ -91,23 +88,3 @@ def check_empty(prepared: Prepared) -> None:
                 assert tf.TensorShape(shape).is_compatible_with(output.shape), (
                     f"{how} without {axis}: {output.shape}, expected {shape}"
                 )
-
-
-def make_test_case(suite: Suite) -> type[unittest.TestCase]:
-    """Makes a test of each check for each case."""
-
-    def make_test(check, name):
-        return lambda self: check(suite[name])
-
-    return type(
-        "SizesTest",
-        (unittest.TestCase,),
-        {
-            f"test_{label}_of_{name}": make_test(check, name)
-            for name in suite
-            for label, check in (
-                ("compiled", check_compiled),
-                ("empty", check_empty),
-            )
-        },
-    )

@@ -8,7 +8,6 @@ from etcmodel import activations
 from etcmodel import layers
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
-from etcmodel.conformance import sizes
 from etcmodel.conformance import suite
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
@@ -466,8 +465,8 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
         self.assertIn([3, 2], shapes)
 
 
-class LayersSizesTest(sizes.make_test_case(SUITE)):
-    """Under one Keras: compilation takes long."""
+class LayersOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
+    """What takes long, and does not depend on the Keras."""
 
 
 @pytest.mark.both_kerases

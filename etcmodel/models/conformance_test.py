@@ -7,7 +7,6 @@ from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.conformance import cases
 from etcmodel.conformance import checks
-from etcmodel.conformance import sizes
 from etcmodel.conformance import suite
 from etcmodel.conformance.cases import Case
 from etcmodel.conformance.cases import bools
@@ -409,8 +408,8 @@ class ModelsConformanceTest(checks.make_test_case(SUITE)):
         )
 
 
-class ModelsSizesTest(sizes.make_test_case(SUITE)):
-    """Under one Keras: compilation takes long."""
+class ModelsOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
+    """What takes long, and does not depend on the Keras."""
 
 
 @pytest.mark.both_kerases
