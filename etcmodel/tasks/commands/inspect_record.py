@@ -46,11 +46,13 @@ class Flags(preprocess.VocabularyFlags):
         experiment: the experiment whose model is drawn; the first of the task
             by default.
         preset: the encoder's preset: tiny, small, base, base_shared or large;
-            by default that of the experiment, as for the following flags.
-        local_radius: how many tokens a long token sees on each side.
-        relative_pos_max_distance: the distance at which labels are clipped.
+            by default that of the experiment.
+        local_radius: how many tokens a long token sees on each side; by default
+            as in the experiment.
+        relative_pos_max_distance: the distance at which labels are clipped; by
+            default as in the experiment.
         use_hard_g2l_mask: whether global tokens see only their own sentence or
-            paragraph.
+            paragraph; by default as in the experiment.
     """
 
     task: str

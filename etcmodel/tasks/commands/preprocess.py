@@ -69,14 +69,13 @@ class VocabularyFlags:
     Attributes:
         vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
             or a SentencePiece model. For WordPiece, tokenizer_config.json and
-            tokenizer.json beside the vocabulary set the defaults of the
-            following flags.
-        lower_case: lower-case text; without a setting, unless the vocabulary
-            has capital letters.
-        strip_accents: remove accents; without a setting, if text is
-            lower-cased.
-        tokenize_chinese_chars: make each Chinese character a word; without a
-            setting, yes.
+            tokenizer.json beside the vocabulary set the defaults of
+            --lower_case, --strip_accents and --tokenize_chinese_chars.
+        lower_case: lower-case text; by default, unless the vocabulary has
+            capital letters.
+        strip_accents: remove accents; by default, if text is lower-cased.
+        tokenize_chinese_chars: make each Chinese character a word; on by
+            default.
     """
 
     vocab_file: str
