@@ -161,7 +161,7 @@ def without_stack(message: str) -> list[str]:
 
 
 def no_weights(path: str) -> str:
-    """Describes a path of weights that does not exist, and how to get some.
+    """Describes a path of weights that does not exist, and how to get them.
 
     Args:
         path: a directory or a checkpoint.

@@ -25,15 +25,14 @@ EXTRAS = {
 
 
 class MissingExtraError(ModuleNotFoundError, UserError):
-    """A package is missing that one of the extras brings."""
+    """An optional package is missing, which one of the extras installs."""
 
 
 def require(*modules: str) -> None:
     """Raises an error that names the extra if a module is not installed.
 
-    A package calls it in its `__init__`, so that the error comes before those
-    of its modules; a function calls it before an import of its own. Imports
-    nothing.
+    Packages call it in `__init__`, so that this error comes before those of
+    their modules; functions call it before their own imports. Imports nothing.
 
     Args:
         *modules: top-level modules of `EXTRAS`.

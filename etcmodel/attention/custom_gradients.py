@@ -1,9 +1,9 @@
-"""Functions whose backward pass is written by hand.
+"""Functions with a hand-written backward pass.
 
-A hand-written backward pass stores less than TensorFlow's own. It gives first
-derivatives. Everything else (second and higher derivatives, forward mode)
-comes from TensorFlow's gradients of the same function without its backward
-pass, so it is right and takes the memory that these need.
+A hand-written backward pass stores less than TensorFlow's own, and gives first
+derivatives. Second and higher derivatives and forward mode use TensorFlow's
+gradients of the same function without the hand-written pass. They are correct,
+and need the memory of these gradients.
 """
 
 import contextlib
@@ -43,15 +43,15 @@ def forward_only():
 def custom_gradient(
     function: Callable, plain: Callable | None = None
 ) -> Callable:
-    """Like `tf.custom_gradient`, with right derivatives of any order.
+    """Like `tf.custom_gradient`, with correct derivatives of any order.
 
-    The backward pass that `function` returns gives the first derivatives.
-    Where these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
-    watches the inputs, TensorFlow's gradients of `plain` are taken. In
+    The backward pass that `function` returns gives the first derivatives. If
+    these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
+    watches the inputs, TensorFlow's gradients of `plain` are used. Within
     `forward_only` there is no backward pass.
 
-    Executed eagerly, a tape keeps nothing that the function computes on the
-    way, as it would with `tf.custom_gradient`.
+    In eager mode, unlike with `tf.custom_gradient`, a tape does not store the
+    intermediate results of the function.
 
     Args:
         function: takes float tensors, and returns an output (or several) and a
@@ -62,10 +62,11 @@ def custom_gradient(
             the output of `function`.
 
     Returns:
-        The function from tensors to the outputs. It also takes `captured`, for
-        what else the function depends on: an object of this package, or a
-        list or dict of such, with tensors in it. Given, both functions get it
-        as `captured`. Without it they may capture no tensors of a graph.
+        The function from tensors to the outputs. Its optional argument
+        `captured` holds everything else that the function depends on: an object
+        of this package, or a list or dict of such, with tensors in it. Both
+        functions get it as `captured`. Without it they must not capture tensors
+        of a graph.
     """
 
     def without_gradient(*tensors, **captured):
@@ -90,10 +91,10 @@ def custom_gradient(
 
 
 def is_plain() -> bool:
-    """Whether what is computed here is differentiated by TensorFlow alone.
+    """Returns whether TensorFlow alone differentiates the current function.
 
     Returns:
-        True inside of a `plain` function of `custom_gradient`.
+        True inside a `plain` function of `custom_gradient`.
     """
     return getattr(_state, "is_plain", False)
 
@@ -151,10 +152,10 @@ def _backward(grad, plain, tensors, upstream, captured):
 
 
 def _is_vectorized():
-    """Whether TensorFlow vectorizes what is computed here over a loop.
+    """Whether TensorFlow vectorizes the current function over a loop.
 
-    So do `tf.vectorized_map` and a tape's `jacobian`. Operations lose their own
-    gradients there, and of a loop in them higher derivatives would be wrong.
+    `tf.vectorized_map` and a tape's `jacobian` do. There, operations lose their
+    custom gradients, and higher derivatives of loops would be wrong.
     """
     if tf.executing_eagerly():
         return False
@@ -182,10 +183,10 @@ def _replace_tensors(value, replace):
 
 
 def recorded(forward: Callable, plain: Callable, tensors: Sequence):
-    """Runs a function with a gradient of its own, or without in forward mode.
+    """Runs a function with a custom gradient; in forward mode, without it.
 
-    Forward mode would follow the operations inside, or differentiate the
-    backward pass, and fails at loops and tapes in them.
+    Forward mode would differentiate the operations inside, or the backward
+    pass, and fails at loops and tapes in them.
 
     Args:
         forward: from tensors to outputs and their backward pass.
@@ -201,7 +202,7 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
 
 
 def is_forward_mode(tensors: Sequence) -> bool:
-    """Whether a `tf.autodiff.ForwardAccumulator` watches any of the tensors.
+    """Returns whether a `tf.autodiff.ForwardAccumulator` watches any tensor.
 
     Args:
         tensors: `<float>[...]` each.
@@ -230,7 +231,7 @@ def is_forward_mode(tensors: Sequence) -> bool:
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
-    """TensorFlow's gradients of a function, which can be differentiated again.
+    """Computes gradients of a function that can be differentiated again.
 
     Args:
         function: from tensors to tensors.
@@ -238,7 +239,7 @@ def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
         upstream: gradients of its outputs.
 
     Returns:
-        Gradients of the inputs, zeros where nothing depends on one.
+        Gradients of the inputs; zeros for inputs that nothing depends on.
     """
     if not tf.executing_eagerly():
         # Not by a tape: where TensorFlow builds functions for forward mode,

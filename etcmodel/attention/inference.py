@@ -1,4 +1,4 @@
-"""Graphs that answer, and are not trained."""
+"""Graphs for inference only."""
 
 import contextlib
 
@@ -8,16 +8,16 @@ from etcmodel.attention import elementwise_jit
 
 @contextlib.contextmanager
 def for_inference():
-    """Builds graphs for answering only, as a model is exported with.
+    """Builds graphs for inference only, to export a model.
 
-    They hold no gradients written by hand, of which loading a SavedModel warns
-    ("unsaved custom gradients"), and nothing compiled by XLA, which a server
-    may have switched off. Example:
+    They contain no hand-written gradients, about which loading a SavedModel
+    warns ("unsaved custom gradients"), and nothing compiled by XLA, which some
+    servers switch off. Example:
 
         with for_inference():
             model.export("served/1")
 
-    It counts where a graph is built, in all threads. See
+    The context applies to all graphs built within it, in all threads. See
     `custom_gradients.forward_only` about gradients of such graphs.
 
     Yields:

@@ -163,7 +163,7 @@ class _Stream:
         if not isinstance(self.num_chunks, int):
             raise NotImplementedError(
                 "streaming attention with dropout and unknown sizes has no "
-                "second derivatives and no forward mode. Give "
+                "second derivatives and no forward mode. Use "
                 "att_implementation='sparse', or inputs of known shapes."
             )
         parts = [

@@ -12,7 +12,8 @@ from etcmodel import errors
 # What to do with weights of LoRA and the like.
 MERGE_ADAPTER = (
     "It is an adapter: merge it into its model with PEFT's "
-    "`merge_and_unload()`, and give what `save_pretrained` of that writes."
+    "`merge_and_unload()`, save the result with `save_pretrained`, and give "
+    "its directory."
 )
 _FILES = ("config.json", "bert_config.json")
 _SIZES = (
@@ -60,7 +61,7 @@ _ACTIVATIONS = {
 
 
 class BertConfig(NamedTuple):
-    """What is known of an encoder before its weights are read.
+    """Configuration of an encoder, read before its weights.
 
     Attributes:
         file: the configuration file.
@@ -108,14 +109,14 @@ def read_json(file: str) -> dict:
 
 
 def read_optional_json(folder: str, name: str) -> dict:
-    """Reads a JSON object, which is empty if there is no such file.
+    """Reads a JSON object from a file that may be missing.
 
     Args:
-        folder: its directory.
-        name: its name.
+        folder: directory of the file.
+        name: name of the file.
 
     Returns:
-        The object.
+        The object; empty if there is no such file.
 
     Raises:
         ValueError: the file is not JSON, or holds no object.
@@ -125,14 +126,14 @@ def read_optional_json(folder: str, name: str) -> dict:
 
 
 def find(folder: str, *names: str) -> str | None:
-    """The first of several files that is in a directory.
+    """Finds the first of several files that exists in a directory.
 
     Args:
         folder: the directory.
-        *names: of the files.
+        *names: names of the files.
 
     Returns:
-        Its path, or None.
+        Path of the file, or None.
     """
     for name in names:
         if tf.io.gfile.exists(os.path.join(folder, name)):
@@ -152,7 +153,7 @@ def read_config(folder: str, path: str) -> BertConfig:
 
     Raises:
         FileNotFoundError: there is no configuration.
-        ValueError: it is that of a model that cannot be lifted.
+        ValueError: the model cannot be lifted.
     """
     file = find(folder, *_FILES)
     if file is None:
@@ -194,7 +195,7 @@ def read_config(folder: str, path: str) -> BertConfig:
 
 
 def _check(config, architecture, file) -> None:
-    """Refuses models that compute something else than BERT."""
+    """Refuses models whose computation differs from BERT's."""
     if architecture not in _ARCHITECTURES:
         why = _REFUSED.get(architecture)
         raise ValueError(
@@ -215,18 +216,18 @@ def _check(config, architecture, file) -> None:
         if config.get(name, expected) not in (expected, None):
             raise ValueError(
                 f"{file}: {name} is {config[name]!r}, expected {expected!r}: "
-                "other encoders compute something else than BERT does."
+                "the encoder does not compute what BERT computes."
             )
 
 
 def check_exists(path: str) -> None:
-    """Checks that there is something to read.
+    """Checks that a path of weights exists.
 
     Args:
         path: a directory, a file, or a checkpoint without its endings.
 
     Raises:
-        FileNotFoundError: there is nothing; says how to get a model.
+        FileNotFoundError: it does not; says how to get a model.
     """
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
@@ -234,7 +235,7 @@ def check_exists(path: str) -> None:
 
 
 def _no_config(folder, path) -> str:
-    """What is wrong with a directory that has no configuration."""
+    """Describes what is wrong with a directory without configuration."""
     text = f"{path}: there is no {' or '.join(_FILES)} in {folder or '.'}."
     if find(folder, "adapter_config.json"):
         return f"{text} {MERGE_ADAPTER}"

@@ -56,16 +56,15 @@ class Bert(NamedTuple):
 def read_bert(path: str | os.PathLike) -> Bert:
     """Reads an encoder with BERT's layout.
 
-    Three kinds of files are known: a directory as Hugging Face's library
-    writes it, with `config.json` and safetensors files, in one or several
-    parts, of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA; and
-    a TensorFlow checkpoint of BERT beside its `bert_config.json`, either of
-    Google's code (TensorFlow 1) or of the Model Garden's encoders.
-    docs/warm_starts.md lists what was tried.
+    Supports a directory that Hugging Face's library writes, with `config.json`
+    and one or several safetensors files, of BERT, RoBERTa, XLM-RoBERTa,
+    CamemBERT, DistilBERT or ELECTRA; and a TensorFlow checkpoint of BERT beside
+    its `bert_config.json`, from Google's code (TensorFlow 1) or from the Model
+    Garden. docs/warm_starts.md lists what is tested.
 
     Args:
         path: the directory, or a file in it, such as "model.fp16.safetensors"
-            or the checkpoint "bert_model.ckpt". Of a directory that has both,
+            or the checkpoint "bert_model.ckpt". If a directory has both,
             `model.safetensors` is read.
 
     Returns:
@@ -73,8 +72,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no weights.
-        ValueError: they are those of something else, weights are missing or
-            have other shapes than the configuration says.
+        ValueError: the files are of another kind of model, or weights are
+            missing or have other shapes than the configuration says.
     """
     path = os.fspath(path)
     bert_configs.check_exists(path)
@@ -195,19 +194,19 @@ class _Naming:
         return np.asarray(tensor, np.float32)
 
     def _why_left_out(self, short, common):
-        """Why a tensor is not used; refuses those that BERT cannot do."""
+        """Says why a tensor is not used; refuses those that BERT lacks."""
         layer = re.match(r"encoder\.layer\.(\d+)\.", common)
         if layer and int(layer[1]) >= self._layers:
             raise ValueError(
-                f"{self._path}: there is a weight {short}, but by the "
-                f"configuration there are {self._layers} layers."
+                f"{self._path}: there is a weight {short}, but the "
+                f"configuration has {self._layers} layers."
             )
         why = bert_names.why_left_out(short)
         is_inside = common.startswith(("encoder.", "embeddings."))
         if is_inside and self._is_strict and why == bert_names.UNKNOWN:
             raise ValueError(
-                f"{self._path}: there is a weight {short} in the encoder. BERT "
-                "has none, so this encoder computes something else."
+                f"{self._path}: there is a weight {short} in the encoder, "
+                "which BERT does not have. Use another model."
             )
         return why
 

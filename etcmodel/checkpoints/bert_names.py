@@ -144,13 +144,13 @@ LEFT_OUT = (
 
 
 def outer_prefix(names: Iterable[str]) -> str:
-    """What wrappers put in front of the names of all weights.
+    """Finds the prefix that wrappers add to the names of all weights.
 
     Example: "module." for names such as
     "module.bert.embeddings.LayerNorm.weight" and "module.cls.predictions.bias".
 
     Args:
-        names: of a file, with dots between their parts.
+        names: names of weights in a file, with dots between their parts.
 
     Returns:
         The prefix; empty if there is none.

@@ -37,7 +37,7 @@ _SPECIAL = {
 }
 _NEW_IDS = (
     "Token ids are those of the written model, not of the source; rows were "
-    "put in their order."
+    "reordered."
 )
 # Added tokens further behind the vocabulary than this are a mistake.
 _MAX_GAP = 100_000
@@ -47,12 +47,12 @@ class LiftedVocabulary(NamedTuple):
     """The vocabulary of a lifted model.
 
     Attributes:
-        name: of its file.
-        content: of its file.
+        name: name of its file.
+        content: content of its file.
         pieces: in the order of their ids.
-        special_ids: ids of those with a meaning, as of a tokenizer.
-        rows: the row of the source that each piece has; -1 for none.
-        notes: what differs from the source's vocabulary.
+        special_ids: ids of special tokens by name, as in a tokenizer.
+        rows: the source's row for each piece; -1 for none.
+        notes: differences from the source's vocabulary.
     """
 
     name: str
@@ -64,7 +64,7 @@ class LiftedVocabulary(NamedTuple):
 
 
 def find_file(folder: str) -> str | None:
-    """The vocabulary in a directory.
+    """Finds the vocabulary in a directory.
 
     Args:
         folder: the directory.
@@ -80,9 +80,9 @@ def find_file(folder: str) -> str | None:
 def read_source(path: str) -> Vocabulary:
     """Reads the vocabulary of a token table, with the tokens added to it.
 
-    Of equal lines the last one is the token, as in BERT's own code; all keep
-    their rows. Special tokens get BERT's names, if files beside the vocabulary
-    say which ones they are.
+    If lines are repeated, the last one is the token, as in BERT's own code; all
+    keep their rows. Special tokens get BERT's names, if files beside the
+    vocabulary name them.
 
     Args:
         path: `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
@@ -93,8 +93,7 @@ def read_source(path: str) -> Vocabulary:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is none of these, or its text is cut in a way that this
-            package does not know.
+        ValueError: it is none of these, or its tokenizer is not supported.
     """
     path = os.fspath(path)
     folder = os.path.dirname(path)
@@ -102,8 +101,8 @@ def read_source(path: str) -> Vocabulary:
     name = str(settings.get("tokenizer_class")).removesuffix("Fast")
     if name in _OTHER_TOKENIZERS:
         raise ValueError(
-            f"{path} is cut by {name}, which {_OTHER_TOKENIZERS[name]}: text "
-            "would be other tokens here. Give a model with BERT's tokenizer."
+            f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}: text "
+            "would get other tokens here. Use a model with BERT's tokenizer."
         )
     added = _added_tokens(folder, settings)
     if not path.endswith(".json"):
@@ -240,13 +239,13 @@ def _make_unique(pieces, notes) -> None:
     if repeated:
         notes.append(
             f"{len(repeated)} lines of the vocabulary are repeated further "
-            "down, where their tokens have their rows: line "
+            "down; their tokens have the rows of the last repetition: line "
             f"{', '.join(str(i + 1) for i in repeated[:5])}."
         )
 
 
 def _spell_out_spaces(pieces, notes) -> None:
-    """Writes white space in tokens, which no text has, as its code points."""
+    """Writes white space in tokens, which no text has, as code points."""
     found = [i for i, piece in enumerate(pieces) if re.search(r"\s|^$", piece)]
     for i in found:
         pieces[i] = (
@@ -255,8 +254,8 @@ def _spell_out_spaces(pieces, notes) -> None:
         )
     if found:
         notes.append(
-            f"{len(found)} tokens with white space, which words never have, "
-            f"are written with code points: {pieces[found[0]]}."
+            f"{len(found)} tokens contain white space, so no text has them; it "
+            f"is written as code points: {pieces[found[0]]}."
         )
 
 
@@ -301,9 +300,9 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     key = str(name).lower().replace("-", "").split("tokenizer")[0]
     if key not in layouts or own[:3] != ["<unk>", "<s>", "</s>"]:
         raise ValueError(
-            f"{path}: how its pieces are numbered is not known (tokenizer "
-            f"{name or 'not named'!r}): expected that of XLM-RoBERTa or "
-            f"CamemBERT, as tokenizer_class in {_TOKENIZER_CONFIG}."
+            f"{path}: the ids of its pieces are not known (tokenizer "
+            f"{name or 'not named'!r}): expected the tokenizer_class of "
+            f"XLM-RoBERTa or CamemBERT in {_TOKENIZER_CONFIG}."
         )
     pieces = [*layouts[key], "<mask>"]
     special = set(_special_tokens(folder, settings).values())
@@ -318,7 +317,7 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
 
 
 def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
-    """The vocabulary that a model needs, made from that of its source.
+    """Makes the vocabulary of a lifted model from that of its source.
 
     Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
     `[unused2]` to `[unused4]` as last pieces, which have no rows.
@@ -330,8 +329,8 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
         The vocabulary.
 
     Raises:
-        ValueError: the source's has no such special tokens as BERT's, or no
-            tokenizer can be made of it.
+        ValueError: the source lacks BERT's special tokens, or this package has
+            no tokenizer for it.
     """
     # Only what reads vocabularies needs TensorFlow Text.
     from etcmodel.feature_utils import tokenizers
@@ -426,10 +425,10 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 
 
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
-    """Writes the vocabulary of a model that is lifted.
+    """Writes the vocabulary of a lifted model.
 
-    What is known of its text (case, accents, Chinese characters) is written
-    beside it, as `tokenizer_config.json`.
+    The settings of its tokenizer (case, accents, Chinese characters), if known,
+    are written beside it, as `tokenizer_config.json`.
 
     Args:
         vocab_file: the vocabulary of the source, or another one for the model.

@@ -148,7 +148,9 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_errors(self):
         path, _ = self.train("spiece.model")
-        with self.assertRaisesRegex(ValueError, "numbered is not known"):
+        with self.assertRaisesRegex(
+            ValueError, "ids of its pieces are not known"
+        ):
             bert_vocabularies.read_source(path)
         with open(path, "wb") as file:
             file.write(b"\x00\x01nothing")

@@ -128,7 +128,7 @@ def _are_all(shards: Sequence[str]) -> bool:
 
 
 def whole_checkpoints(directory: str) -> list[str]:
-    """The numbered checkpoints in a directory that have all their files.
+    """Lists the numbered checkpoints in a directory that have all their files.
 
     Args:
         directory: such as that of a run.
@@ -149,10 +149,10 @@ def whole_checkpoints(directory: str) -> list[str]:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """The newest whole checkpoint in a directory.
+    """Finds the newest complete checkpoint in a directory.
 
-    The file `checkpoint` names it. If that file is missing or damaged, or names
-    a checkpoint without all its files, it is the one with the highest number.
+    The file `checkpoint` names it. If this file is missing or damaged, or names
+    an incomplete checkpoint, the complete one with the highest number is taken.
 
     Args:
         directory: such as that of a run.
@@ -167,14 +167,14 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def named_checkpoint(directory: str) -> str | None:
-    """The checkpoint that the file `checkpoint` names, if it is whole.
+    """Reads which checkpoint the file `checkpoint` names, if it is complete.
 
     Args:
         directory: such as that of a run.
 
     Returns:
-        Its path; None if there is no such file, it is damaged, or the
-        checkpoint has not all its files.
+        Its path; None if there is no such file, the file is damaged, or the
+        checkpoint is incomplete.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)

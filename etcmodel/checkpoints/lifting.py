@@ -108,14 +108,14 @@ def lifted_config(
     vocab_file: str | os.PathLike | None = None,
     **changes: Any,
 ) -> EtcConfig | ReadTwiceConfig:
-    """A configuration that the weights of an encoder like BERT fit into.
+    """Makes a configuration that fits the weights of an encoder like BERT.
 
     Args:
         source: the encoder.
         config_class: `EtcConfig` or `ReadTwiceConfig`.
-        preset: where everything comes from that BERT has no word on.
+        preset: supplies all values that BERT does not define.
         absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
-        vocab_file: what `lift` gets; the size of the vocabulary is from it.
+        vocab_file: as for `lift`; gives the size of the vocabulary.
         **changes: other values, such as `local_radius=40`.
 
     Returns:
@@ -161,9 +161,9 @@ def lift(
     attention that has its own, output projections, feed-forward parts and
     normalizations to both streams. Relative labels begin as zeros, so that
     they do not change anything yet. All token types begin as BERT's first.
-    Both reads of a `ReadTwiceModel` are lifted: what BERT has more layers than
-    the first read, the second one goes on with; without any, it begins as the
-    last layers of BERT.
+    Both reads of a `ReadTwiceModel` are lifted: BERT's layers beyond those of
+    the first read initialize the second read; if there are none, BERT's last
+    layers do.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -304,7 +304,7 @@ class _Lifting:
         """Checks that global tokens are known, and the number of tokens."""
         if self.tokens.path is None and self.global_tokens != "keep":
             raise ValueError(
-                f"{self.source.path} has no vocabulary beside it, so that "
+                f"{self.source.path} has no vocabulary beside it, so the "
                 "global tokens are not known. Give a vocab_file, or "
                 "global_tokens='keep'."
             )

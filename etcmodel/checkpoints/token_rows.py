@@ -1,4 +1,4 @@
-"""Which row of a source's token table each token of a model begins as."""
+"""Finds the row of a source's token table for each token of a model."""
 
 import os
 from typing import NamedTuple
@@ -15,13 +15,12 @@ class TokenRows(NamedTuple):
     """Rows of a source's token table for the tokens of a model.
 
     Attributes:
-        path: the vocabulary of the model, or what names it; None if it is not
-            known.
+        path: the vocabulary of the model, or its name; None if it is not known.
         rows: `<int64>[tokens]`; -1 for tokens that the source does not have.
-        special_ids: ids of the tokens with a meaning, as of a tokenizer.
+        special_ids: ids of special tokens by name, as in a tokenizer.
         num_used: number of rows of the source that have a token.
         unmatched: tokens without a row, other than global tokens.
-        notes: what the user has to know.
+        notes: messages for the user.
     """
 
     path: str | None
@@ -39,15 +38,15 @@ class TokenRows(NamedTuple):
 
 
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
-    """The size of the vocabulary of a model that is lifted.
+    """Returns the size of the vocabulary of a lifted model.
 
     Args:
         source: a `Bert`.
         vocab_file: see `find_token_rows`.
 
     Returns:
-        The number of tokens that `lift_vocabulary` gives; for a source without
-        a vocabulary that text can be cut with, the number of its rows.
+        The number of tokens that `lift_vocabulary` returns; for a source whose
+        vocabulary has no tokenizer here, the number of its rows.
     """
     path = vocab_file or source.vocab_file
     if path is not None:

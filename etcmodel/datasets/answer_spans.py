@@ -13,12 +13,12 @@ from etcmodel.datasets.normalized_texts import normalize
 
 
 class Occurrence(NamedTuple):
-    """Where an answer occurs in one of several texts.
+    """A place where an answer occurs in one of several texts.
 
     Attributes:
         text: index of the text.
-        start: its first byte in UTF-8.
-        end: the byte behind its last.
+        start: first byte of the answer, in UTF-8.
+        end: exclusive end, in bytes.
     """
 
     text: int
@@ -31,13 +31,13 @@ def find_answers(
 ) -> list[Occurrence]:
     """Finds all forms of an answer in texts.
 
-    Texts and answers are compared as `normalized_texts.normalize` returns them:
-    white space, the form of Unicode and HTML entities do not matter.
+    Texts and answers are compared after `normalized_texts.normalize`: white
+    space, Unicode normal form and HTML entities do not matter.
 
-    Forms match whole words, as they are written or all in capitals. A form that
-    does not occur as written matches in any case, but a single word keeps its
+    Forms match whole words, as written or all in capitals. A form that does not
+    occur as written matches in any case, except that a single word keeps its
     capitals, since "Will" is not "will". If no form occurs as written, all
-    match in any case, and if none does so as whole words, inside words.
+    match in any case; if none of these is a whole word, also inside words.
 
     Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
     places from 5 to 8 and from 10 to 13 of text 0.
@@ -50,8 +50,8 @@ def find_answers(
             matches "the king" where both occur.
 
     Returns:
-        Each occurrence once, in order, in bytes of the texts as they are given.
-        Only those of different answers may overlap.
+        Each occurrence once, in order, in bytes of the given texts. Only
+        occurrences of different answers may overlap.
     """
     forms = {normalize(x).strip() for x in answers} - {""}
     normalized = [_normalized(x) for x in texts]

@@ -98,9 +98,9 @@ def size(path: str) -> int:
 
 
 def find_form(folder: str, name: str) -> str | None:
-    """Finds a file whose name may be in another normal form of Unicode.
+    """Finds a file whose name may be in another Unicode normal form.
 
-    macOS and archives made there write "é" as "e" and an accent.
+    macOS and archives from there write "é" as "e" and an accent.
 
     Args:
         folder: where it is.

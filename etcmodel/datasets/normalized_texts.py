@@ -1,7 +1,7 @@
-"""Texts as they are compared, and where their parts come from.
+"""Normalizes texts for comparison, and maps places back to the given text.
 
-Texts are equal if they are canonically equivalent in Unicode, if they differ in
-white space alone, or if one has HTML entities.
+Texts count as equal if they differ only in white space, in canonically
+equivalent characters of Unicode, or in HTML entities.
 """
 
 import bisect
@@ -21,7 +21,7 @@ _EMPTY_LINE = re.compile(r"\n\s*\n|\u2029")
 
 
 def normalize(text: str) -> str:
-    r"""Returns a text as it is compared.
+    r"""Normalizes a text for comparison.
 
     HTML entities are decoded, characters are in Unicode's normal form C, and
     white space is one space, or one line feed if it has an empty line. Example:
@@ -39,11 +39,11 @@ def normalize(text: str) -> str:
 
 
 class NormalizedText:
-    """A text as it is compared, and its places in the text as it is given.
+    """A normalized text, whose places can be mapped to the given text.
 
     Attributes:
-        given: the text as it is given.
-        text: as `normalize` returns it.
+        given: the given text.
+        text: the normalized text, see `normalize`.
     """
 
     def __init__(self, given: str):
@@ -57,14 +57,14 @@ class NormalizedText:
         self._steps = _steps(given)
 
     def given_place(self, place: int) -> int | None:
-        """Returns where a place is in the text as it is given.
+        """Maps a place to the given text.
 
         Args:
             place: number of characters of `text` before it.
 
         Returns:
-            Number of characters of `given`; None inside of what is several
-            characters in `text`, but one in `given`.
+            Number of characters of `given` before it; None within several
+            characters of `text` that are one character of `given`.
         """
         for step in reversed(self._steps):
             if place is not None:

@@ -50,7 +50,7 @@ class TriviaQARecord(Record, frozen=True):
         answers: all forms of the answer, as people write them first; None if
             the file does not tell.
         truths: what the official metrics compare with; see `gold`.
-        missing_pages: how many of its pages have no file, of several.
+        missing_pages: number of its pages that have no file.
     """
 
     id: str
@@ -113,10 +113,10 @@ def _read_page(path: str) -> str:
 
 
 def _find_page(name: str, folder: str, source: Source) -> str | None:
-    """The file of a page; None if there is none.
+    """Returns the file of a page; None if there is none.
 
     Raises:
-        UserError: the name is not of a file in the folder.
+        UserError: the name is not that of a file in the folder.
     """
     if not files.is_below(name):
         raise UserError(f"{show(name)} is not in evidence/{folder}")

@@ -106,14 +106,14 @@ FORMAT = Format(
 
 
 def gold(record: WikiHopRecord) -> str | None:
-    """The right answer; None if the file does not tell.
+    """Returns the right answer; None if the file does not tell.
 
     Args:
         record: the record.
 
     Returns:
-        The answer; the candidate that is the answer, if they differ by the
-        official metric.
+        The answer as the file writes it; the right candidate, if the official
+        metric tells the two apart.
     """
     index = record.answer_index
     if index is None:

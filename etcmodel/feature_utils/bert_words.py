@@ -1,12 +1,12 @@
-"""Cuts text into words as BERT does; graph code.
+"""Splits text into words as BERT does; graph code.
 
 Three steps of BERT's tokenizer in one: cleaning, normalization, and a word for
-each punctuation mark and each Chinese character. What becomes of a character
-depends on nothing but that character, so it stands in a table that is made once
-and travels with a SavedModel. The table agrees with the `tokenizers` library:
+each punctuation mark and each Chinese character. The result for a character
+depends on this character alone, so it is in a table that is made once and
+stored in a SavedModel. The table agrees with the `tokenizers` library:
 
-* control, format and private-use characters and U+FFFD are dropped, what they
-  separate is one word; other white space is a space;
+* control, format and private-use characters and U+FFFD are dropped, and do not
+  separate words; other white space is a space;
 * accents are removed by decomposition (NFD), without its reordering, which
   matters only for marks that are kept;
 * a capital sigma becomes σ at the end of a word, too.
@@ -53,9 +53,9 @@ _FORMER_CATEGORY = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
 
 
 class Words(NamedTuple):
-    """Words of texts, each of which repeats some.
+    """Words of texts, where repeated chunks are stored once.
 
-    Texts are cut at spaces into chunks, and each distinct chunk into words.
+    Texts are split at spaces into chunks, and each distinct chunk into words.
 
     Attributes:
         texts: the words of the distinct chunks, one chunk after another,
@@ -74,7 +74,7 @@ class Words(NamedTuple):
     chars: "_Chars"
 
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Turns tokens of words into those of the texts.
+        """Gathers the tokens of the texts from those of distinct words.
 
         Args:
             tokens: `<any>[words, (tokens)]`.
@@ -90,20 +90,20 @@ class Words(NamedTuple):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Turns tokens of words into those of the texts, with their places.
+        """Gathers tokens of the texts and their places.
 
-        A token ends where the next character starts that is not dropped, or at
+        A token ends where the next character that is not dropped starts, or at
         a space: an accent belongs to its letter.
 
         Args:
             tokens: `<int32>[words, (tokens)]`.
             starts: in bytes of the word, likewise.
-            ends: exclusive, more than `starts`; those behind the end of the
-                word mean its end. Likewise.
+            ends: exclusive, more than `starts`; clipped to the end of the
+                word. Likewise.
 
         Returns:
-            The tokens of the texts, their starts and exclusive ends in bytes
-            of the text, of which what is not UTF-8 counts as U+FFFD: three
+            The tokens of the texts, and their starts and exclusive ends in
+            bytes of the text, where invalid UTF-8 counts as U+FFFD: three
             `<int32>[n, (tokens)]`.
         """
         starts, ends = self._places(
@@ -200,7 +200,7 @@ class _Chars(NamedTuple):
 
 
 class BertWords:
-    """Cuts texts into words; graph code.
+    """Splits texts into words; graph code.
 
     Example: in lower case without accents, "Né 中国!" becomes the words
     `ne`, `中`, `国` and `!`.
@@ -226,10 +226,10 @@ class BertWords:
         )
 
     def __call__(self, texts: tf.Tensor) -> Words:
-        """Cuts texts into words.
+        """Splits texts into words.
 
         Args:
-            texts: `<string>[n]`; what is not UTF-8 counts as U+FFFD.
+            texts: `<string>[n]`; invalid UTF-8 counts as U+FFFD.
 
         Returns:
             The words.
@@ -325,7 +325,7 @@ def _starts(lengths: tf.Tensor) -> tf.Tensor:
 
 
 class _CharacterTable(NamedTuple):
-    """What becomes of each character, in blocks, of which many are equal.
+    """What each character becomes, in blocks; equal blocks are stored once.
 
     Attributes:
         blocks: where the entries of each block of characters start.

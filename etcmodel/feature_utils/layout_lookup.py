@@ -164,16 +164,16 @@ def pick_units(
             `long_output`.
         section: name of the section.
         level: "group", "segment" or "token".
-        sizes: how many units there is room for: groups, segments of a group
-            and tokens of a segment, down to the level. Units beyond are left
-            out. By default as many as the largest has.
+        sizes: sizes of the output: groups, segments of a group and tokens of
+            a segment, down to the level. Units beyond are left out. By default
+            the largest numbers that occur.
 
     Returns:
         Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
         groups, segments, hidden]` or `[rows, groups, segments, tokens,
-        hidden]`, by their places in the content before any cutting, and
-        whether there is one, `<bool>[rows, groups, ...]`. Vectors of units
-        that were cut, and of those that have none, are 0.
+        hidden]`, and of whether each exists, `<bool>[rows, groups, ...]`.
+        Indices are those in the content before truncation. Vectors of units
+        that were cut, or have no token, are 0.
 
     Raises:
         ValueError: there is no such section or level.

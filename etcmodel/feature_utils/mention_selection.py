@@ -1,4 +1,4 @@
-"""Selects mentions for segments that have more than there is room for."""
+"""Selects mentions for segments that have too many."""
 
 import tensorflow as tf
 
@@ -10,10 +10,10 @@ _LABELS = 2**31
 def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
     """Selects mentions of different entities, spread over each segment.
 
-    First mentions of entities come before second ones, second ones before third
-    ones, and so on. Of those with the same number for which there is not room
-    for all, every second, every third, ... is selected. Mentions of unknown
-    entities count as second ones. Graph code.
+    First mentions of entities are selected before second ones, second ones
+    before third ones, and so on. If not all second ones (say) fit, evenly
+    spaced ones are selected. Mentions of unknown entities count as second ones.
+    Graph code.
 
     Example: for three of the labels `[7, 7, 8, 7, 9]` these are those at 0, 2
     and 4; for two of `[5, 6, 7, 8]` those at 0 and 2.
@@ -21,7 +21,7 @@ def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
     Args:
         labels: entities of mentions in the order of the text, 1 for an unknown
             one. `<int32>[segments, (mentions)]`.
-        most: the most mentions of a segment.
+        most: maximum number of mentions of a segment.
 
     Returns:
         Which are selected, `<bool>[segments, (mentions)]`: all, or `most`.

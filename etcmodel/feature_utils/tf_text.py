@@ -1,4 +1,4 @@
-"""TensorFlow Text, or an error that names the extra that brings it."""
+"""Imports TensorFlow Text, or names the extra that installs it."""
 
 from etcmodel import extras
 

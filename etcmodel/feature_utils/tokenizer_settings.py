@@ -1,6 +1,6 @@
-"""How a WordPiece vocabulary wants its text: case, accents, long words.
+"""Settings of WordPiece tokenizers: case, accents, long words.
 
-Hugging Face keeps that beside the vocabulary, in `tokenizer_config.json` and
+Hugging Face stores them beside the vocabulary, in `tokenizer_config.json` and
 `tokenizer.json`. This module reads both, and writes the former.
 """
 
@@ -18,16 +18,17 @@ _HUGGING_FACE_MAX_CHARS = 100
 
 
 class TokenizerSettings(NamedTuple):
-    """Settings of a WordPiece tokenizer; None where nothing is said.
+    """Settings of a WordPiece tokenizer; None stands for the default.
 
     Attributes:
-        lower_case: whether text is lower-cased; None: judged by the vocabulary.
-        strip_accents: whether accents are removed; None: as `lower_case`.
+        lower_case: whether text is lower-cased; by default unless the
+            vocabulary has capital letters.
+        strip_accents: whether accents are removed; by default as `lower_case`.
         tokenize_chinese_chars: whether each Chinese character is a word of its
-            own; None: it is.
-        clean_text: whether control characters are removed; None: they are.
-        max_chars_per_word: longer words are unknown; None: 200, as in BERT's
-            own code.
+            own; True by default.
+        clean_text: whether control characters are removed; True by default.
+        max_chars_per_word: longer words are unknown; 200 by default, as in
+            BERT's own code.
     """
 
     lower_case: bool | None = None
@@ -37,7 +38,7 @@ class TokenizerSettings(NamedTuple):
     max_chars_per_word: int | None = None
 
     def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
-        """Returns these settings with those that another one says."""
+        """Returns these settings, replaced by those that another one sets."""
         return self._replace(
             **{k: v for k, v in other._asdict().items() if v is not None}
         )
@@ -88,10 +89,9 @@ _NAMES = {
 
 
 def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
-    """Reads what `tokenizer_config.json` and `tokenizer.json` say.
+    """Reads settings from `tokenizer_config.json` and `tokenizer.json`.
 
-    Where both say something, `tokenizer_config.json` wins, as in Hugging Face's
-    library.
+    If they differ, `tokenizer_config.json` wins, as in Hugging Face's library.
 
     Args:
         directory: where the vocabulary is; "" is the current directory.
@@ -100,8 +100,8 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
         The settings; all are None if neither file is there.
 
     Raises:
-        ValueError: a file is damaged, or text is prepared in a way that this
-            package does not have, such as by a Japanese dictionary.
+        ValueError: a file is damaged, or asks for something that this package
+            does not support, such as a Japanese dictionary.
     """
     directory = os.fspath(directory)
     settings = TokenizerSettings()
@@ -174,8 +174,8 @@ def _value(content, key, kind, path):
 def _refuse(path: str, what: str) -> ValueError:
     """An error about text that would be cut into other tokens here."""
     return ValueError(
-        f"{path}: {what}, which this package does not have: its tokens would "
-        "be others. Expected the tokenizer of a BERT."
+        f"{path}: {what}, which this package does not support: tokens would "
+        "differ. Expected the tokenizer of a BERT."
     )
 
 

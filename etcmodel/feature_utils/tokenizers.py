@@ -537,16 +537,16 @@ def make_tokenizer(
     vocab_file: str | os.PathLike,
     settings: tokenizer_settings.TokenizerSettings | None = None,
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
-    """Makes the tokenizer that a vocabulary file is for, judged by its content.
+    """Makes the tokenizer of a vocabulary file; the content tells its kind.
 
-    A WordPiece vocabulary is used as `tokenizer_config.json` and
-    `tokenizer.json` beside it say. If they do not say whether it is uncased, it
-    is unless more than one in a hundred tokens has capital letters.
+    For a WordPiece vocabulary, `tokenizer_config.json` and `tokenizer.json`
+    beside it set the defaults. If they do not say whether text is lower-cased,
+    it is unless more than 1 % of the tokens have capital letters.
 
     Args:
         vocab_file: path of a WordPiece vocabulary (text, one token a line) or
             of a SentencePiece model (a protocol buffer).
-        settings: what is said here counts more than those files.
+        settings: settings that override those files.
 
     Returns:
         The tokenizer.
@@ -554,8 +554,9 @@ def make_tokenizer(
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is neither, `settings` are given for a SentencePiece
-            model, or a file beside a WordPiece vocabulary asks for what this
-            package does not have (see `tokenizer_settings.read_settings`).
+            model, or a file beside a WordPiece vocabulary asks for something
+            that this package does not support (see
+            `tokenizer_settings.read_settings`).
     """
     path = os.fspath(vocab_file)
     settings = settings or tokenizer_settings.TokenizerSettings()
@@ -571,7 +572,7 @@ def make_tokenizer(
     given = [k for k, v in settings._asdict().items() if v is not None]
     if given:
         raise ValueError(
-            f"{path} is a SentencePiece model, which knows how text is cut: "
+            f"{path} is a SentencePiece model, which has its own settings: "
             f"{', '.join(given)} cannot be set."
         )
     try:

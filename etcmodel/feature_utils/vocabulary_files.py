@@ -11,7 +11,7 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
 
     Args:
         path: the file.
-        what: what is expected to be in it, for messages.
+        what: the expected content, for messages.
 
     Returns:
         Its content, which is not empty.
@@ -46,11 +46,11 @@ def is_text(content: bytes) -> bool:
 
 
 def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
-    r"""Reads a WordPiece vocabulary: ids are the numbers of lines.
+    r"""Reads a WordPiece vocabulary, whose ids are line numbers from 0.
 
     Lines end with `\n` or `\r\n`. White space around tokens is stripped; a
-    token can be white space, such as U+3000. Of lines with the same token, text
-    gets the id of the last one; a warning tells of them.
+    token can be white space, such as U+3000. If a token is repeated, text gets
+    the id of its last line, and a warning is logged.
 
     Args:
         vocab_file: path of the file, UTF-8.

@@ -1,4 +1,4 @@
-"""Which tokens begin or end inside a word; graph code.
+"""Finds tokens that begin or end inside a word; graph code.
 
 Answers are whole words: a span neither begins with "##r" nor ends with "Bel" of
 "Belfort".
@@ -20,7 +20,7 @@ WITHOUT_SPACES = frozenset(
 
 
 def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Says which tokens begin or end inside a word.
+    """Finds tokens that begin or end inside a word.
 
     A word is a run of letters, their marks and digits. Characters of scripts
     without spaces between words, such as Chinese or Thai, are words by
@@ -67,7 +67,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def begins_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Which tokens begin inside a word.
+    """Returns which tokens begin inside a word.
 
     Args:
         cuts: `<int>[...]`, from `find_word_cuts`.
@@ -79,7 +79,7 @@ def begins_inside(cuts: tf.Tensor) -> tf.Tensor:
 
 
 def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Which tokens end inside a word.
+    """Returns which tokens end inside a word.
 
     Args:
         cuts: `<int>[...]`, from `find_word_cuts`.

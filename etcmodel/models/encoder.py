@@ -50,7 +50,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             from `<dtype>[batch, length, size]` to
             `<float>[batch, length, hidden_size]`.
         outputs: which of "long_output" and "global_output" are used. With one
-            of them, the weights of the last layer that only the other depends
+            of them, weights of the last layer that only the other one depends
             on are not trainable, since they get no gradient.
         **kwargs: passed to `EtcModel`.
 
@@ -335,7 +335,7 @@ def build_encoder(
         use_one_hot_relative_embeddings: see `EtcModel`.
         value_layers: for a layout, see `StructuredEtcModel`.
         outputs: names of the outputs that are used, both by default; with one
-            of them, the weights that only the other needs are not trained.
+            of them, weights that only the other one needs are not trained.
         dtype: dtype policy of the `EtcModel`, such as "mixed_bfloat16"; the
             global policy by default.
         name: name of the model.
@@ -349,7 +349,7 @@ def build_encoder(
         of `feature_utils.etc_features`; a layout: these, its links, and
         `<any>[batch, long_length or global_length, ...]` for values that it
         embeds or heads use.
-        Its output is a dict of those of `outputs`: `long_output`
+        Its output is a dict with the names in `outputs`: `long_output`
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.
 

@@ -141,7 +141,8 @@ class JsonConfig:
 
         Raises:
             FileNotFoundError: the directory holds no run, a run of another
-                kind of encoder, or one of a version that wrote no such file.
+                kind of encoder, or a run of an older version, which has no
+                such file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))

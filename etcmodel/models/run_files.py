@@ -1,4 +1,4 @@
-"""What `train` writes into a run so that Python can build its encoder."""
+"""Reads the files of a run from which Python builds its encoder."""
 
 import json
 import os
@@ -61,9 +61,9 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
             checkpoint in it.
 
     Returns:
-        Of a run of ETC arguments of `build_encoder`: the structure and which
-        links and hard masks there are. Of a run of ReadTwice arguments of
-        `build_read_twice_encoder`. Lengths are left open.
+        For ETC, arguments of `build_encoder`: the structure, and the options of
+        links and hard masks. For ReadTwice, arguments of
+        `build_read_twice_encoder`. Lengths are not among them.
 
     Raises:
         FileNotFoundError: the directory holds no run, or one of a version
@@ -85,7 +85,7 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 
 
 def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
-    """Returns what `encoder_options` reads of an encoder of ETC, as JSON.
+    """Returns what `encoder_options` reads about an ETC encoder, as JSON.
 
     Args:
         encoder: a `StructuredEtcModel`.

@@ -20,7 +20,7 @@ FILE = "lift.json"
 # its best checkpoint is.
 _RUN_FILE, _PARAMS_FILE, _BEST = "etcmodel.json", "params.yaml", "best_ckpt"
 _KEYS = {"vocab_file": str, "vocab_fingerprint": str}
-_ADVICE = "Copy it again from where the weights are from."
+_ADVICE = "Copy it again from the source of the weights."
 # Vocabularies beside published checkpoints.
 _NAMES = ("*vocab*.txt", "*.model")
 
@@ -31,14 +31,14 @@ def write(
     source: str,
     settings: TokenizerSettings | None,
 ) -> None:
-    """Notes where weights are from, and which vocabulary belongs to them.
+    """Writes which source and vocabulary lifted weights have.
 
     Args:
-        directory: where they are.
+        directory: directory of the weights.
         vocab_file: name of the vocabulary there.
-        source: what was lifted.
-        settings: how text is prepared for the vocabulary, which is noted beside
-            it; None for SentencePiece.
+        source: the source that was lifted.
+        settings: tokenizer settings, which are written beside the vocabulary;
+            None for SentencePiece.
     """
     if settings:
         tokenizer_settings.write_settings(directory, settings)

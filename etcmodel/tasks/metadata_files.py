@@ -16,13 +16,13 @@ _NAMES = {dict: "object", list: "list", str: "string", int: "integer"}
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file, on a disk or in a bucket.
+    """Returns whether a file exists, on a disk or in a bucket.
 
     Args:
         path: the file.
 
     Returns:
-        Whether it is there.
+        Whether it exists.
     """
     if not files.is_remote(path):
         return os.path.exists(path)
@@ -38,8 +38,8 @@ def read(
 
     Args:
         path: the file, on a disk or in a bucket.
-        keys: what the object must have: name -> type of the value. Names such
-            as `"task.model"` are those of nested objects.
+        keys: required keys: name -> type of the value. A name such as
+            `"task.model"` is that of a nested object.
         advice: sentence that says how to get a good file.
 
     Returns:
@@ -102,12 +102,12 @@ def check(
 
 
 def _kind(path: str) -> str:
-    """The format of a file, by its name."""
+    """Returns the format of a file, by its name."""
     return "JSON" if ".json" in path else "YAML"
 
 
 def _error(path: str, problem: str, keys, advice: str) -> UserError:
-    """The error of a file."""
+    """Makes the error of a file."""
     expected = f"a {_kind(path)} object"
     if keys:
         expected += f" with {', '.join(keys)}"
@@ -117,7 +117,7 @@ def _error(path: str, problem: str, keys, advice: str) -> UserError:
 
 
 def _read_bytes(path: str) -> bytes:
-    """The content of a file."""
+    """Reads the content of a file."""
     if not files.is_remote(path):
         with open(path, "rb") as stream:
             return stream.read()

@@ -74,15 +74,14 @@ def _has_bars(stream: TextIO) -> bool:
 
 
 class TrainingProgress:
-    """Shows how a training goes: a bar in a terminal, lines in a file.
+    """Shows the progress of a training: a bar in a terminal, lines in a file.
 
-    What is shown begins behind the first step: that one builds the graph, and
-    takes much longer than the others. Time spent in validations does not count
-    either.
+    Speed and time left exclude the first step, which builds the graph and takes
+    much longer than the others, and the time of validations.
 
     Args:
         total: number of steps.
-        interval: steps from line to line.
+        interval: number of steps between lines.
         out: where lines are printed.
         clock: tells the time in seconds.
     """
@@ -109,7 +108,7 @@ class TrainingProgress:
             self._bar.close()
 
     def write(self, text: str) -> None:
-        """Prints a line of its own.
+        """Prints a separate line.
 
         Args:
             text: the line.
@@ -165,7 +164,7 @@ class TrainingProgress:
         return f", {speed}, {left} left"
 
     def validated(self, text: str) -> None:
-        """Prints what a validation found.
+        """Prints the result of a validation.
 
         Args:
             text: the line.

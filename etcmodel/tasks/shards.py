@@ -1,4 +1,4 @@
-"""Checks that all shards of a data set are there, and whole, before reading.
+"""Checks that all shards of a data set exist and are complete.
 
 `preprocess` lists the shards in `features.json`, with the examples and bytes
 of each. Names and sizes are checked, which is quick for any amount of data.
@@ -35,14 +35,15 @@ _MAX_NAMED = 3
 
 
 def read_note(directory: str) -> dict | None:
-    """What `preprocess` noted about the shards in a directory.
+    """Reads `features.json`, which lists the shards in a directory.
 
     Args:
         directory: the directory.
 
     Returns:
-        The content of `features.json`; None if there is none. `shards`, name
-        -> `examples` and `bytes`, is not there in data of earlier versions.
+        The content of `features.json`; None if there is no such file. The key
+        `shards`, name -> `examples` and `bytes`, is missing in data of earlier
+        versions.
 
     Raises:
         UserError: it is damaged, or of another version.
@@ -75,7 +76,7 @@ def read_note(directory: str) -> dict | None:
 
 
 def damaged(path: str, number: int, reason: str) -> UserError:
-    """The error of a file that cannot be read to its end.
+    """Makes the error of a file that cannot be read to its end.
 
     Args:
         path: the file.
@@ -83,7 +84,7 @@ def damaged(path: str, number: int, reason: str) -> UserError:
         reason: what is wrong.
 
     Returns:
-        An error that says so.
+        The error.
     """
     directory, name = os.path.split(path)
     listed = (read_note(directory) or {}).get("shards", {})
@@ -95,7 +96,7 @@ def damaged(path: str, number: int, reason: str) -> UserError:
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Checks that files held as many records as they should.
+    """Checks that files contained the number of records in `features.json`.
 
     Args:
         counts: file -> how many records were read from it.
@@ -127,17 +128,17 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def check(pattern: str, files: Sequence[str]) -> None:
-    """Checks that a pattern names all the shards that it should, each whole.
+    """Checks that no shard of a pattern is missing or truncated.
 
-    A pattern that names some of the shards, such as `train-0000*`, asks for
-    these alone.
+    A pattern such as `train-0000*` names only some of the shards; the others
+    may be missing.
 
     Args:
         pattern: a file, or a pattern with `*`, `?` or `[...]`.
         files: what it matches.
 
     Raises:
-        UserError: a shard is missing, was cut off or is none of the data set,
+        UserError: a shard is missing, truncated or from another data set,
             or `features.json` is damaged.
     """
     parent, last = os.path.split(pattern)
@@ -183,16 +184,16 @@ def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
         more = len(missing) - _MAX_NAMED
         raise UserError(
             f"{directory} lacks {len(missing)} of {len(wanted)} shards: "
-            f"{shown}{f' and {more} more' if more > 0 else ''}. Copy what is "
-            "missing from where the data were made, or preprocess them again; "
-            "to read the other shards alone, name each of them."
+            f"{shown}{f' and {more} more' if more > 0 else ''}. Copy them "
+            "from where the data were made, or preprocess the data again; to "
+            "read only the other shards, name each of them."
         )
     foreign = [name for name in found if name not in expected]
     if foreign and is_listed:
         raise UserError(
             f"{os.path.join(directory, foreign[0])} is none of the "
             f"{len(expected)} shards that {METADATA_FILE} beside it lists: it "
-            "is of another data set. Move it elsewhere, or preprocess again."
+            "belongs to other data. Move it elsewhere, or preprocess again."
         )
 
 
@@ -201,8 +202,8 @@ def _check_size(path: str, expected: int | None) -> None:
     size = tf.io.gfile.stat(path).length
     if expected is None and not size:
         raise UserError(
-            f"{path}: the file is empty, but a shard, even without records, "
-            f"is not. {ADVICE}"
+            f"{path}: the file is empty; even a shard without records is "
+            f"not. {ADVICE}"
         )
     if expected is not None and size != expected:
         raise UserError(

@@ -79,7 +79,7 @@ class ShardedWriter(contextlib.ExitStack):
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """What `features.json` says about the files, once they are closed.
+        """Describes the closed files, for `features.json`.
 
         Returns:
             Name of each file -> its number of `examples` and its size in
@@ -95,11 +95,11 @@ class ShardedWriter(contextlib.ExitStack):
 
 
 def find_files(input_path: str | Sequence[str]) -> list[str]:
-    """Finds TFRecord files, and checks that they are all there and whole.
+    """Finds TFRecord files, and checks that none is missing or truncated.
 
-    Checked are names and sizes, against `features.json` beside the files. Data
-    of earlier versions, which lists no sizes, and files without a
-    `features.json` are checked by their names, `x-00000-of-00004`.
+    Names and sizes are compared with `features.json` beside the files. Without
+    this file, or if it lists no sizes (data of earlier versions), only the
+    names are checked: `x-00000-of-00004`.
 
     Args:
         input_path: comma-separated string, or list, of files, patterns with
@@ -110,8 +110,8 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
         The files, sorted within each pattern.
 
     Raises:
-        UserError: a part matches nothing, a file is missing, cut off, or none
-            of those that `preprocess` wrote, or `features.json` is damaged.
+        UserError: a part matches nothing, a file is missing, truncated, or not
+            written by `preprocess`, or `features.json` is damaged.
     """
     if isinstance(input_path, str):
         input_path = input_path.split(",")
@@ -137,7 +137,7 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
 
 
 def compression_type(paths: Sequence[str]) -> str:
-    """How TFRecord files are compressed, told by their first bytes.
+    """Detects how TFRecord files are compressed, by their first bytes.
 
     Args:
         paths: the files.
@@ -146,7 +146,7 @@ def compression_type(paths: Sequence[str]) -> str:
         `"GZIP"` or `""`.
 
     Raises:
-        UserError: some are compressed and others not.
+        UserError: some are compressed and others are not.
     """
     of_kind = {}
     for path in paths:
@@ -156,7 +156,7 @@ def compression_type(paths: Sequence[str]) -> str:
     if len(of_kind) > 1:
         raise UserError(
             f"{of_kind[True]} is gzipped, but {of_kind[False]} is not: it is "
-            "damaged, or of another data set. Name files of one kind."
+            "damaged, or from another data set. Name files of one kind."
         )
     return "GZIP" if True in of_kind else ""
 
@@ -173,8 +173,8 @@ def read_stored(
         The file, the position in it, from 0, and all features of the example.
 
     Raises:
-        UserError: a file is missing or damaged, or holds more or fewer records
-            than it should.
+        UserError: a file is missing or damaged, or has more or fewer records
+            than `features.json` says.
     """
     counts = {}
     for path in find_files(input_path):
@@ -192,7 +192,7 @@ def read_stored(
                 raise shards.damaged(path, number, reason) from error
             except message.DecodeError as error:
                 raise UserError(
-                    f"{path}, record {number}: it is no tf.train.Example. "
+                    f"{path}, record {number}: not a tf.train.Example. "
                     f"{shards.ADVICE}"
                 ) from error
             yield path, number, stored.features.feature
@@ -206,13 +206,13 @@ def read_examples(
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
     """Reads the records in stored examples; see `read_stored`.
 
-    An example that several records were packed into comes for each of them.
+    An example that several records are packed into is yielded once for each.
 
     Args:
         input_path: as for `find_files`.
 
     Yields:
-        The `example_id` of each, which of those of its example it is, and all
+        The `example_id` of the record, its index within the example, and all
         features of the example.
     """
     for _, _, stored in read_stored(input_path):
@@ -248,7 +248,7 @@ def write_json(directory: str, name: str, content: object) -> None:
 
 
 def read_metadata(files: Iterable[str]) -> dict | None:
-    """What `preprocess` noted about some TFRecord files.
+    """Reads `features.json` of some TFRecord files.
 
     Args:
         files: the files, as from `find_files`.

@@ -155,7 +155,7 @@ def _encoder_beside(path: str) -> dict | None:
     """
     from etcmodel import checkpoints
 
-    advice = "Copy it again from where the weights are from."
+    advice = "Copy it again from the source of the weights."
     config_file = checkpoints.config_file(path)
     # A run has such a file, too, of its encoder as its task needs it.
     run_file = checkpoints.beside(path, runs.RUN_FILE)

@@ -14,7 +14,7 @@ DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
 Figure 3 of the ETC paper, with the tokens on the axes, and prints what the
 record consists of, how much of it was cut and how many links there are.
-Masks and distances are those that an experiment trains with.
+Masks and distances are those of an experiment.
 """
 
 EXAMPLE = """
@@ -45,13 +45,14 @@ class Flags(preprocess.VocabularyFlags):
         max_global_tokens: how many global tokens are drawn.
         experiment: the experiment whose model is drawn; the first of the task
             by default.
-        preset: the encoder's preset, if not as in the experiment: tiny, small,
-            base, base_shared or large.
-        local_radius: how far a long token sees on each side, likewise.
-        relative_pos_max_distance: the distance at which labels are clipped,
-            likewise.
-        use_hard_g2l_mask: whether global tokens see their own sentence or
-            paragraph only, likewise.
+        preset: the encoder's preset: tiny, small, base, base_shared or large;
+            by default that of the experiment.
+        local_radius: how many tokens a long token sees on each side; by default
+            as in the experiment.
+        relative_pos_max_distance: the distance at which labels are clipped; by
+            default as in the experiment.
+        use_hard_g2l_mask: whether global tokens see only their own sentence or
+            paragraph; by default as in the experiment.
     """
 
     task: str

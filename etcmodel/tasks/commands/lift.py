@@ -1,4 +1,4 @@
-"""`lift`: begins training with the weights of BERT, RoBERTa and the like."""
+"""`lift`: starts training from the weights of BERT, RoBERTa and the like."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ from etcmodel.tasks.atomic import atomic_directory
 from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
-Makes an ETC or ReadTwice encoder that begins with the weights of BERT, RoBERTa,
+Makes an ETC or ReadTwice encoder from the weights of BERT, RoBERTa,
 XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, with the same number of layers,
 width, heads and inner width (ETC paper, Appendix D). --from is a directory on
 disk: nothing is downloaded. It holds config.json and safetensors files, as
@@ -21,8 +21,8 @@ its bert_config.json. docs/warm_starts.md lists what can be lifted.
 The output is a checkpoint as the original code writes it, with the head of the
 masked language model if the source has one, its configuration and the
 vocabulary to preprocess data with. Tokens that the vocabulary lacks are added
-to it. lift.txt tells what became of every weight.
-`train --init_checkpoint=DIR` begins with it.
+to it. lift.txt lists what became of every weight.
+`train --init_checkpoint=DIR` starts from it.
 """
 
 EXAMPLE = """
@@ -52,8 +52,8 @@ class Flags:
             weights such as model.fp16.safetensors.
         output_dir: directory to make.
         model: what to make: "etc", or "read_twice", both reads.
-        preset: where values come from that BERT does not have, such as the
-            radius of local attention: tiny, small, base, base_shared or large
+        preset: supplies values that BERT does not have, such as the radius of
+            local attention: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         vocab_file: the vocabulary, if there is none beside the weights, or
             another one, whose tokens get the rows of the same tokens. For

@@ -9,7 +9,7 @@ from absl import flags
 
 
 def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
-    """A field of a dataclass of flags.
+    """Makes a field of a dataclass of flags.
 
     Args:
         default: its default value; without one the flag must be given.

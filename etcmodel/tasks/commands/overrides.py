@@ -1,7 +1,7 @@
-"""Parameters that replace those of an experiment, read and checked.
+"""Reads and checks parameters that replace those of an experiment.
 
-The Model Garden would apply them as well, but says of a mistake neither where
-it is nor what is right.
+The Model Garden would apply them as well, but its errors say neither where a
+mistake is nor what is right.
 """
 
 import dataclasses
@@ -75,13 +75,14 @@ def read_file(path: str, source: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(
             f"{source}: the file holds no parameters, but {show(values)}. Give "
-            "a YAML or JSON file of them, as of `train --print_config`."
+            "a YAML or JSON file, such as the output of `train "
+            "--print_config`."
         )
     return values
 
 
 def _load(text, source):
-    """What a text says; a dict if it holds parameters."""
+    """Parses a text; returns a dict if it holds parameters."""
     try:
         text = params_dict.nested_csv_str_to_json_str(text)
     except ValueError:
@@ -111,7 +112,7 @@ def check(
         values: from `read`.
         params: the configuration that they are for.
         source: the flag, for messages.
-        place: where in the whole configuration this one is, such as "task.".
+        place: path of `params` in the whole configuration, such as "task.".
 
     Raises:
         UserError: there is no such parameter, or a value has another type.
@@ -141,12 +142,12 @@ def check(
 
 
 def _names(params) -> list[str]:
-    """The parameters of a configuration."""
+    """Lists the parameters of a configuration."""
     return [field.name for field in dataclasses.fields(params)]
 
 
 def _check_type(value, default, hint, name, source):
-    """Checks a value, if it is known what it may be."""
+    """Checks the type of a value, if it is known."""
     kinds = typing.get_args(hint) or (hint,)
     if not {*kinds} <= {*_TYPES} or type(value) is type(default):
         return
@@ -163,7 +164,7 @@ def _check_type(value, default, hint, name, source):
 
 
 def _unknown(path, name, names, source) -> str:
-    """What to say of a parameter that does not exist."""
+    """Makes the error of a parameter that does not exist."""
     close = difflib.get_close_matches(name, names)
     parent = path.removesuffix(name)
     advice = (

@@ -30,7 +30,7 @@ def check(flag_values: flags.FlagValues, flags_class: type) -> None:
         flags_class: the command's dataclass of flags.
 
     Raises:
-        UserError: an input is not there, or an output is there and is not to
+        UserError: an input does not exist, or an output exists and is not to
             be replaced, or cannot be written.
     """
     overwrite = "overwrite" in flag_values and flag_values["overwrite"].value
@@ -101,7 +101,7 @@ def _saved_model(flag, path, overwrite):
 
 
 def _new_run(flag, path, overwrite):
-    """The directory of a run, which may be there to be continued."""
+    """The directory of a run, which may exist, to resume it."""
     if not files.is_remote(path):
         atomic.check_directory(path, overwrite=True)
 
@@ -117,12 +117,12 @@ def _new_file(flag, path, overwrite):
 
 
 def _replaced_file(flag, path, overwrite):
-    """A file to write, whether it is there or not."""
+    """A file to write, whether it exists or not."""
     atomic.check_file(path, overwrite=True)
 
 
 def _picture(flag, path, overwrite):
-    """A picture to write, whether it is there or not."""
+    """A picture to write, whether it exists or not."""
     if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
         raise UserError(
             f"{flag}={path}: pictures end in {', '.join(_PICTURES)}."

@@ -19,16 +19,16 @@ from etcmodel.tasks.commands.options import option
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, turns every record into
-the integers that the model reads (tokens, global tokens, which belongs to
-which), and writes them as gzipped TFRecord files, together with
+the integers that the model reads (tokens, global tokens, and how they belong
+together), and writes them as gzipped TFRecord files, together with
 
   stats.json      records read, written, left out and dropped; what was cut
   features.json   the sizes used, and how many examples and bytes each file has;
                   `train`, `evaluate` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
-  tokenizer_config.json   how text was prepared for a WordPiece vocabulary
+  tokenizer_config.json   the settings of the WordPiece tokenizer
 
-The output directory appears only when all is written.
+The output directory appears only when everything is written.
 
 A task has flags of its own, which set the sizes of its features:
 `preprocess --task=TASK --help` shows them.
@@ -64,19 +64,18 @@ class InputFlags:
 
 @dataclasses.dataclass(kw_only=True)
 class VocabularyFlags:
-    """The vocabulary, and how text is prepared for it.
+    """The vocabulary and the settings of its tokenizer.
 
     Attributes:
         vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
-            or a SentencePiece model. Text is prepared for WordPiece as
-            tokenizer_config.json and tokenizer.json beside the vocabulary say,
-            unless the following flags say otherwise.
-        lower_case: lower-case text; if nothing is said, unless the vocabulary
-            has capital letters.
-        strip_accents: remove accents; if nothing is said, from text that is
-            lower-cased.
-        tokenize_chinese_chars: make a word of each Chinese character; if
-            nothing is said, yes.
+            or a SentencePiece model. For WordPiece, tokenizer_config.json and
+            tokenizer.json beside the vocabulary set the defaults of
+            --lower_case, --strip_accents and --tokenize_chinese_chars.
+        lower_case: lower-case text; by default, unless the vocabulary has
+            capital letters.
+        strip_accents: remove accents; by default, if text is lower-cased.
+        tokenize_chinese_chars: make each Chinese character a word; on by
+            default.
     """
 
     vocab_file: str
@@ -125,7 +124,7 @@ def feature_config(task, flag_values: flags.FlagValues):
 
 
 def record_encoder(task, config, flag_values: flags.FlagValues):
-    """What turns records into features, with the flags' vocabulary.
+    """Makes the encoder of records, with the flags' vocabulary.
 
     Args:
         task: the `TaskSpec`.
@@ -147,7 +146,7 @@ def record_encoder(task, config, flag_values: flags.FlagValues):
 
 
 def print_tokenizer(encoder, flag_values: flags.FlagValues) -> None:
-    """Prints how text was prepared for the vocabulary, and who says so.
+    """Prints the settings of the tokenizer, and where they come from.
 
     Args:
         encoder: the `RecordEncoder`.

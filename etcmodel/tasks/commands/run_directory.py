@@ -1,7 +1,7 @@
-"""What a run's directory needs before its checkpoints are read or written.
+"""Prepares a run's directory before checkpoints are read or written.
 
-A process that was killed, a full disk or a broken copy leave half-written
-checkpoints, and a damaged note of which one is the latest.
+A killed process, a full disk or an interrupted copy leaves half-written
+checkpoints, and a damaged file `checkpoint`, which names the latest one.
 """
 
 import contextlib
@@ -34,17 +34,17 @@ _SECONDS_OF_A_DAY = 24 * 3600
 
 
 def prepare(model_dir: str, out=None) -> None:
-    """Makes the newest whole checkpoints of a run the ones that are read.
+    """Makes sure that a run resumes from its newest complete checkpoint.
 
-    The file `checkpoint` says which is the latest. Without it, or if it is
-    damaged, the Model Garden would begin anew, and overwrite what is there.
+    The file `checkpoint` names the latest one. If it is missing or damaged, the
+    Model Garden would start from scratch, and overwrite the run.
 
     Args:
         model_dir: directory of the run, which may not exist yet.
-        out: where to say so; the standard output by default.
+        out: where to report this; the standard output by default.
 
     Raises:
-        UserError: the note about the best checkpoint is damaged.
+        UserError: the file about the best checkpoint is damaged.
     """
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir
@@ -66,12 +66,12 @@ def prepare(model_dir: str, out=None) -> None:
         if folder and metadata_files.exists(path):
             metadata_files.read(
                 path,
-                advice="Remove it: the next validation is the best one then.",
+                advice="Remove it; then the next validation is the best one.",
             )
 
 
 def _write_pointer(directory: str, whole: Sequence[str]) -> None:
-    """Writes which checkpoints there are, the last of which is the latest."""
+    """Writes the file `checkpoint`; the last path is the latest."""
     tf.compat.v1.train.update_checkpoint_state(
         directory,
         whole[-1],
@@ -103,13 +103,13 @@ def restoring(path: str | None) -> Iterator[None]:
         if problem is None:
             raise
         raise UserError(
-            f"{problem}. Copy its files again, or move them elsewhere: then "
-            "the newest of the other checkpoints is taken."
+            f"{problem}. Copy its files again, or move them elsewhere; then "
+            "the newest of the other checkpoints is used."
         ) from error
 
 
 def _damage(path: str) -> str | None:
-    """What is wrong with a checkpoint, which is read; None if nothing."""
+    """Reads a checkpoint and says what is wrong; None if nothing is."""
     try:
         checkpoint = files.open_checkpoint(path)
         for name in checkpoint.shapes:
@@ -121,15 +121,15 @@ def _damage(path: str) -> str | None:
 
 @contextlib.contextmanager
 def hold(model_dir: str, out=None) -> Iterator[None]:
-    """Keeps other trainings out of a directory, and removes what some left.
+    """Locks a directory for one training, and removes leftovers of others.
 
-    Removed is what was being written by a process that is no more: half of a
-    checkpoint, in a folder `ckpt-200_temp`, can be as large as a whole one.
-    Directories in buckets are left as they are.
+    Leftovers are files that a killed process was writing: half of a checkpoint,
+    in a folder `ckpt-200_temp`, can be as large as a complete one. Directories
+    in buckets are neither locked nor cleaned.
 
     Args:
         model_dir: directory of the run; it is made.
-        out: where to say what is removed; the standard output by default.
+        out: where to list what is removed; the standard output by default.
 
     Yields:
         Nothing.
@@ -163,7 +163,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
 
 
 def _lock(handle: int, model_dir: str) -> bool | None:
-    """Whether this process holds a directory; None if that cannot be told."""
+    """Whether this process holds a directory; None if that is unknown."""
     import fcntl
 
     try:
@@ -174,7 +174,7 @@ def _lock(handle: int, model_dir: str) -> bool | None:
             return False
         raise UserError(
             f"Another process trains in {model_dir}: both would write the same "
-            "checkpoints. Wait for its end, or choose another --model_dir."
+            "checkpoints. Wait until it ends, or choose another --model_dir."
         ) from None
     except OSError:
         # Some network file systems have no locks.
@@ -201,7 +201,7 @@ def _leftovers(model_dir: str, age: float) -> list[str]:
 
 
 def _changed(path: str) -> float:
-    """When a file, or anything in a folder, was written last."""
+    """Returns when a file, or any file in a folder, was last written."""
     paths = [path]
     for folder, _, names in os.walk(path):
         paths += [os.path.join(folder, name) for name in names]

@@ -1,9 +1,9 @@
-"""What the directory of a run holds beside its checkpoints.
+"""Files in the directory of a run, other than checkpoints.
 
-`etcmodel.json` tells what was trained on what, `params.yaml` the whole
-configuration, `tuned.json` what validation chose at which step. `evaluate` and
-`export` read these, so that both use the same model. `etc_config.json` or
-`read_twice_config.json`, and `encoder_options.json`, are for Python.
+`etcmodel.json` describes the task and its records, `params.yaml` the whole
+configuration, `tuned.json` the options that validation chose at each step.
+`evaluate` and `export` read these, so that both use the same model. Python
+reads `etc_config.json` or `read_twice_config.json`, and `encoder_options.json`.
 """
 
 import dataclasses
@@ -140,7 +140,7 @@ def _write(path: str, content) -> None:
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Notes what `evaluate`, `export` and Python need.
+    """Writes what `evaluate`, `export` and Python need.
 
     Python reads the encoder: see `EtcConfig.from_run` and
     `models.encoder_options`.
@@ -153,8 +153,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         model_dir: directory of the run.
 
     Raises:
-        UserError: the vocabulary beside the records is missing, or another
-            one.
+        UserError: the vocabulary beside the records is missing, or not theirs.
     """
     import tensorflow as tf
 
@@ -190,10 +189,10 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     Args:
         vocab_file: the vocabulary.
         records: what `preprocess` noted about the records.
-        owner: what has these records, for the message.
+        owner: owner of the records, for the message.
 
     Raises:
-        UserError: it is missing, or another one.
+        UserError: it is missing, or not the same.
     """
     from etcmodel.tasks import tfrecords
 
@@ -201,14 +200,14 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     if not metadata_files.exists(vocab_file):
         raise UserError(
             f"{vocab_file} is missing: {owner} needs the vocabulary that its "
-            "records were made with. Copy it there, as `preprocess` got it."
+            "records were made with. Copy it there, as `preprocess` read it."
         )
     found = tfrecords.fingerprint(vocab_file)
     if found != noted:
         raise UserError(
             f"{vocab_file} is not the vocabulary of {owner} "
-            f"(vocab_fingerprint: {found} against {noted}): other tokens would "
-            "be read. Give the one that `preprocess` got."
+            f"(vocab_fingerprint: {found} against {noted}): tokens would "
+            "differ. Give the file that `preprocess` read."
         )
 
 
@@ -222,7 +221,7 @@ def check_own_vocabulary(metadata: dict) -> str:
         Path of the vocabulary.
 
     Raises:
-        UserError: it is missing, or another one.
+        UserError: it is missing, or not the one of the records.
     """
     directory = metadata["directory"]
     vocab_file = os.path.join(directory, metadata["vocab_file"])
@@ -231,16 +230,16 @@ def check_own_vocabulary(metadata: dict) -> str:
 
 
 def read(model_dir: str) -> dict:
-    """What `save` noted.
+    """Reads `etcmodel.json`.
 
     Args:
         model_dir: directory of the run.
 
     Returns:
-        The note.
+        The content.
 
     Raises:
-        UserError: there is no such run, or the note is damaged.
+        UserError: there is no such run, or the file is damaged.
     """
     note = _read(model_dir, RUN_FILE)
     if note is None:
@@ -252,7 +251,7 @@ def read(model_dir: str) -> dict:
 
 
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
-    """Checks that a run that is gone on with is that of the directory.
+    """Checks that a resumed run matches the run in `model_dir`.
 
     Args:
         params: the `ExperimentConfig`.
@@ -262,7 +261,7 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
 
     Raises:
         UserError: the directory holds a run of another task, model or
-            vocabulary, or what tells so is missing or damaged.
+            vocabulary, or the files that say so are missing or damaged.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -313,7 +312,7 @@ def _flat(values, prefix: str = "") -> dict:
 
 
 def is_finished(params, model_dir: str) -> bool:
-    """Returns whether a run has all the steps that are asked for.
+    """Returns whether a run has all the requested steps.
 
     Args:
         params: the `ExperimentConfig`.
@@ -323,7 +322,7 @@ def is_finished(params, model_dir: str) -> bool:
         Whether its last checkpoint is of the last step.
 
     Raises:
-        UserError: it has more steps than asked for.
+        UserError: it has more steps than requested.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -334,14 +333,14 @@ def is_finished(params, model_dir: str) -> bool:
     if step > steps:
         raise UserError(
             f"{model_dir} is already at step {step} of {steps}. To train it "
-            "on, raise --epochs (or trainer.train_steps); to train anew, "
+            "longer, raise --epochs (or trainer.train_steps); to start again, "
             "choose another --model_dir."
         )
     return step == steps
 
 
 def _step(checkpoint: str) -> int:
-    """The step that a checkpoint was written at."""
+    """Returns the step that a checkpoint was written at."""
     import tensorflow as tf
 
     from etcmodel.tasks.commands import run_directory
@@ -352,8 +351,8 @@ def _step(checkpoint: str) -> int:
         if reader.has_tensor(name):
             return int(reader.get_tensor(name))
     raise UserError(
-        f"{checkpoint} was not written by `train`: it does not hold the "
-        "step. Choose another directory."
+        f"{checkpoint} was not written by `train`: it stores no step. "
+        "Choose another directory."
     )
 
 
@@ -382,21 +381,21 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
             before, now = {**before, **told}, {**now, **told}
         if before != now:
             raise UserError(
-                f"{metadata['directory']} was preprocessed otherwise than the "
-                f"records of the run ({key}: {metadata[key]} against "
+                f"{metadata['directory']} was preprocessed differently than "
+                f"the records of the run ({key}: {metadata[key]} against "
                 f"{own[key]}). Preprocess with the flags and the "
-                "vocabulary of the run; or, if it is the length that is "
-                "another, say it with --params_override=task.model.long_length"
-                "=N, and in `export` likewise."
+                "vocabulary of the run; or, if only the length differs, give "
+                "--params_override=task.model.long_length=N, and in `export`, "
+                "too."
             )
 
 
 def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
-    """Lets a run's own configuration come before that of the flags.
+    """Makes a run's own configuration override that of the flags.
 
     Args:
-        flag_values: the parsed flags; `config_file` is changed. An experiment
-            other than the run's is taken as it is, without what the run says.
+        flag_values: the parsed flags; `config_file` is changed. If the
+            experiment is not the run's, the run's configuration is ignored.
         model_dir: directory of the run.
 
     Returns:
@@ -411,9 +410,8 @@ def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
         if metadata_files.exists(model_dir):
             print(
                 f"{model_dir} has no {RUN_FILE}: the configuration is that of "
-                f"--experiment={wanted} and of the flags, and whether "
-                "vocabulary and sizes of the records are those of the run is "
-                "not checked."
+                f"--experiment={wanted} and of the flags. Whether the records "
+                "have the vocabulary and sizes of the run is not checked."
             )
         return wanted
     note = read(model_dir)
@@ -505,7 +503,7 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
 
 
 def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
-    """What validations chose: step -> name and value of the option."""
+    """Reads what validations chose: step -> name and value of the option."""
     content = _read(model_dir, TUNED_FILE) or {}
     for step, values in content.items():
         is_number = isinstance(values, dict) and isinstance(

@@ -22,10 +22,10 @@ records at hand. Everything in it can be changed, for example
   --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
 
 The whole configuration is written to MODEL_DIR/params.yaml. The same command
-continues an interrupted run from its newest whole checkpoint. A finished run is
-left alone; with more --epochs it is continued, and fewer than it has are an
-error. Records of which a file is missing or cut off are refused before the
-training; a damaged file ends it with an error that names the file. With
+resumes an interrupted run from its newest complete checkpoint. A finished run
+is not changed; with more --epochs it is trained longer, and fewer steps than it
+has are an error. Missing or truncated files of records raise an error before
+the training; a damaged file stops it with an error that names the file. With
 --validation_data the checkpoint with the best validation metric is kept in
 MODEL_DIR/best_ckpt. To watch it:
 
@@ -56,8 +56,8 @@ class Flags(training.TrainerFlags):
         learning_rate: the highest.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
-        init_checkpoint: weights that the encoder begins with: what `lift`
-            wrote, a published checkpoint with its etc_config.json, or another
+        init_checkpoint: weights that the encoder starts from: the output of
+            `lift`, a published checkpoint with its etc_config.json, or another
             run. The encoder's sizes are taken from there, too.
         seed: of the weights, the order of records and dropout.
         small: a try that takes minutes on two cores: the preset tiny (not the
@@ -142,7 +142,7 @@ def run(flag_values: flags.FlagValues) -> None:
             steps = params.trainer.train_steps
             print(
                 f"{model_dir} is already at step {steps} of {steps}; nothing "
-                "is trained. To train it on, raise --epochs (or "
+                "is trained. To train it longer, raise --epochs (or "
                 "trainer.train_steps)."
             )
             return

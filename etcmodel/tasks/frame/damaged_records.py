@@ -1,6 +1,6 @@
 """Finds the record that a training or an evaluation could not read.
 
-A `tf.data` pipeline says what is wrong with a record, but not where it is.
+Errors of a `tf.data` pipeline do not say which file and record they are about.
 Works with Keras 2 only; see `frame.experiments`.
 """
 
@@ -70,7 +70,7 @@ def find(task: experiments.RecordsTask) -> UserError | None:
         task: the task.
 
     Returns:
-        What is wrong with which file or record; None if nothing is.
+        The error that names the file or record; None if all can be used.
     """
     config = task.task_config
     try:
@@ -133,14 +133,14 @@ def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What an error says, without where in the graph it was."""
+    """Returns the message of an error, without its place in the graph."""
     reason = " ".join(without_stack(error.message)).rstrip(".")
     # As TensorFlow prints text in an assertion.
     return reason.replace("\\'", "'")
 
 
 def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:
-    """What is wrong with token ids; empty if nothing is."""
+    """Says what is wrong with token ids; empty if nothing is."""
     for name, value in features.items():
         if vocab_size and name.endswith("token_ids"):
             ids = np.asarray(value)

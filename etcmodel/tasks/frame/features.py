@@ -24,9 +24,9 @@ class RawInput(NamedTuple):
 
     Attributes:
         dtype: its type.
-        axes: what each axis counts, such as `("records", "paragraphs")`, or
-            its size where that is fixed. Inputs of a request have the same
-            size along axes of one name.
+        axes: name of each axis, such as `("records", "paragraphs")`, or its
+            size if it is fixed. Inputs of a request must have the same size
+            along axes with the same name.
     """
 
     dtype: tf.DType
@@ -49,7 +49,7 @@ def assert_same_sizes(
     inputs: Mapping[str, tf.Tensor | tf.RaggedTensor],
     axes: Mapping[str, Sequence[str | int]],
 ) -> list[tf.Operation]:
-    """Asserts that inputs have the same sizes along axes of one name.
+    """Asserts that inputs have the same size along axes with the same name.
 
     Graph code. Example: `titles` `[1, 1]` with the axes `("records",
     "paragraphs")` and `sentences` `[1, 2, 3]` with `("records", "paragraphs",
@@ -58,10 +58,10 @@ def assert_same_sizes(
 
     Args:
         inputs: name -> dense or ragged tensor.
-        axes: name -> what each of its axes counts; see `RawInput`.
+        axes: name -> names of its axes; see `RawInput`.
 
     Returns:
-        The assertions; none when run eagerly, where they have been made.
+        The assertions; none in eager mode, which raises the error at once.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if sizes differ.
@@ -205,7 +205,7 @@ class Labelled(NamedTuple):
 def builds_features(build: Callable) -> Callable:
     """Checks that the inputs of a `FeatureBuilder.build` fit together.
 
-    Nothing in it is for AutoGraph, which would make tracing slow.
+    AutoGraph does not convert it, since that would make tracing slow.
 
     Args:
         build: the method.
@@ -385,14 +385,13 @@ def to_bytes(text: str) -> bytes:
 
 
 def pad(values: Any, spec: RawInput) -> np.ndarray:
-    """Nested lists filled up to a tensor.
+    """Pads nested lists to a tensor.
 
     Example: `[["a", "b"], ["c"]]` gives `[[b"a", b"b"], [b"c", b""]]`.
 
     Args:
         values: lists in lists, as deep as the specification's rank.
-        spec: the input; its type tells what stands for nothing: "", False,
-            or -1.
+        spec: the input; its type tells the padding: "", False, or -1.
 
     Returns:
         The tensor as an array, strings as `bytes` objects.

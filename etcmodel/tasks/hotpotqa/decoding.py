@@ -171,11 +171,10 @@ def best_spans(
 ) -> Spans:
     """Finds the best span of every sentence.
 
-    Begin and end are in one sentence, begin is not behind end, a span has at
-    most `max_answer_length` tokens, and it has whole words, unless there is no
-    such span. Spans are ranked by the product of the
-    probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; of equals the first wins.
+    A span lies in one sentence and has at most `max_answer_length` tokens. It
+    has whole words, unless there is no such span. Spans are ranked by the
+    product of the probabilities of begin and end or, in the "bio" encoding, by
+    the mean probability of their labels; the first of equal ones wins.
 
     Args:
         logits: as from the model.

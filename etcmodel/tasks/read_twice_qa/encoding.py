@@ -61,7 +61,7 @@ def label_answers(
     spans: Sequence[tuple[int, int]],
     most: int,
 ) -> tuple[np.ndarray, int]:
-    """The answers that are whole in each segment.
+    """Makes labels of the answers that are whole in each segment.
 
     Args:
         starts: `<int32>[segments, length]` first byte of each token, -1 for
@@ -74,8 +74,8 @@ def label_answers(
 
     Returns:
         `<int32>[3, segments, most]`: first token of each, its last, and 1 for
-        an answer; and how many had no room. An answer that is a part of a
-        token or word is left out where others are none.
+        an answer; and how many had no room. An answer that is only a part of a
+        token or word is left out if there are others that are not.
     """
     labels = np.zeros([3, len(starts), most], np.int32)
     cut = 0
