@@ -6,6 +6,7 @@ Hugging Face stores them beside the vocabulary, in `tokenizer_config.json` and
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
@@ -36,6 +37,27 @@ class TokenizerSettings(NamedTuple):
     tokenize_chinese_chars: bool | None = None
     clean_text: bool | None = None
     max_chars_per_word: int | None = None
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "TokenizerSettings":
+        """Makes settings of what `_asdict` returned.
+
+        Args:
+            content: name -> value.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: there is a setting of another name.
+        """
+        unknown = sorted(set(content) - set(cls._fields))
+        if unknown:
+            raise ValueError(
+                f"unknown settings {', '.join(unknown)}, expected some of "
+                f"{', '.join(cls._fields)}"
+            )
+        return cls(**content)
 
     def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
         """Returns these settings, replaced by those that another one sets."""

@@ -70,9 +70,11 @@ def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
             f"The file {path} is binary, or not UTF-8 text: expected {what}."
         )
     text = content.decode("utf-8")
-    end = "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"
-    # Other separators of lines can be tokens.
-    tokens = [line.strip() or line for line in text.rstrip("\r\n").split(end)]
+    # Other separators of lines can be tokens; so can "\r", unless lines end so.
+    lines = text.rstrip("\r\n").split("\n")
+    if lines[0].endswith("\r"):
+        lines = [line.removesuffix("\r") for line in lines]
+    tokens = [line.strip() or line for line in lines]
     if "" in tokens:
         raise ValueError(
             f"Line {tokens.index('') + 1} of the vocabulary {path} is blank: "

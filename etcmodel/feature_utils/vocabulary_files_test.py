@@ -22,6 +22,7 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("a\nb\n", ["a", "b"]),
         ("a\r\nb\r\n\r\n", ["a", "b"]),
+        ("a\r\nb\nc\r\nd", ["a", "b", "c", "d"]),
         # White space around tokens goes; tokens of white space stay, at the
         # end, too.
         (" a\t\n\u3000\n \n\u2028\nb \n\xa0\n", [*"a\u3000 \u2028b\xa0"]),

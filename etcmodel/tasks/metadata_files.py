@@ -6,13 +6,21 @@ it, what was expected, what to do.
 
 import json
 import os
+import types
+import typing
 from collections.abc import Mapping
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
-_NAMES = {dict: "object", list: "list", str: "string", int: "integer"}
+_NAMES = {
+    dict: "object",
+    list: "list",
+    str: "string",
+    int: "integer",
+    types.NoneType: "null",
+}
 
 
 def exists(path: str) -> bool:
@@ -97,13 +105,38 @@ def check(
             found = found[name]
         # True and False are no numbers.
         if not isinstance(found, expected) or isinstance(found, bool):
-            problem = f"{key!r} is {show(found)}, not {_NAMES[expected]}"
+            kinds = typing.get_args(expected) or (expected,)
+            names = " or ".join(_NAMES[kind] for kind in kinds)
+            problem = f"{key!r} is {show(found)}, not {names}"
             raise _error(path, problem, keys, advice)
+
+
+def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
+    """Checks the settings of the tokenizer, if there are any.
+
+    Args:
+        path: the file that they were read from.
+        value: an object with `tokenizer`.
+        advice: see `read`.
+
+    Raises:
+        UserError: a setting is unknown.
+    """
+    from etcmodel.feature_utils import tokenizer_settings
+
+    try:
+        tokenizer_settings.TokenizerSettings.from_dict(
+            value.get("tokenizer") or {}
+        )
+    except ValueError as error:
+        raise UserError(
+            f"{path}: 'tokenizer': {error}. {advice}".rstrip()
+        ) from None
 
 
 def _kind(path: str) -> str:
     """Returns the format of a file, by its name."""
-    return "JSON" if ".json" in path else "YAML"
+    return "JSON" if ".json" in os.path.basename(path) else "YAML"
 
 
 def _error(path: str, problem: str, keys, advice: str) -> UserError:

@@ -44,7 +44,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("x.yaml", b"a: \x00", r"it is not YAML \(not allowed characters"),
         ("x.json", b"[1, 2]", "holds a list, not an object"),
         ("x.yaml", b"just words", "holds a string, not an object"),
-        ("x.json", b"null", "holds a NoneType, not an object"),
+        ("x.json", b"null", "holds a null, not an object"),
         ("x.json", b'{"count": 3}', "'task' is missing"),
         ("x.json", b'{"task": "nq", "count": "3"}', "'3', not integer"),
         ("x.json", b'{"task": "nq", "count": true}', "True, not integer"),
@@ -62,6 +62,20 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
             r"with task, count, model\.encoder\. Make it again\.$",
         ):
             metadata_files.read(path, _KEYS, "Make it again.")
+
+    def test_null_may_be_allowed(self):
+        path = self._write(b'{"a": null, "b": 3}')
+        content = metadata_files.read(path, {"a": dict | None})
+        self.assertEqual({"a": None, "b": 3}, content)
+        with self.assertRaisesRegex(UserError, "'b' is 3, not object or null"):
+            metadata_files.read(path, {"b": dict | None})
+
+    def test_the_name_of_the_directory_does_not_count(self):
+        root = tempfile.mkdtemp(suffix=".json_2", dir=self.get_temp_dir())
+        path = os.path.join(root, "x.yaml")
+        with open(path, "w") as stream:
+            stream.write("a: 3\n")
+        self.assertEqual({"a": 3}, metadata_files.read(path))
 
     def test_missing(self):
         with self.assertRaisesRegex(

@@ -42,8 +42,8 @@ def read_note(directory: str) -> dict | None:
 
     Returns:
         The content of `features.json`; None if there is no such file. The key
-        `shards`, name -> `examples` and `bytes`, is missing in data of earlier
-        versions.
+        `shards`, name -> `examples` and `bytes`, may be missing if another
+        program wrote the records.
 
     Raises:
         UserError: it is damaged, or of another version.
@@ -58,6 +58,7 @@ def read_note(directory: str) -> dict | None:
             "Preprocess the data again."
         )
     metadata_files.check(path, note, _KEYS, ADVICE)
+    metadata_files.check_tokenizer(path, note, ADVICE)
     if "shards" in note:
         metadata_files.check(path, note, {"shards": dict}, ADVICE)
         keys = {"examples": int, "bytes": int}
@@ -117,7 +118,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
                     f"records, but {METADATA_FILE} says {shard['examples']}. "
                     f"{ADVICE}"
                 )
-        # Earlier versions noted the sum alone, of all shards.
+        # Another program may have noted the sum alone, of all shards.
         if note and "shards" not in note and {*_series([*found])} == {*found}:
             total = sum(found.values())
             if total != note["num_examples"]:

@@ -129,7 +129,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(None, "features.json")
     def test_empty_file_without_a_list_of_shards(self, note):
-        """As `preprocess` wrote it before, or without anything beside it."""
+        """As another program may write it, or without anything beside it."""
         paths = write_shards(self.data, shards=None)
         if note is None:
             os.remove(os.path.join(self.data, "features.json"))
@@ -166,6 +166,8 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         ({"shards": [1]}, "'shards' is .*, not object"),
         ({"vocab_fingerprint": None}, "'vocab_fingerprint' is missing"),
         ({"features": 3}, "'features' is 3, not object"),
+        ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
+        ({"tokenizer": {"x": 1}}, "'tokenizer': unknown settings x,"),
         ({"format": 1}, "another version.*Preprocess the data again"),
         ({"format": None}, "another version.*Preprocess the data again"),
     )

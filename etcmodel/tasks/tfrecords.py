@@ -98,8 +98,8 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
     """Finds TFRecord files, and checks that none is missing or truncated.
 
     Names and sizes are compared with `features.json` beside the files. Without
-    this file, or if it lists no sizes (data of earlier versions), only the
-    names are checked: `x-00000-of-00004`.
+    this file, or if another program wrote it and lists no sizes, only the names
+    are checked: `x-00000-of-00004`.
 
     Args:
         input_path: comma-separated string, or list, of files, patterns with

@@ -39,6 +39,8 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
     """
 
     mode: str = option("eval", one_of=["eval", "continuous_eval"])
+    # Unlike that of a training, it need not be writable.
+    model_dir: str = option(path="any_run")
     validation_data: str | None = option(None, path="records")
     tune: bool = False
     output: str | None = option(None, path="replaced_file")

@@ -1,5 +1,6 @@
 """The everyday flags of `train`: paths, epochs, sizes, without overrides."""
 
+import math
 import os
 
 from absl import flags
@@ -216,6 +217,10 @@ def follow_records(
             return
         recipe = {**spec.recipe, **spec.experiments[experiment].options}
         epochs = recipe.get("epochs")
+    elif not 0 < epochs < math.inf:
+        raise UserError(
+            f"--epochs={epochs:g}: expected a number above 0, such as 2 or 0.5."
+        )
     metadata = _metadata(params.task.train_data.input_path)
     if epochs is None or metadata is None:
         return

@@ -185,6 +185,12 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         params, _ = self._params(f"--train_data={self._records(5)}")
         self.assertEqual(15, params.trainer.train_steps)
 
+    def test_senseless_numbers_of_epochs(self):
+        train_data = f"--train_data={self._records(5)}"
+        for epochs in ("0", "nan", "inf"):
+            with self.assertRaisesRegex(UserError, f"--epochs={epochs}: "):
+                self._params(train_data, f"--epochs={epochs}")
+
     def test_a_number_of_steps_that_was_given_stays(self):
         train_data = f"--train_data={self._records(130)}"
         steps = "--params_override=trainer.train_steps=7"

@@ -96,7 +96,7 @@ def run(flag_values: flags.FlagValues) -> None:
     builder = spec.make_builder(
         config,
         vocab_file,
-        settings and tokenizer_settings.TokenizerSettings(**settings),
+        settings and tokenizer_settings.TokenizerSettings.from_dict(settings),
     )
     module, warmup_inputs = load(spec.serving)(model, builder, task.task_model)
     export_lib.export_saved_model(

@@ -120,6 +120,11 @@ def check(
     names = _names(params)
     hints = typing.get_type_hints(type(params))
     for name, value in values.items():
+        if not isinstance(name, str):
+            raise UserError(
+                f"{source}: {place}{name} is not the name of a parameter. YAML "
+                "reads words such as on, yes and 1 as values."
+            )
         if name not in names:
             raise UserError(_unknown(f"{place}{name}", name, names, source))
         default = getattr(params, name)

@@ -59,6 +59,7 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         ("task.model.encoder.hiden_size=3", "no parameter task.*hiden_size. "),
         ("task.model.encoder.hiden_size=3", "mean task.model.encoder.hidden_"),
         ("tsk.model=3", "no parameter tsk. Did you mean task?"),
+        ("trainer: {on: 5}", "trainer.True is not the name of a parameter"),
         ("task.zzz=3", "There are: .*model, train_data, validation_data"),
         ("task.model=5", "task.model is 5, but must hold.*: encoder, long_"),
         ("trainer.train_steps=abc", "is 'abc', but must be a whole number."),

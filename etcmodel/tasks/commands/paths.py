@@ -102,8 +102,22 @@ def _saved_model(flag, path, overwrite):
 
 def _new_run(flag, path, overwrite):
     """The directory of a run, which may exist, to resume it."""
-    if not files.is_remote(path):
+    if files.is_remote(path):
+        return
+    if not os.path.isdir(path):
         atomic.check_directory(path, overwrite=True)
+    # Nothing is written beside it.
+    elif not os.access(path, os.W_OK):
+        raise UserError(
+            f"{flag}={path}: you may not write into it. Choose another "
+            "directory."
+        )
+
+
+def _any_run(flag, path, overwrite):
+    """A directory that may lack the files of a run."""
+    if os.path.isfile(path):
+        raise UserError(f"{flag}={path} is a file. Name a directory.")
 
 
 def _new_directory(flag, path, overwrite):
@@ -141,6 +155,7 @@ _KINDS: dict[str, Callable[[str, str, bool], None]] = {
         _run,
         _saved_model,
         _new_run,
+        _any_run,
         _new_directory,
         _new_file,
         _replaced_file,

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 from absl import flags
 
@@ -25,6 +26,7 @@ class _Flags:
         new_file: a file to write.
         picture: a picture to write.
         new_run: a run to begin or to continue.
+        any_run: a run to read.
         overwrite: whether to replace what is there.
     """
 
@@ -36,6 +38,7 @@ class _Flags:
     new_file: str | None = options.option(None, path="new_file")
     picture: str | None = options.option(None, path="picture")
     new_run: str | None = options.option(None, path="new_run")
+    any_run: str | None = options.option(None, path="any_run")
     overwrite: bool = False
 
 
@@ -78,6 +81,8 @@ class PathsTest(unittest.TestCase):
             ["--picture=new.PDF"],
             ["--new_run=full"],
             ["--new_run=gs://bucket/x"],
+            ["--any_run=full"],
+            ["--any_run=not/there"],
         ):
             with self.subTest(arguments):
                 self._check(*arguments)
@@ -97,9 +102,26 @@ class PathsTest(unittest.TestCase):
             ["--new_file=a.json/x"],
             ["--picture=new.gif"],
             ["--new_run=a.json"],
+            ["--any_run=a.json"],
         ):
             with self.subTest(arguments), self.assertRaises(UserError):
                 self._check(*arguments)
+
+    def test_where_a_run_may_be_written(self):
+        """In its directory, whether or not one may write beside it."""
+        may_write = True
+
+        def access(path, mode):
+            del mode
+            return may_write == path.endswith("full")
+
+        with mock.patch.object(os, "access", access):
+            self._check("--new_run=full")
+            may_write = False
+            for name in ("--new_run=full", "--new_run=full/other"):
+                with self.subTest(name), self.assertRaises(UserError):
+                    self._check(name)
+            self._check("--any_run=full")
 
 
 if __name__ == "__main__":

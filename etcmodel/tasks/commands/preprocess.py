@@ -5,7 +5,6 @@ import concurrent.futures
 import dataclasses
 import itertools
 import os
-import shutil
 
 from absl import flags
 
@@ -78,7 +77,7 @@ class VocabularyFlags:
             default.
     """
 
-    vocab_file: str
+    vocab_file: str = option(path="file")
     lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
@@ -240,6 +239,8 @@ def run(flag_values: flags.FlagValues) -> None:
     check_split(task, split)
     config = feature_config(task, flag_values)
     paths = files.find(flag_values.input)
+    import tensorflow as tf
+
     from etcmodel.feature_utils import tokenizer_settings
     from etcmodel.tasks import tfrecords
     from etcmodel.tasks.progress import file_progress
@@ -300,7 +301,7 @@ def run(flag_values: flags.FlagValues) -> None:
             **summary,
         }
         tfrecords.write_json(directory, STATS_FILE, stats)
-        shutil.copyfile(
+        tf.io.gfile.copy(
             flag_values.vocab_file, os.path.join(directory, vocab_name)
         )
         if tokenizer.settings:

@@ -103,6 +103,7 @@ def _read(model_dir: str, name: str) -> dict | None:
         needed = {"features": dict, "vocab_fingerprint": str}
         needed = {f"records.{key}": kind for key, kind in needed.items()}
         metadata_files.check(path, content, needed, advice)
+        metadata_files.check_tokenizer(path, content["records"], advice)
     return content
 
 

@@ -225,7 +225,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_counts_while_evaluating(self, is_listed):
-        """Earlier versions noted the sum alone."""
+        """Another program may note the sum alone."""
         if is_listed:
             tfrecords.write_json(
                 self.data,

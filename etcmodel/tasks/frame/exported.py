@@ -31,4 +31,6 @@ def read_metadata(saved_model_dir: str) -> dict:
             f"{saved_model_dir} is a SavedModel, but not one that `export` "
             f"wrote: it has no {METADATA_FILE}."
         )
-    return metadata_files.read(path, {"task": str}, "Export the model again.")
+    return metadata_files.read(
+        path, {"task": str, "options": dict}, "Export the model again."
+    )

@@ -17,13 +17,16 @@ class ExportedTest(tf.test.TestCase):
         os.mkdir(os.path.join(other, "assets.extra"))
         path = os.path.join(other, exported.METADATA_FILE)
         with open(path, "w", encoding="utf-8") as stream:
-            stream.write('{"task": "x"}')
-        self.assertEqual({"task": "x"}, exported.read_metadata(other))
-        for damaged in ("", "{", "[]", "{}"):
+            stream.write('{"task": "x", "options": {}}')
+        self.assertEqual(
+            {"task": "x", "options": {}}, exported.read_metadata(other)
+        )
+        for damaged in ("", "{", "[]", "{}", '{"task": "x"}'):
             with open(path, "w", encoding="utf-8") as stream:
                 stream.write(damaged)
             with self.assertRaisesRegex(
-                UserError, f"^{path}: .*with task. Export the model again.$"
+                UserError,
+                f"^{path}: .*with task, options. Export the model again.$",
             ):
                 exported.read_metadata(other)
 

@@ -103,7 +103,7 @@ class TrainerTest(tf.test.TestCase):
         with tf.io.TFRecordWriter(path, options) as writer:
             writer.write(first)
             writer.write(example.SerializeToString())
-        # As of an earlier version: sizes would tell, too.
+        # Sizes would tell, too.
         note_file = os.path.join(self.records, "features.json")
         note = read_json(note_file)
         del note["shards"]
