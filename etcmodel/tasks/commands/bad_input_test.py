@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records_test import original_record
+from etcmodel.tasks import reading_testing
 from etcmodel.tasks import registry
 from etcmodel.tasks import task_testing
 from etcmodel.tasks import tfrecords
@@ -106,6 +107,15 @@ _TASKS = {
         ),
     ),
 }
+_TASKS["read_twice_hotpotqa"] = _TASKS["hotpotqa"]._replace(
+    flags=reading_testing.SIZES,
+    bad=(
+        ("_id", REMOVE, "no field '_id'"),
+        ("context", [], "no sentences with text"),
+        # Found when the features are made.
+        ("context", [["Jan", ["\u200b"]]], "no tokens"),
+    ),
+)
 
 
 def make_records(task, *changes):
@@ -182,6 +192,8 @@ class BadInputTest(task_testing.CommandTestCase):
         ("hotpotqa", "context", [["Jan", ["", " "]]]),
         ("wikihop", "supports", []),
         ("wikihop", "supports", ["", " "]),
+        ("read_twice_hotpotqa", "context", []),
+        ("read_twice_hotpotqa", "context", [["Jan", ["", " "]]]),
     )
     def test_records_without_text_count_in_validation(self, task, place, value):
         """As in HotpotQA's fullwiki setting, where nothing was retrieved."""

@@ -212,11 +212,14 @@ class QuestionEncoder(encoder.RecordEncoder):
     def _encode(self, record, made: Passages, split) -> encoder.EncodedRecord:
         """Serializes the segments of one record.
 
+        One without any has a segment of padding, so that its example tells the
+        right answer, and nothing is predicted.
+
         Raises:
-            RecordError: it has no segments.
+            RecordError: it has none, but is to be learned.
         """
         number = len(made.documents)
-        if not number:
+        if not number and split == "train":
             raise record.error(
                 "no tokens",
                 problem=(
@@ -259,7 +262,7 @@ class QuestionEncoder(encoder.RecordEncoder):
             np.ones([number]) if parts is None else np.isin(made.parts, parts)
         ).astype(np.int64)
         has_any = bool(option) | labels[2].any(axis=1)
-        size = part_size(number, self.config.num_blocks_per_example)
+        size = part_size(max(number, 1), self.config.num_blocks_per_example)
         counts = {
             "segments": number,
             "tokens": int((made.token_starts >= 0).sum()),
@@ -274,8 +277,13 @@ class QuestionEncoder(encoder.RecordEncoder):
             "records_divided": int(size < number),
             **record.counts,
         }
+        if not number:
+            values = {
+                name: np.zeros([1, *x.shape[1:]], x.dtype)
+                for name, x in values.items()
+            }
         examples = []
-        for start in range(0, number, size):
+        for start in range(0, max(number, 1), size):
             rows = slice(start, start + size)
             if split == "train" and not has_any[rows].any():
                 continue
@@ -285,9 +293,9 @@ class QuestionEncoder(encoder.RecordEncoder):
             name = f"{record.source.path}\n{record.id}\n{start}".encode()
             key = zlib.crc32(name) % (2**31 - 1) + 1
             read = len(own["window"])
-            own["block_ids"] = np.full([read], key)
+            own["block_ids"] = np.full([read], key if number else 0)
             own["block_pos"] = np.arange(1, read + 1)
-            own["num_blocks"] = np.full([read], read)
+            own["num_blocks"] = np.full([read], read if number else 0)
             examples.append(encoder.serialize({**own, **texts}))
         return encoder.EncodedRecord(examples, counts)
 

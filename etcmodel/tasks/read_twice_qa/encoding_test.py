@@ -11,6 +11,7 @@ from etcmodel.datasets.hotpotqa import reading
 from etcmodel.errors import RecordError
 from etcmodel.tasks import reading_testing
 from etcmodel.tasks import registry
+from etcmodel.tasks.frame import schema
 from etcmodel.tasks.read_twice_qa import encoding
 from etcmodel.testing import real_data_path
 
@@ -195,7 +196,18 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
         (record,) = triviaqa.FORMAT.read(path)
         record = msgspec.structs.replace(record, text="\u200b")
         with self.assertRaisesRegex(RecordError, "'small_0'.*no token"):
-            self._encode("read_twice_triviaqa", [record], vocab, "dev")
+            self._encode("read_twice_triviaqa", [record], vocab)
+        for split in ("dev", "predict"):
+            (counts,), (fields,), (texts,) = self._encode(
+                "read_twice_triviaqa", [record], vocab, split
+            )
+            self.assertEqual(0, counts["segments"])
+            # Padding, of which serving reads where the record begins.
+            self.assertFalse(fields["block_ids"].numpy().any())
+            self.assertFalse(fields["num_blocks"].numpy().any())
+            self.assertEqual(1, fields["block_pos"].numpy().sum())
+            self.assertEqual([b"small_0"], texts["example_id"].bytes_list.value)
+            self.assertEqual(split == "dev", schema.REFERENCE in texts)
 
     def test_real_hotpotqa(self):
         """Spans, yes and no, and which paragraphs support them."""

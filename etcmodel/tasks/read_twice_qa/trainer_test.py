@@ -77,6 +77,42 @@ class TrainerTest(tf.test.TestCase):
                 sum(some) / max(len(some), 1), found[f"span_loss_{name}_blocks"]
             )
 
+    def test_records_without_text_are_wrong(self):
+        """One of three, all others of which are answered as labelled."""
+        write, sizes = task_testing.SMALL_RECORDS["read_twice_triviaqa"]
+        directory = os.path.join(self.get_temp_dir(), "with_empty")
+        path, vocab_file = write(directory, 3)
+        page = os.path.join(directory, "evidence", "wikipedia", "1.txt")
+        with open(page, "w", encoding="utf-8") as stream:
+            stream.write("\u200b")
+        output = os.path.join(directory, "records")
+        task_testing.preprocess_few(
+            "read_twice_triviaqa", path, vocab_file, output, sizes
+        )
+        self.params.validation_data.input_path = output
+        task = self._task()
+        ((inputs, labels),) = task.build_inputs(self.params.validation_data)
+        self.assertAllClose(2, tf.reduce_sum(labels["weight"]))
+        # [blocks, length, 2]
+        logits = tf.stack(
+            [
+                tf.reduce_max(
+                    tf.one_hot(labels[name], inputs["token_ids"].shape[1])
+                    * tf.cast(labels["answer_labels"], tf.float32)[..., None],
+                    axis=1,
+                )
+                for name in ("answer_begins", "answer_ends")
+            ],
+            axis=2,
+        )
+        step = task.validation_step(
+            (inputs, labels), lambda *_, **__: {"span_logits": logits}
+        )
+        batch = {name: [x] for name, x in step["chosen"].items()}
+        logs = task.aggregate_logs(step_outputs={"chosen": batch})
+        metrics = task.reduce_aggregated_logs(logs)
+        self.assertAllClose(200 / 3, metrics["exact_match"])
+
     def test_a_run_lends_its_head(self):
         """All begins as it is there, not the encoder alone."""
         model = self._task().build_model()
