@@ -160,14 +160,14 @@ def without_stack(message: str) -> list[str]:
     return [line for line in lines if line] or [message]
 
 
-def no_weights(path: str) -> str:
-    """Describes a path of weights that does not exist, and how to get them.
+def download_advice(path: str) -> str:
+    """Says how to get another project's model whose weights are not there.
 
     Args:
-        path: a directory or a checkpoint.
+        path: the directory or the checkpoint that does not exist.
 
     Returns:
-        Two sentences.
+        One sentence.
     """
     name = path.rstrip("/")
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
@@ -175,7 +175,6 @@ def no_weights(path: str) -> str:
         owners = [x for start, x in _OWNERS.items() if name.startswith(start)]
         name = f"{owners[0] if owners else 'ORGANIZATION'}/{name}"
     return (
-        f"There is no directory or checkpoint {path}. Nothing is downloaded: "
-        "get the model first, for example with "
+        "Nothing is downloaded: get the model first, for example with "
         f"`hf download {name} --local-dir={path}`."
     )

@@ -231,7 +231,10 @@ def check_exists(path: str) -> None:
     """
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
-    raise FileNotFoundError(errors.no_weights(path))
+    raise FileNotFoundError(
+        f"There is no directory or checkpoint {path}. "
+        f"{errors.download_advice(path)}"
+    )
 
 
 def _no_config(folder, path) -> str:

@@ -21,6 +21,7 @@ from etcmodel.feature_utils import tokenizer_settings
 _WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
 _BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
 _TOKENIZER_CONFIG = tokenizer_settings.CONFIG_FILE
+_ADDED, _SPECIAL_TOKENS = "added_tokens.json", "special_tokens_map.json"
 # They do not find words as BERT's tokenizer does.
 _OTHER_TOKENIZERS = {
     "BertJapaneseTokenizer": "finds words with a dictionary",
@@ -104,7 +105,7 @@ def read_source(path: str) -> Vocabulary:
             f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}: text "
             "would get other tokens here. Use a model with BERT's tokenizer."
         )
-    added = _added_tokens(folder, settings)
+    added = _added_tokens(folder)
     if not path.endswith(".json"):
         content = _read_file(path)
         if b"\x00" in content:
@@ -114,7 +115,7 @@ def read_source(path: str) -> Vocabulary:
         kind, pieces = _read_json(path)
     pieces, notes = _with_added(path, pieces, added)
     if kind == "wordpiece":
-        _name_special_tokens(pieces, folder, settings, notes)
+        _name_special_tokens(pieces, folder, notes)
         _make_unique(pieces, notes)
         _spell_out_spaces(pieces, notes)
     return Vocabulary(path, pieces, {}, kind, notes)
@@ -139,9 +140,10 @@ def _read_json(path) -> tuple[str, list[str]]:
                 f"{path}: pieces inside a word begin with "
                 f"{model['continuing_subword_prefix']!r}, expected '##'."
             )
-        content = model["vocab"]
-    numbers = sorted(map(repr, range(len(content))))
-    if sorted(map(repr, content.values())) != numbers:
+        content = model.get("vocab")
+    if not isinstance(content, dict) or sorted(
+        map(repr, content.values())
+    ) != sorted(map(repr, range(len(content)))):
         raise ValueError(
             f"{path}: expected a JSON object of pieces and their numbers from "
             "0 on, as of RoBERTa."
@@ -172,15 +174,54 @@ def _read_lines(path, content) -> list[str]:
     return lines
 
 
-def _added_tokens(folder, settings) -> dict[int, str]:
+# File -> its added tokens by their ids, and how they should be written there.
+_ADDED_TOKENS = {
+    _ADDED: (
+        lambda content: {int(i): token for token, i in content.items()},
+        "an object of tokens and their ids",
+    ),
+    _TOKENIZER_CONFIG: (
+        lambda content: {
+            int(i): token["content"]
+            for i, token in content.get("added_tokens_decoder", {}).items()
+        },
+        "added_tokens_decoder to be an object of ids and tokens, each with its "
+        "content",
+    ),
+    _TOKENIZER: (
+        lambda content: {
+            int(token["id"]): token["content"]
+            for token in content.get("added_tokens") or ()
+        },
+        "added_tokens to be a list of tokens, each with its id and content",
+    ),
+}
+
+
+def _added_tokens(folder) -> dict[int, str]:
     """Tokens that Hugging Face's files add to a vocabulary, by their ids."""
-    more = bert_configs.read_optional_json(folder, "added_tokens.json")
-    added = {int(i): token for token, i in more.items()}
-    more = settings.get("added_tokens_decoder", {})
-    added |= {int(i): token["content"] for i, token in more.items()}
-    more = bert_configs.read_optional_json(folder, _TOKENIZER)
-    more = more.get("added_tokens") or ()
-    return added | {int(token["id"]): token["content"] for token in more}
+    added = {}
+    for name, (find_tokens, expected) in _ADDED_TOKENS.items():
+        content = bert_configs.read_optional_json(folder, name)
+        try:
+            tokens = find_tokens(content)
+            is_right = all(
+                i >= 0 and isinstance(token, str) for i, token in tokens.items()
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            is_right = False
+        if not is_right:
+            raise _damaged(folder, name, expected)
+        added |= tokens
+    return added
+
+
+def _damaged(folder, name, expected) -> ValueError:
+    """The error of a file beside the vocabulary."""
+    return ValueError(
+        f"{os.path.join(folder, name)}: expected {expected}. Get the file "
+        "again from the source of the model."
+    )
 
 
 def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
@@ -207,19 +248,27 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
     return pieces, notes
 
 
-def _special_tokens(folder, settings) -> dict[str, str]:
+def _special_tokens(folder) -> dict[str, str]:
     """Special tokens by their names in `_SPECIAL`, where files say them."""
-    more = bert_configs.read_optional_json(folder, "special_tokens_map.json")
     found = {}
-    for name, token in {**settings, **more}.items():
-        if name in _SPECIAL and token is not None:
-            found[name] = token["content"] if isinstance(token, dict) else token
-    return found
+    for file in (_TOKENIZER_CONFIG, _SPECIAL_TOKENS):
+        content = bert_configs.read_optional_json(folder, file)
+        for name in _SPECIAL.keys() & content.keys():
+            token = content[name]
+            if isinstance(token, dict):
+                token = token.get("content", token)
+            if not isinstance(token, str | None):
+                raise _damaged(
+                    *(folder, file),
+                    f"{name} to be a token, or an object with its content",
+                )
+            found[name] = token
+    return {name: found[name] for name in _SPECIAL if found.get(name)}
 
 
-def _name_special_tokens(pieces, folder, settings, notes) -> None:
+def _name_special_tokens(pieces, folder, notes) -> None:
     """Gives special tokens BERT's names."""
-    for name, token in _special_tokens(folder, settings).items():
+    for name, token in _special_tokens(folder).items():
         own = _SPECIAL[name]
         if token == own or token not in pieces:
             continue
@@ -305,7 +354,7 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
             f"XLM-RoBERTa or CamemBERT in {_TOKENIZER_CONFIG}."
         )
     pieces = [*layouts[key], "<mask>"]
-    special = set(_special_tokens(folder, settings).values())
+    special = set(_special_tokens(folder).values())
     for i, token in added.items():
         if token in special and pieces[i : i + 1] != [token]:
             raise ValueError(
@@ -348,7 +397,7 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
         raise ValueError(
             f"{source.path} lacks {', '.join(sorted(missing))}: expected a "
             "WordPiece vocabulary with BERT's special tokens, or a "
-            "special_tokens_map.json that names them."
+            f"{_SPECIAL_TOKENS} that names them."
         )
     padding = pieces.index("[PAD]")
     if padding:

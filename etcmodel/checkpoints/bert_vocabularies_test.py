@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import tempfile
 
 import sentencepiece
 import tensorflow as tf
@@ -50,7 +51,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         lifted = self.lift(path)
         expected = ["[U+2028]", "a[U+00A0]b", "[U+0085]", "[line-16]"]
         self.assertEqual([*_LINES, *expected, "[U+3000]", "word"], lifted.pieces)  # noqa: E501  # fmt: skip
-        self.assertRegex(lifted.notes[0], "5 tokens with white space")
+        self.assertRegex(lifted.notes[0], "5 tokens contain white space")
 
     def test_chinese(self):
         path = testing.real_data_path("vocab/bert_chinese_vocab.txt")
@@ -84,6 +85,38 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         self.write("added_tokens.json", {"<a>": 10**9})
         with self.assertRaisesRegex(ValueError, "12 tokens.* id 1000000000"):
             bert_vocabularies.read_source(path)
+
+    @parameterized.parameters(
+        ("added_tokens.json", {"<a>": None}),
+        ("added_tokens.json", {"<a>": -1}),
+        ("tokenizer_config.json", {"added_tokens_decoder": None}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9": {}}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9": "<a>"}}),
+        ("tokenizer_config.json", {"unk_token": {"special": True}}),
+        ("tokenizer_config.json", {"unk_token": 3}),
+        ("special_tokens_map.json", {"mask_token": ["<mask>"]}),
+        ("special_tokens_map.json", {"mask_token": {"content": 3}}),
+        ("tokenizer.json", {"added_tokens": [{"id": 9}]}),
+        ("tokenizer.json", {"added_tokens": [{"content": "<a>"}]}),
+        ("tokenizer.json", {"added_tokens": [{"id": 9, "content": 3}]}),
+        ("tokenizer.json", {"added_tokens": ["<a>"]}),
+        ("tokenizer.json", {"added_tokens": 3}),
+    )
+    def test_damaged_files_beside(self, name, content):
+        self.folder = tempfile.mkdtemp(dir=self.get_temp_dir())
+        path = self.write("vocab.txt", "\n".join(_LINES))
+        damaged = self.write(name, content)
+        with self.assertRaisesRegex(ValueError, f"^{damaged}.*expected"):
+            bert_vocabularies.read_source(path)
+
+    def test_a_token_that_is_null_is_none(self):
+        path = self.write("vocab.txt", "\n".join([*_LINES, "<unk>"]))
+        self.write("tokenizer_config.json", {"unk_token": "<unk>"})
+        self.write("special_tokens_map.json", {"unk_token": None})
+        self.write("tokenizer.json", {"added_tokens": None})
+        source = bert_vocabularies.read_source(path)
+        self.assertEqual([*_LINES, "<unk>"], list(source.pieces))
 
     def test_settings_are_written(self):
         path = self.write("vocab.txt", "\n".join(_LINES))
@@ -165,6 +198,8 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
             ([1, 2], "no JSON object"),
             ("no JSON", "not JSON"),
             ({"model": {"type": "Unigram", "vocab": []}}, "Unigram, expected"),
+            ({"model": {"type": "WordPiece"}}, f"^{self.folder}.*from 0 on"),
+            ({"model": {"vocab": ["a"]}}, f"^{self.folder}.*from 0 on"),
             (
                 {
                     "model": {

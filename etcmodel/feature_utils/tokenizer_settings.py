@@ -150,6 +150,22 @@ def settings_files(directory: str | os.PathLike) -> list[str]:
     return [path for path in paths if tf.io.gfile.exists(path)]
 
 
+def to_config(settings: TokenizerSettings) -> dict[str, Any]:
+    """Returns the content of `tokenizer_config.json`.
+
+    Args:
+        settings: the settings; those that are None are left out.
+
+    Returns:
+        The settings by their names in that file.
+    """
+    return {
+        _NAMES[name][0]: value
+        for name, value in settings._asdict().items()
+        if value is not None
+    }
+
+
 def write_settings(
     directory: str | os.PathLike, settings: TokenizerSettings
 ) -> None:
@@ -159,14 +175,9 @@ def write_settings(
         directory: an existing directory.
         settings: the settings; those that are None are left out.
     """
-    content = {
-        _NAMES[name][0]: value
-        for name, value in settings._asdict().items()
-        if value is not None
-    }
     path = os.path.join(os.fspath(directory), CONFIG_FILE)
     with tf.io.gfile.GFile(path, "w") as stream:
-        json.dump(content, stream, indent=2, sort_keys=True)
+        json.dump(to_config(settings), stream, indent=2, sort_keys=True)
         stream.write("\n")
 
 

@@ -1,5 +1,6 @@
 """Reads the files of a run from which Python builds its encoder."""
 
+import glob
 import json
 import os
 from typing import Any
@@ -8,8 +9,34 @@ import tensorflow as tf
 
 # Arguments of what builds the encoder; its configuration has a file of its own.
 OPTIONS_FILE = "encoder_options.json"
+# The whole configuration of a run.
+PARAMS_FILE = "params.yaml"
 # Best checkpoints are in this directory of a run.
 _BEST = "best_ckpt"
+_LAYER_KEYS = {"class", "module", "config"}
+
+
+def directory(path: str | os.PathLike) -> str:
+    """Returns the directory of the run that a checkpoint belongs to.
+
+    Args:
+        path: a checkpoint, such as "runs/1/best_ckpt/best_ckpt-500"; its
+            directory; or the directory of the run.
+
+    Returns:
+        The directory, such as "runs/1", whether it is that of a run or not;
+        "" is the current one.
+    """
+    folder = os.fspath(path)
+    if not tf.io.gfile.isdir(folder):
+        folder = os.path.dirname(folder)
+    folder = folder.rstrip("/") or folder
+    # A run may have that name, too.
+    if os.path.basename(folder) == _BEST and not tf.io.gfile.exists(
+        os.path.join(folder, PARAMS_FILE)
+    ):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def find(model_dir: str | os.PathLike, name: str) -> str:
@@ -25,18 +52,16 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    folder = os.fspath(model_dir)
-    if not tf.io.gfile.isdir(folder):
-        folder = os.path.dirname(folder)
-    if os.path.basename(os.path.normpath(folder)) == _BEST:
-        folder = os.path.dirname(os.path.normpath(folder))
+    folder = directory(model_dir)
     path = os.path.join(folder, name)
     if tf.io.gfile.exists(path):
         return path
-    others = tf.io.gfile.glob(os.path.join(folder, "*_config.json"))
+    others = tf.io.gfile.glob(
+        os.path.join(glob.escape(folder), "*_config.json")
+    )
     if name != OPTIONS_FILE and others:
         advice = f"but {os.path.basename(others[0])}. Use the class of that"
-    elif tf.io.gfile.exists(os.path.join(folder, "params.yaml")):
+    elif tf.io.gfile.exists(os.path.join(folder, PARAMS_FILE)):
         advice = (
             "because an older version trained it. Set the values of "
             "task.model.encoder in params.yaml yourself, or train on, with "
@@ -44,7 +69,7 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
         )
     else:
         advice = "and is no run. Give the --model_dir of `train`"
-    raise FileNotFoundError(f"{folder} has no {name}, {advice}.")
+    raise FileNotFoundError(f"{folder or '.'} has no {name}, {advice}.")
 
 
 def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
@@ -68,11 +93,11 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     Raises:
         FileNotFoundError: the directory holds no run, or one of a version
             that wrote no such file.
-        ValueError: a layer that embeds values is not registered with Keras.
+        ValueError: the file is damaged, or a layer that embeds values is not
+            registered with Keras.
     """
     path = find(model_dir, OPTIONS_FILE)
-    with tf.io.gfile.GFile(path) as stream:
-        options = json.load(stream)
+    options = _read_options(path)
     for value, layer in options.get("value_layers", {}).items():
         kind = tf.keras.utils.get_registered_object(layer["class"])
         if kind is None:
@@ -81,6 +106,35 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
                 f"which embeds {value!r}. Import {layer['module']} first."
             )
         options["value_layers"][value] = kind.from_config(layer["config"])
+    return options
+
+
+def _read_options(path) -> dict[str, Any]:
+    """Reads the file of options; raises a ValueError if it is damaged."""
+
+    def fail(problem):
+        raise ValueError(
+            f"{path}{problem}. Copy the file again, or train on, with more "
+            "--epochs, which writes it."
+        ) from None
+
+    try:
+        with tf.io.gfile.GFile(path) as stream:
+            options = json.load(stream)
+    # Also of what is not UTF-8.
+    except ValueError as error:
+        fail(f" is not JSON ({error})")
+    if not isinstance(options, dict):
+        fail(" holds no JSON object")
+    layers = options.get("value_layers", {})
+    if not isinstance(layers, dict) or not all(
+        isinstance(layer, dict) and layer.keys() >= _LAYER_KEYS
+        for layer in layers.values()
+    ):
+        fail(
+            f": value_layers is {layers!r}, expected an object of layers, each "
+            f"with {', '.join(sorted(_LAYER_KEYS))}"
+        )
     return options
 
 

@@ -1,6 +1,8 @@
 import json
 import os
+import re
 import tempfile
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -40,6 +42,31 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
             else (self.model_dir + "/")
         )
         self.assertEqual(config, models.EtcConfig.from_run(path))
+        # TensorFlow reads file:// as it reads gs://.
+        self.assertEqual(config, models.EtcConfig.from_run(f"file://{path}"))
+
+    @parameterized.parameters(
+        ("gs://b/runs/1/ckpt-3", "gs://b/runs/1"),
+        ("gs://b/runs/1/best_ckpt/best_ckpt-500", "gs://b/runs/1"),
+        ("gs://b/runs/1/best_ckpt/", "gs://b/runs/1"),
+        ("best_ckpt/best_ckpt-500", ""),
+        ("1/ckpt-3", "1"),
+        ("/ckpt-3", "/"),
+    )
+    def test_directory_of_a_checkpoint(self, path, expected):
+        """Whether it is there or not."""
+        gfile = tf.io.gfile
+        with (
+            mock.patch.object(gfile, "isdir", lambda x: x.endswith("/")),
+            mock.patch.object(gfile, "exists", return_value=False),
+        ):
+            self.assertEqual(expected, run_files.directory(path))
+
+    def test_a_run_that_is_called_as_best_checkpoints_are(self):
+        self._write("best_ckpt/params.yaml", {})
+        path = os.path.join(self.model_dir, "best_ckpt")
+        for place in (path, f"{path}/", f"{path}/ckpt-3"):
+            self.assertEqual(path, run_files.directory(place))
 
     @parameterized.parameters(
         (None, "and is no run. Give the --model_dir of `train`"),
@@ -55,11 +82,15 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
     def test_no_configuration(self, name, reason):
         if name:
             self._write(name, {})
-        with self.assertRaisesRegex(
-            FileNotFoundError,
-            f"{self.model_dir} has no etc_config.json, {reason}",
-        ):
-            models.EtcConfig.from_run(self.model_dir)
+        for folder in (self.model_dir, f"{self.model_dir}[1]"):
+            # In a directory with special characters, too.
+            if folder != self.model_dir:
+                os.rename(self.model_dir, folder)
+            with self.assertRaisesRegex(
+                FileNotFoundError,
+                f"{re.escape(folder)} has no etc_config.json, {reason}",
+            ):
+                models.EtcConfig.from_run(folder)
 
     def test_no_options(self):
         """Such as beside weights that `lift` wrote."""
@@ -105,6 +136,22 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         for name, expected in arguments.items():
             self.assertEqual(expected, getattr(inner.side_inputs, name), name)
         self.assertIs(inner.looks_projection, layers["looks"])
+
+    @parameterized.parameters(
+        ('{"structure": ', "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"value_layers": null}', "value_layers is None, expected"),
+        ('{"value_layers": {"v": {"class": "x>Y"}}}', "value_layers is "),
+        ('{"value_layers": {"v": 3}}', "value_layers is "),
+    )
+    def test_damaged_options(self, content, message):
+        path = os.path.join(self.model_dir, "encoder_options.json")
+        with open(path, "w") as stream:
+            stream.write(content)
+        with self.assertRaisesRegex(
+            ValueError, f"^{path}:? {message}.* Copy the file again, or train"
+        ):
+            models.encoder_options(self.model_dir)
 
     def test_layer_that_keras_does_not_know(self):
         layer = {"class": "x>Y", "module": "a.b", "config": {}}

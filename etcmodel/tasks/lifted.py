@@ -12,13 +12,13 @@ from etcmodel.checkpoints import vocabularies
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import tokenizer_settings
 from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
+from etcmodel.models import run_files
 from etcmodel.tasks import metadata_files
 from etcmodel.tasks import tfrecords
 
 FILE = "lift.json"
-# What `train` notes in the directory of a run, how it is configured, and where
-# its best checkpoint is.
-_RUN_FILE, _PARAMS_FILE, _BEST = "etcmodel.json", "params.yaml", "best_ckpt"
+# What `train` notes in the directory of a run.
+_RUN_FILE = "etcmodel.json"
 _KEYS = {"vocab_file": str, "vocab_fingerprint": str}
 _ADVICE = "Copy it again from the source of the weights."
 # Vocabularies beside published checkpoints.
@@ -98,8 +98,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
     And how text is prepared for them, if it is known.
     """
     folder = os.path.dirname(checkpoints.beside(path, FILE))
-    is_best = os.path.basename(folder) == _BEST
-    run = os.path.dirname(folder) if is_best else folder
+    run = run_files.directory(path)
     for directory, name in ((folder, FILE), (run, _RUN_FILE)):
         file = os.path.join(directory, name)
         if tf.io.gfile.exists(file):
@@ -114,7 +113,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
     # Of a published checkpoint, and of a run that has lost its note.
     if checkpoints.config_file(path) is not None:
         beside = folder
-    elif tf.io.gfile.exists(os.path.join(run, _PARAMS_FILE)):
+    elif tf.io.gfile.exists(os.path.join(run, run_files.PARAMS_FILE)):
         beside = run
     else:
         return {}, None
@@ -122,7 +121,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
         file: tfrecords.fingerprint(file)
         for pattern in _NAMES
         for file in sorted(
-            glob.glob(os.path.join(glob.escape(beside), pattern))
+            tf.io.gfile.glob(os.path.join(glob.escape(beside), pattern))
         )
     }, None
 

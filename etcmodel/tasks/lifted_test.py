@@ -87,8 +87,8 @@ class LiftedTest(task_testing.CommandTestCase):
                 # Nothing was noted about its records.
                 self.assertFalse(lifted.check_vocabulary(run, own))
         os.mkdir(self.path("run", "best_ckpt"))
-        for names in ([], ["ckpt-7"], ["best_ckpt"], ["best_ckpt", "ckpt-7"]):
-            place = os.path.join(run, *names)
+        for name in ("", "ckpt-7", "best_ckpt", "best_ckpt/", "best_ckpt/x-7"):
+            place = os.path.join(run, name)
             self.assert_belongs_to(place, own, f"{run}/words.txt")
             self.assert_text_is_prepared_alike(place, own, f"{run}/words.txt")
 
@@ -101,6 +101,16 @@ class LiftedTest(task_testing.CommandTestCase):
         own = self.write("published", "vocab_english.txt")
         for place in (folder, os.path.join(folder, "model.ckpt")):
             self.assert_belongs_to(place, own, f"{folder}/vocab_english.txt")
+        # TensorFlow reads file:// as it reads gs://.
+        place = f"file://{folder}"
+        self.assert_belongs_to(place, own, f"{place}/vocab_english.txt")
+
+    def test_a_folder_with_special_characters(self):
+        records = self.write("words[1]*", "vocab.txt")
+        folder = records["directory"]
+        task_testing.write_json(os.path.join(folder, "etc_config.json"), {})
+        for place in (folder, f"file://{folder}"):
+            self.assertTrue(lifted.check_vocabulary(place, records))
 
     def test_of_the_token_table_alone(self):
         """Rows of words and their plurals are alike, if the vocabulary fits."""

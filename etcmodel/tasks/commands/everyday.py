@@ -155,6 +155,7 @@ def _encoder_beside(path: str) -> dict | None:
     run's configuration.
     """
     from etcmodel import checkpoints
+    from etcmodel.models import run_files
 
     advice = "Copy it again from the source of the weights."
     config_file = checkpoints.config_file(path)
@@ -162,14 +163,12 @@ def _encoder_beside(path: str) -> dict | None:
     run_file = checkpoints.beside(path, runs.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=advice)
-    # The best checkpoint is in a directory of the run.
-    for place in (path, os.path.dirname(path)):
-        params_file = checkpoints.beside(place, runs.PARAMS_FILE)
-        if metadata_files.exists(params_file):
-            keys = {"task.model.encoder": dict}
-            params = metadata_files.read(params_file, keys, advice)
-            return params["task"]["model"]["encoder"]
-    return None
+    params_file = os.path.join(run_files.directory(path), runs.PARAMS_FILE)
+    if not metadata_files.exists(params_file):
+        return None
+    keys = {"task.model.encoder": dict}
+    params = metadata_files.read(params_file, keys, advice)
+    return params["task"]["model"]["encoder"]
 
 
 def check(params) -> None:

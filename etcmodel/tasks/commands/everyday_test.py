@@ -116,7 +116,10 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         _, out = self._params(f"--init_checkpoint={place}")
         self.assertNotIn(place, out)
 
-    @parameterized.parameters("run", "run/ckpt-3", "run/best_ckpt")
+    @parameterized.parameters(
+        *("run", "run/", "run/ckpt-3"),
+        *("run/best_ckpt", "run/best_ckpt/", "run/best_ckpt/best_ckpt-500"),
+    )
     def test_sizes_of_another_run(self, place):
         encoder = {"preset": "tiny", "hidden_size": 24, "local_radius": None}
         self._write(
@@ -129,10 +132,14 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             os.path.join(self.get_temp_dir(), "run", "best_ckpt"), exist_ok=True
         )
         place = os.path.join(self.get_temp_dir(), place)
-        params, _ = self._params(f"--init_checkpoint={place}")
-        encoder = params.task.model.encoder
-        self.assertEqual(("tiny", 24), (encoder.preset, encoder.hidden_size))
-        self.assertIsNone(encoder.local_radius)
+        # TensorFlow reads file:// as it reads gs://.
+        for path in (place, f"file://{place}"):
+            params, _ = self._params(f"--init_checkpoint={path}")
+            encoder = params.task.model.encoder
+            self.assertEqual(
+                ("tiny", 24), (encoder.preset, encoder.hidden_size)
+            )
+            self.assertIsNone(encoder.local_radius)
 
     def test_of_a_checkpoint_without_a_configuration(self):
         params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")

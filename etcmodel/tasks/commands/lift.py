@@ -75,7 +75,7 @@ class Flags:
         overwrite: replace the output directory if it exists.
     """
 
-    from_: str = option(path="weights")
+    from_: str = option(path="source")
     output_dir: str = option(path="new_directory")
     model: str = option("etc", one_of=["etc", "read_twice"])
     preset: str = "base"

@@ -13,7 +13,7 @@ from absl import flags
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
-from etcmodel.errors import no_weights
+from etcmodel.errors import download_advice
 from etcmodel.tasks import atomic
 from etcmodel.tasks.commands import options
 from etcmodel.tasks.commands import runs
@@ -76,10 +76,17 @@ def _file(flag, path, overwrite):
         )
 
 
-def _weights(flag, path, overwrite):
+def _weights(flag, path, overwrite, advice="Check the path."):
     """A checkpoint, or the directory of one."""
     if not files.is_remote(path) and not _is_here(path):
-        raise UserError(f"{flag}={path}: {no_weights(path)}")
+        raise UserError(
+            f"{flag}={path}: there is no such directory or checkpoint. {advice}"
+        )
+
+
+def _source(flag, path, overwrite):
+    """The weights of another project's model."""
+    _weights(flag, path, overwrite, download_advice(path))
 
 
 def _checkpoint(flag, choice, overwrite):
@@ -151,6 +158,7 @@ _KINDS: dict[str, Callable[[str, str, bool], None]] = {
         _records,
         _file,
         _weights,
+        _source,
         _checkpoint,
         _run,
         _saved_model,

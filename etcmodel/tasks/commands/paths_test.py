@@ -21,6 +21,8 @@ class _Flags:
         data: data files.
         records: records.
         weights: weights.
+        source: weights to lift.
+        checkpoint: a checkpoint.
         file: files, of which there may be several.
         new_directory: a directory to make.
         new_file: a file to write.
@@ -33,6 +35,8 @@ class _Flags:
     data: str | None = options.option(None, path="data")
     records: str | None = options.option(None, path="records")
     weights: str | None = options.option(None, path="weights")
+    source: str | None = options.option(None, path="source")
+    checkpoint: str | None = options.option(None, path="checkpoint")
     file: list[str] | None = options.option(None, several=True, path="file")
     new_directory: str | None = options.option(None, path="new_directory")
     new_file: str | None = options.option(None, path="new_file")
@@ -70,6 +74,10 @@ class PathsTest(unittest.TestCase):
             ["--weights=full"],
             ["--weights=ckpt-3"],
             ["--weights=gs://bucket/x"],
+            ["--source=full"],
+            ["--source=gs://bucket/x"],
+            ["--checkpoint=best"],
+            ["--checkpoint=ckpt-3"],
             ["--file=a.json", "--file=b.json"],
             ["--file=gs://bucket/x"],
             ["--new_directory=empty"],
@@ -122,6 +130,18 @@ class PathsTest(unittest.TestCase):
                 with self.subTest(name), self.assertRaises(UserError):
                     self._check(name)
             self._check("--any_run=full")
+
+    def test_models_are_got_only_to_be_lifted(self):
+        for name in ("weights", "checkpoint"):
+            with self.assertRaises(UserError) as caught:
+                self._check(f"--{name}=runs/1/ckpt-500")
+            self.assertEqual(
+                f"--{name}=runs/1/ckpt-500: there is no such directory or "
+                "checkpoint. Check the path.",
+                str(caught.exception),
+            )
+        with self.assertRaisesRegex(UserError, "--source=b: .*hf download"):
+            self._check("--source=b")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ configuration, `tuned.json` the options that validation chose at each step.
 reads `etc_config.json` or `read_twice_config.json`, and `encoder_options.json`.
 """
 
+import contextlib
 import dataclasses
 import glob
 import json
 import os
 import uuid
+from collections.abc import Iterator
 
 from absl import flags
 
@@ -128,16 +130,24 @@ def read_params(model_dir: str) -> dict:
     return params
 
 
-def _write(path: str, content) -> None:
-    """Writes a JSON file; it appears when it is whole."""
+@contextlib.contextmanager
+def _partial(path: str) -> Iterator[str]:
+    """A name to write a file to, which gets its own when it is whole."""
     import tensorflow as tf
 
     # All hosts of a run write the same, at the same time.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    with tf.io.gfile.GFile(partial, "w") as stream:
+    yield partial
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def _write(path: str, content) -> None:
+    """Writes a JSON file; it appears when it is whole."""
+    import tensorflow as tf
+
+    with _partial(path) as partial, tf.io.gfile.GFile(partial, "w") as stream:
         json.dump(content, stream, indent=2, sort_keys=True)
         stream.write("\n")
-    tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
@@ -167,16 +177,17 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
         name = metadata["vocab_file"]
-        tf.io.gfile.copy(
-            check_own_vocabulary(metadata),
-            os.path.join(model_dir, name),
-            overwrite=True,
-        )
+        vocab_file = check_own_vocabulary(metadata)
+        with _partial(os.path.join(model_dir, name)) as partial:
+            tf.io.gfile.copy(vocab_file, partial)
         if metadata["tokenizer"]:
             # Whoever uses that vocabulary needs them, too.
-            tokenizer_settings.write_settings(
-                model_dir,
-                tokenizer_settings.TokenizerSettings(**metadata["tokenizer"]),
+            settings = tokenizer_settings.TokenizerSettings(
+                **metadata["tokenizer"]
+            )
+            _write(
+                os.path.join(model_dir, tokenizer_settings.CONFIG_FILE),
+                tokenizer_settings.to_config(settings),
             )
     config, options = task.describe_encoder(model)
     _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())

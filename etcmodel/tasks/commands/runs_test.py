@@ -1,6 +1,7 @@
 import json
 import os
 import types
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -120,6 +121,46 @@ class NoteTest(_RunTestCase):
                 {"do_lower_case": True, "strip_accents": False},
                 json.load(stream),
             )
+
+    def test_a_file_is_replaced_when_the_new_one_is_whole(self):
+        vocab_file = write_test_vocab(self.directory, "rome")
+        metadata = {
+            "directory": self.directory,
+            "features": {},
+            "vocab_file": "vocab.txt",
+            "vocab_size": 11,
+            "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
+            "tokenizer": {"lower_case": True},
+        }
+        task = types.SimpleNamespace(metadata=metadata)
+
+        def copy(source, target, overwrite=False):
+            write(None, open(target, "w"))
+
+        def write(content, stream, **kwargs):
+            with stream:
+                stream.write("{")
+            raise OSError("no space left")
+
+        for name, module, function in (
+            ("vocab.txt", tf.io.gfile, copy),
+            ("tokenizer_config.json", json, write),
+        ):
+            path = os.path.join(self.model_dir, name)
+            with open(path, "w") as stream:
+                stream.write("before")
+            with (
+                mock.patch.object(
+                    module, "copy" if function is copy else "dump", function
+                ),
+                self.assertRaisesRegex(OSError, "no space left"),
+            ):
+                runs.save(
+                    *(task, None, registry.get("wikihop")),
+                    *("etc/wikihop", self.model_dir),
+                )
+            with open(path) as stream:
+                self.assertEqual("before", stream.read())
 
     def test_own_configuration_comes_first(self):
         write_run(self.model_dir, params={})
