@@ -78,7 +78,7 @@ class VocabularyFlags:
             default.
     """
 
-    vocab_file: str
+    vocab_file: str = option(path="file")
     lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
