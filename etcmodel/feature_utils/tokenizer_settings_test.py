@@ -137,7 +137,7 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
         (
             {"tokenizer_class": "BertJapaneseTokenizer"},
             None,
-            "BertJapaneseTokenizer, which this package does not have",
+            "BertJapaneseTokenizer, which this package does not support",
         ),
         ({"do_basic_tokenize": False}, None, "do_basic_tokenize is false"),
         (

@@ -250,14 +250,14 @@ class CliTest(CommandTestCase):
         """It takes seconds to load, and is not to be had here."""
         self._write("full", "file")
         self._write("note.json")
-        with open(self.path("params.yaml"), "w") as stream:
-            stream.write("{task: {model: {}}, trainer: {validation_steps: 1}}")
         note = {"task": "wikihop", "experiment": "etc/wikihop"}
+        params = {"task": {"model": {}}, "trainer": {"validation_steps": -1}}
         for name in ("run", "trained"):
             self._write(name, "etcmodel.json", content=note)
-            self._write(name, "params.yaml")
+            self._write(name, "params.yaml", content=params)
         self._write("trained", "checkpoint")
         self._write("pretrained", "etcmodel.json", content=_PRETRAINED)
+        self._write("pretrained", "params.yaml", content=params)
         self._write("model", "saved_model.pb")
         self._write("model", "assets.extra", "etcmodel.json", content=note)
         self.assertEqual(set(cli.COMMANDS), set(_CHECKED))

@@ -191,7 +191,8 @@ class PreprocessTest(task_testing.CommandTestCase):
             return found
 
         expected = files(1, 13)
-        self.assertLen(expected, 6)
+        # Three shards, the vocabulary, its settings and two notes.
+        self.assertLen(expected, 7)
         for workers, batch_size in ((1, 4), (4, 1)):
             self.assertEqual(expected, files(workers, batch_size))
 
