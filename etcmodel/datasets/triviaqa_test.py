@@ -3,6 +3,7 @@
 import json
 import os
 import unicodedata
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -125,6 +126,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         (record,) = triviaqa.FORMAT.read(path)
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
+
+    def test_pages_are_not_looked_for(self):
+        """They are opened: in a bucket, each question takes a while."""
+        path = self._write([good_record()])
+        with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
+            list(triviaqa.FORMAT.read(path))
+        asked = [str(call.args[0]) for call in exists.call_args_list]
+        self.assertEqual([], [x for x in asked if x.endswith(".txt")])
 
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):
