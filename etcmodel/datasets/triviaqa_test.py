@@ -94,10 +94,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
         ),
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
-        (
-            {"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
-            "none of its 2 pages",
-        ),
     )
     def test_bad_evidence(self, pages, message):
         """Left out, or an error that names the record, the field and file."""
@@ -119,6 +115,20 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             RecordError, f"SearchResults.0..Filename.*{name}.*evidence/web"
         ):
             list(triviaqa.FORMAT.read(path))
+
+    def test_pages_without_text(self):
+        """There is nothing to learn, but the question counts in a measure."""
+        path = self._write(
+            [good_record(), good_record(QuestionId="b", EntityPages=[])],
+            **{"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
+        )
+        with self.assertRaisesRegex(
+            RecordError, "'tc_1'.*'EntityPages'.*none of its pages has any text"
+        ):
+            list(triviaqa.FORMAT.read(path, "train"))
+        for split in ("dev", "predict"):
+            texts = [x.text for x in triviaqa.FORMAT.read(path, split)]
+            self.assertEqual(["", ""], texts)
 
     def test_missing_page_of_several(self):
         """The others are used, and it is counted."""
