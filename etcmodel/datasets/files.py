@@ -1,16 +1,24 @@
 """Data files: several at once, plain or gzipped, on a disk or in a bucket."""
 
+import contextlib
 import glob
 import gzip
 import io
 import os
 import unicodedata
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import TypeVar
 
 from etcmodel.errors import UserError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
+_T = TypeVar("_T")
+
+
+class MissingFile(UserError):
+    """There is no file of that name."""
 
 
 def is_remote(path: str) -> bool:
@@ -97,24 +105,24 @@ def size(path: str) -> int:
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
-def find_form(folder: str, name: str) -> str | None:
-    """Finds a file whose name may be in another Unicode normal form.
+def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
+    """Reads a file whose name may be in another Unicode normal form.
 
-    macOS and archives from there write "é" as "e" and an accent.
+    macOS and archives from there write "é" as "e" and an accent. The name as it
+    is given is read first, without asking whether there is such a file.
 
     Args:
-        folder: where it is.
-        name: its name below the folder, which is tried first.
+        read: reads the file of a path, which it opens with `open_plain`.
+        folder: where the file is.
+        name: its name below the folder.
 
     Returns:
-        Its path; None if there is no such file.
+        What `read` returns; None if there is no such file.
     """
     forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
     for form in dict.fromkeys((name, *forms)):
-        path = os.path.join(folder, form)
-        exists = _gfile().exists if is_remote(path) else os.path.exists
-        if exists(path):
-            return path
+        with contextlib.suppress(MissingFile):
+            return read(os.path.join(folder, form))
     return None
 
 
@@ -167,6 +175,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         its plain bytes.
 
     Raises:
+        MissingFile: there is none.
         UserError: it cannot be read.
     """
     try:
@@ -175,7 +184,8 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
             raw = _Remote(path) if _gfile().exists(path) else None
         else:
             raw = open(path, "rb", buffering=0)  # noqa: SIM115
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # The last is for a name with a null character.
         raw = None
     except IsADirectoryError:
         raise UserError(
@@ -187,7 +197,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
             "read it."
         ) from None
     if raw is None:
-        raise UserError(f"{path}: there is no such file. Check the path.")
+        raise MissingFile(f"{path}: there is no such file. Check the path.")
     magic = raw.read(len(_GZIP_MAGIC))
     raw.seek(0)
     if magic == _GZIP_MAGIC:

@@ -70,6 +70,28 @@ class FilesTest(unittest.TestCase):
         self.assertEqual(f"{os.getcwd()}/a.json", files.full_name("a.json"))
         self.assertEqual("gs://b/a.json", files.full_name("gs://b/a.json"))
 
+    def test_read_form(self):
+        """Names in any form, here and in a bucket; what cannot be a name."""
+
+        def read(path):
+            raw, plain = files.open_plain(path)
+            with raw, plain:
+                return plain.read()
+
+        (self.folder / "e\u0301").write_bytes(b"decomposed")
+        (self.folder / "\u00fc").write_bytes(b"composed")
+        for folder in (str(self.folder), self.folder.as_uri()):
+            for name, expected in (
+                ("\u00e9", b"decomposed"),
+                ("e\u0301", b"decomposed"),
+                ("u\u0308", b"composed"),
+                ("\u00e8", None),
+                ("a.json/b", None),
+            ):
+                found = files.read_form(read, folder, name)
+                self.assertEqual(expected, found, (folder, name))
+        self.assertIsNone(files.read_form(read, str(self.folder), "a\0b"))
+
     def test_cannot_be_opened(self):
         for path, message in (
             (self.folder, r"is a directory, but a file is expected\.$"),

@@ -34,8 +34,7 @@ def normalize(text: str) -> str:
     Returns:
         The normalized text, which may begin or end with white space.
     """
-    steps = _steps(text)
-    return steps[-1].text if steps else text
+    return NormalizedText(text).text
 
 
 class NormalizedText:
@@ -53,8 +52,8 @@ class NormalizedText:
             given: the text.
         """
         self.given = given
-        self.text = normalize(given)
         self._steps = _steps(given)
+        self.text = self._steps[-1].text if self._steps else given
 
     def given_place(self, place: int) -> int | None:
         """Maps a place to the given text.

@@ -1,5 +1,7 @@
 """Tests of `normalized_texts`; answers are found in `answer_spans_test`."""
 
+from unittest import mock
+
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -31,6 +33,14 @@ class NormalizedTextTest(tf.test.TestCase):
         self.assertEqual(
             [0, 1, 5, None, 6, 8, 10, 11], list(map(text.given_place, range(8)))
         )
+
+    def test_is_normalized_once(self):
+        """Stories are long."""
+        with mock.patch.object(
+            normalized_texts, "_spaces", wraps=normalized_texts._spaces
+        ) as spaces:
+            normalized_texts.NormalizedText("a  b")
+        spaces.assert_called_once()
 
 
 if __name__ == "__main__":

@@ -109,19 +109,24 @@ def normalize_answer(text: str) -> str:
 def _read_page(path: str) -> str:
     """The lines of a page that are not blank."""
     lines = (x.strip() for x in json_stream.read_text_lines(path))
-    return "\n".join(filter(None, lines))
+    text = "\n".join(filter(None, lines))
+    if json_stream.INVALID_UTF8_MARK in text:
+        raise UserError(f"{path} has bytes that are not UTF-8")
+    return text
 
 
-def _find_page(name: str, folder: str, source: Source) -> str | None:
-    """Returns the file of a page; None if there is none.
+def _load_page(name: str, folder: str, source: Source) -> str | None:
+    """Returns the text of a page; None if it has no file.
 
     Raises:
-        UserError: the name is not that of a file in the folder.
+        UserError: it cannot be read, or the name is not that of a file in the
+            folder.
     """
     if not files.is_below(name):
         raise UserError(f"{show(name)} is not in evidence/{folder}")
     root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
-    return files.find_form(os.path.join(root, "evidence", folder), name)
+    folder = os.path.join(root, "evidence", folder)
+    return files.read_form(_read_page, folder, name)
 
 
 def _bad_evidence(value, source, field, problem) -> RecordError:
@@ -144,13 +149,10 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
         for i, page in enumerate(getattr(value, field)):
             place = f"{field}[{i}].Filename"
             try:
-                path = _find_page(page.Filename, folder, source)
-                text = "" if path is None else _read_page(path)
-                if json_stream.INVALID_UTF8_MARK in text:
-                    raise UserError(f"{path} has bytes that are not UTF-8")
+                text = _load_page(page.Filename, folder, source)
             except UserError as cause:
                 raise _bad_evidence(value, source, place, str(cause)) from None
-            if path is None:
+            if text is None:
                 missing.append((place, f"evidence/{folder}/{page.Filename}"))
             else:
                 texts.append(text)
@@ -158,13 +160,6 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
         place, path = missing[0]
         raise _bad_evidence(
             value, source, place, f"{path}: there is no such file"
-        )
-    if not any(texts):
-        raise source.error(
-            "no evidence",
-            record_id=value.QuestionId,
-            field="EntityPages",
-            problem=f"none of its {len(texts)} pages has any text",
         )
     answers = truths = None
     if value.Answer is not None:
@@ -190,6 +185,12 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
 
 
 def _check(record: TriviaQARecord, split: str) -> None:
+    if split == "train" and not record.text:
+        raise record.error(
+            "no evidence",
+            field="EntityPages",
+            problem="none of its pages has any text",
+        )
     if split != "predict" and not record.answers:
         raise record.missing_answer("answer", "Answer", record.answers, split)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import unicodedata
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -93,10 +94,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
         ),
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
-        (
-            {"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
-            "none of its 2 pages",
-        ),
     )
     def test_bad_evidence(self, pages, message):
         """Left out, or an error that names the record, the field and file."""
@@ -119,12 +116,34 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             list(triviaqa.FORMAT.read(path))
 
+    def test_pages_without_text(self):
+        """There is nothing to learn, but the question counts in a measure."""
+        path = self._write(
+            [good_record(), good_record(QuestionId="b", EntityPages=[])],
+            **{"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
+        )
+        with self.assertRaisesRegex(
+            RecordError, "'tc_1'.*'EntityPages'.*none of its pages has any text"
+        ):
+            list(triviaqa.FORMAT.read(path, "train"))
+        for split in ("dev", "predict"):
+            texts = [x.text for x in triviaqa.FORMAT.read(path, split)]
+            self.assertEqual(["", ""], texts)
+
     def test_missing_page_of_several(self):
         """The others are used, and it is counted."""
         path = self._write([good_record()], **{"web/4/4_2.txt": None})
         (record,) = triviaqa.FORMAT.read(path)
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
+
+    def test_pages_are_not_looked_for(self):
+        """They are opened: in a bucket, each question takes a while."""
+        path = self._write([good_record()])
+        with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
+            list(triviaqa.FORMAT.read(path))
+        asked = [str(call.args[0]) for call in exists.call_args_list]
+        self.assertEqual([], [x for x in asked if x.endswith(".txt")])
 
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):

@@ -84,7 +84,7 @@ class TrainerTest(tf.test.TestCase):
         path, vocab_file = write(directory, 3)
         page = os.path.join(directory, "evidence", "wikipedia", "1.txt")
         with open(page, "w", encoding="utf-8") as stream:
-            stream.write("\u200b")
+            stream.write(" \n")
         output = os.path.join(directory, "records")
         task_testing.preprocess_few(
             "read_twice_triviaqa", path, vocab_file, output, sizes
