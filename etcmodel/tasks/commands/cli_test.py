@@ -259,7 +259,8 @@ class CliTest(CommandTestCase):
         self._write("pretrained", "etcmodel.json", content=_PRETRAINED)
         self._write("pretrained", "params.yaml", content=params)
         self._write("model", "saved_model.pb")
-        self._write("model", "assets.extra", "etcmodel.json", content=note)
+        exported = {**note, "options": {}}
+        self._write("model", "assets.extra", "etcmodel.json", content=exported)
         self.assertEqual(set(cli.COMMANDS), set(_CHECKED))
         commands = [
             (f"{name} {common} {flags}", message)

@@ -341,7 +341,8 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 inputs = list(some)
                 inputs[i] = others[i]
                 with self.assertRaisesRegex(
-                    tf.errors.InvalidArgumentError, f"Records of {name}"
+                    tf.errors.InvalidArgumentError,
+                    f"{name}\\b.* differ in their number of records",
                 ):
                     builder.build(*inputs)
 
