@@ -89,7 +89,7 @@ class ExportTest(tf.test.TestCase):
     def write(cls, **kwargs):
         options = {
             "model_name": "words",
-            "metadata": {"task": "words"},
+            "metadata": {"task": "words", "options": {}},
             "warmup_inputs": {
                 "serving_default": {"text": np.array([b"b"], dtype=object)},
                 "features": {"ids": np.array([[1, 2, 0]])},
@@ -126,7 +126,9 @@ class ExportTest(tf.test.TestCase):
         # And no keras_metadata.pb.
         names = "assets assets.extra fingerprint.pb saved_model.pb variables"
         self.assertCountEqual(names.split(), os.listdir(self.path))
-        self.assertEqual({"task": "words"}, exported.read_metadata(self.path))
+        self.assertEqual(
+            {"task": "words", "options": {}}, exported.read_metadata(self.path)
+        )
 
     def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "--overwrite"):
@@ -141,7 +143,8 @@ class ExportTest(tf.test.TestCase):
                 self.write(**bad, overwrite=True)
             self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
             self.assertEqual(
-                {"task": "words"}, exported.read_metadata(self.path)
+                {"task": "words", "options": {}},
+                exported.read_metadata(self.path),
             )
         self.write(overwrite=True)
         self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
