@@ -382,7 +382,7 @@ def cased(folder):
 def chinese(folder):
     lines = [*LINES[:10], "\u2028", "\u3000", "\u4e2d", "\u56fd", "\u00a0"]
     weights = write(folder, make_weights(15), lines)
-    notes = ("3 tokens with white space.*U.2028",)
+    notes = ("3 tokens contain white space.*U.2028",)
     rows = [7, 12, 13, 8]
     return Source(folder, weights, "\u4e2d\u56fd", rows, notes=notes)
 
