@@ -303,8 +303,8 @@ def _spell_out_spaces(pieces, notes) -> None:
         )
     if found:
         notes.append(
-            f"{len(found)} tokens contain white space, so no text has them. They "
-            f"are written as code points: {pieces[found[0]]}."
+            f"{len(found)} tokens contain white space, so no text has them. "
+            f"They are written as code points: {pieces[found[0]]}."
         )
 
 
