@@ -164,16 +164,13 @@ class Attended(NamedTuple):
     normalizer: tf.Tensor
 
 
-def attend(pieces: Sequence[Piece], known: Attended | None = None) -> Attended:
+def attend(pieces: Sequence[Piece]) -> Attended:
     """One softmax over several pieces, and the values that it weighs.
 
     Args:
         pieces: what the queries attend to. The gradients flow to `products`,
             `values` and `label`, from the output alone: a normalizer counts
             as a constant.
-        known: what this call, or one over these pieces and others, has given
-            before. It is not computed again then, and the gradients are those
-            of these pieces' part of the softmax over all.
 
     Returns:
         Output and normalizer.
@@ -190,21 +187,28 @@ def attend(pieces: Sequence[Piece], known: Attended | None = None) -> Attended:
         inside = list(captured)
         for (i, name), tensor in zip(differentiable, tensors, strict=True):
             inside[i] = dataclasses.replace(inside[i], **{name: tensor})
-        output, normalizer = known or _forward(inside)
+        attended = forward(inside)
 
         def grad(d_output, d_normalizer):
             del d_normalizer
-            gradients = _backward(inside, output, normalizer, d_output)
-            return [gradients[name] for name in differentiable]
+            found = gradients(inside, attended, d_output)
+            return [found[name] for name in differentiable]
 
-        return (tf.identity(output), tf.identity(normalizer)), grad
+        return tuple(attended), grad
 
     tensors = [getattr(pieces[i], x) for i, x in differentiable]
     return Attended(*run(*tensors, captured=list(pieces)))
 
 
-def _forward(pieces):
-    """Output and normalizer of `attend`."""
+def forward(pieces: Sequence[Piece]) -> Attended:
+    """Computes what `attend` gives, without a backward pass.
+
+    Args:
+        pieces: what the queries attend to.
+
+    Returns:
+        Output and normalizer, which are not to be differentiated.
+    """
     dtype = pieces[0].values.dtype
     scores = [_scores(*piece.ingredients()) for piece in pieces]
     # [batch, heads, queries, 1]
@@ -232,12 +236,25 @@ def _forward(pieces):
     )
 
 
-def _backward(pieces, output, normalizer, d_output):
-    """Gradients by a piece's number and the name of its attribute."""
+def gradients(pieces: Sequence[Piece], attended: Attended, d_output) -> dict:
+    """Gradients of the pieces, whose probabilities are computed again.
+
+    Args:
+        pieces: what the queries attend to.
+        attended: what `forward` gives for these pieces, or for these and
+            others. Then the gradients are those of these pieces' part of the
+            softmax over all.
+        d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
+
+    Returns:
+        Gradients by a piece's number and the name of its attribute:
+        `"products"`, `"values"`, and `"label"` if it has one.
+    """
+    output, normalizer = attended
     # [batch, heads, queries, 1]
     delta = tf.reduce_sum(output * d_output, axis=-1, keepdims=True)
     d_output = tf.cast(d_output, pieces[0].values.dtype)
-    gradients = {}
+    found = {}
     for i, piece in enumerate(pieces):
         # [batch, heads, queries, keys]
         d_probs = times(d_output, piece.values, transpose_b=True)
@@ -249,12 +266,10 @@ def _backward(pieces, output, normalizer, d_output):
             piece.kept(piece.products.dtype),
             dtype=piece.products.dtype.name,
         )
-        gradients[i, "products"] = d_scores
-        gradients[i, "values"] = _transposed_times(
-            probs, d_output, piece.values
-        )
+        found[i, "products"] = d_scores
+        found[i, "values"] = _transposed_times(probs, d_output, piece.values)
         if piece.label is not None:
-            gradients[i, "label"] = tf.cast(
+            found[i, "label"] = tf.cast(
                 d_scores
                 if piece.chosen is None
                 else choose_gradient(
@@ -264,7 +279,7 @@ def _backward(pieces, output, normalizer, d_output):
                 ),
                 piece.label.dtype,
             )
-    return gradients
+    return found
 
 
 def merge(parts: Sequence[Attended]) -> Attended:

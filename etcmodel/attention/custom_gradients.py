@@ -83,11 +83,16 @@ def custom_gradient(
     def call(*tensors, **captured):
         if _is_forward_only:
             return function(*tensors, **captured)[0]
-        if is_plain() or _is_vectorized():
+        if is_plain() or is_vectorized():
             return without_gradient(*tensors, **captured)
         return _call(function, without_gradient, _distinct(tensors), captured)
 
     return call
+
+
+def is_forward_only() -> bool:
+    """Returns whether graphs are built without backward passes."""
+    return _is_forward_only
 
 
 def is_plain() -> bool:
@@ -109,7 +114,7 @@ def _call(function, plain, tensors, captured):
         def backward(*upstream):
             # What comes back may be sparse.
             upstream = [tf.convert_to_tensor(x) for x in upstream]
-            if _is_vectorized() or is_eager != tf.executing_eagerly():
+            if is_vectorized() or is_eager != tf.executing_eagerly():
                 return vjp(
                     lambda *inputs: plain(*inputs, **captured),
                     tensors,
@@ -130,12 +135,12 @@ def _backward(grad, plain, tensors, upstream, captured):
     inputs = _in_this_graph([*tensors, *upstream])
     # The graph where gradients are differentiated again knows this one alone.
     others = []
-    _replace_tensors(captured, others.append)
+    replace_tensors(captured, others.append)
     others = _in_this_graph(others)
 
     def gradients(*inputs):
         remaining = iter(others)
-        inside = _replace_tensors(captured, lambda _: next(remaining))
+        inside = replace_tensors(captured, lambda _: next(remaining))
         return vjp(
             lambda *tensors: plain(*tensors, **inside),
             inputs[:number],
@@ -151,7 +156,7 @@ def _backward(grad, plain, tensors, upstream, captured):
     return recorded(forward, gradients, inputs)
 
 
-def _is_vectorized():
+def is_vectorized() -> bool:
     """Whether TensorFlow vectorizes the current function over a loop.
 
     `tf.vectorized_map` and a tape's `jacobian` do. There, operations lose their
@@ -164,22 +169,44 @@ def _is_vectorized():
     return any(scope.startswith("loop_body") for scope in scopes)
 
 
-def _replace_tensors(value, replace):
-    """A copy of a structure, with other tensors in it."""
-    if tf.is_tensor(value):
+def replace_tensors(
+    value, replace: Callable, is_tensor: Callable = tf.is_tensor
+):
+    """A copy of a structure, with other tensors in it.
+
+    Args:
+        value: a tensor; a dict, list or tuple; an object of this package, or
+            of a class derived from one of its classes; with such in it, or
+            anything else.
+        replace: from a tensor to what takes its place.
+        is_tensor: from anything to whether it is replaced.
+
+    Returns:
+        The copy. All else in it is the same.
+    """
+    if is_tensor(value):
         return replace(value)
     if isinstance(value, dict):
-        return {k: _replace_tensors(v, replace) for k, v in value.items()}
+        return {
+            k: replace_tensors(v, replace, is_tensor) for k, v in value.items()
+        }
     if isinstance(value, list | tuple):
-        items = [_replace_tensors(v, replace) for v in value]
+        items = [replace_tensors(v, replace, is_tensor) for v in value]
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return type(value)(items)
-    if type(value).__module__.startswith("etcmodel."):
+    if is_structure(value):
         result = copy.copy(value)
-        vars(result).update(_replace_tensors(vars(value), replace))
+        vars(result).update(replace_tensors(vars(value), replace, is_tensor))
         return result
     return value
+
+
+def is_structure(value) -> bool:
+    """Returns whether `replace_tensors` looks at an object's attributes."""
+    return not isinstance(value, tf.Module | type) and any(
+        c.__module__.startswith("etcmodel.") for c in type(value).__mro__
+    )
 
 
 def recorded(forward: Callable, plain: Callable, tensors: Sequence):
@@ -201,6 +228,23 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     return tf.custom_gradient(forward)(*tensors)
 
 
+@contextlib.contextmanager
+def no_forward_mode():
+    """Says that no accumulator watches the tensors of what is built within.
+
+    It saves the operations of `is_forward_mode`.
+
+    Yields:
+        Nothing.
+    """
+    before = getattr(_state, "is_reverse", False)
+    _state.is_reverse = True
+    try:
+        yield
+    finally:
+        _state.is_reverse = before
+
+
 def is_forward_mode(tensors: Sequence) -> bool:
     """Returns whether a `tf.autodiff.ForwardAccumulator` watches any tensor.
 
@@ -208,9 +252,9 @@ def is_forward_mode(tensors: Sequence) -> bool:
         tensors: `<float>[...]` each.
 
     Returns:
-        True or False.
+        True or False; False within `no_forward_mode`.
     """
-    if not tensors:
+    if not tensors or getattr(_state, "is_reverse", False):
         return False
     is_running, found = True, False
 

@@ -238,7 +238,7 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
     def test_tensors_inside_of_what_is_captured(self):
         pair = collections.namedtuple("pair", ["first", "second"])
         holder = _Holder(pair(tf.constant(1), "text"))
-        replaced = custom_gradients._replace_tensors(
+        replaced = custom_gradients.replace_tensors(
             {"it": [holder, 2]}, lambda x: x + 1
         )
         self.assertAllEqual(2, replaced["it"][0].value.first)

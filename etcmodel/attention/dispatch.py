@@ -5,10 +5,13 @@ The implementations give the same numbers. `full` computes all pairs and masks,
 `streaming` computes a chunk of blocks at a time and keeps no scores.
 """
 
+import functools
+
 import tensorflow as tf
 
 from etcmodel.attention import core
 from etcmodel.attention import full
+from etcmodel.attention import shared_graphs
 from etcmodel.attention import sparse
 from etcmodel.attention import specs
 from etcmodel.attention import streaming
@@ -57,8 +60,28 @@ def long_attention(
     """
     check_implementation(implementation)
     queries, local, others = check_long(queries, local, others, local_radius)
-    call = (queries, local, others, local_radius, wide(table), dropout)
-    match choose_implementation(implementation, queries.shape[1]):
+    return _long_attention(
+        choose_implementation(implementation, queries.shape[1]),
+        queries,
+        local,
+        others,
+        local_radius,
+        wide(table),
+        dropout,
+    )
+
+
+def _settings():
+    """The constants that the graphs of all implementations depend on."""
+    return streaming.CHUNK_ELEMENTS, sparse.MIN_BLOCK_LEN, core.MOST_SELECTED
+
+
+_share = functools.partial(shared_graphs.shared, settings=_settings)
+
+
+@_share
+def _long_attention(implementation, *call):
+    match implementation:
         case "full":
             return full.long_attention(*call)
         case "sparse":
@@ -96,8 +119,19 @@ def global_attention(
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
-    call = (queries, own, long, wide(table), dropout)
-    match choose_implementation(implementation, long.keys.shape[1]):
+    return _global_attention(
+        choose_implementation(implementation, long.keys.shape[1]),
+        queries,
+        own,
+        long,
+        wide(table),
+        dropout,
+    )
+
+
+@_share
+def _global_attention(implementation, *call):
+    match implementation:
         case "full":
             return full.global_attention(*call)
         case "sparse":
@@ -128,7 +162,10 @@ def dense_attention(
         ValueError: see `long_attention`.
     """
     queries, keys = check_dense(queries, keys)
-    return full.dense_attention(queries, [keys], table, dropout)
+    return _dense_attention(queries, [keys], table, dropout)
+
+
+_dense_attention = _share(full.dense_attention)
 
 
 def choose_implementation(implementation: str, length: int | None) -> str:

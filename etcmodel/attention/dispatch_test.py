@@ -8,6 +8,7 @@ from etcmodel import attention
 from etcmodel.attention import attention_testing as testing
 from etcmodel.attention import dispatch
 from etcmodel.attention import full
+from etcmodel.attention import shared_graphs
 from etcmodel.attention import sparse
 from etcmodel.attention import streaming
 
@@ -146,6 +147,9 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
                     implementation=implementation,
                 )
 
+            # What is traced for the functions below is not for others.
+            self.addCleanup(shared_graphs.clear)
+            shared_graphs.clear()
             with (
                 mock.patch.object(full, "long_attention", call("full")),
                 mock.patch.object(full, "global_attention", call("full")),
@@ -179,6 +183,12 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         with (
             testing.chunks_of(elements, 8),
             mock.patch.object(streaming, "plan_chunks", plan_chunks),
+            # The plan is one of this graph, not of a function called in it.
+            mock.patch.object(
+                dispatch,
+                "_long_attention",
+                dispatch._long_attention.__wrapped__,
+            ),
         ):
             attend(**case.floats)
 

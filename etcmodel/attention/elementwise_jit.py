@@ -54,6 +54,11 @@ def is_tracing_piece() -> bool:
     return getattr(_state, "is_tracing_piece", False)
 
 
+def state() -> tuple:
+    """Returns what graphs depend on: two of an equal state are the same."""
+    return is_enabled(), is_tracing_piece(), MIN_ELEMENTS
+
+
 def jit_if_large(function: Callable) -> Callable:
     """Compiles a function of tensors for calls with large tensors.
 

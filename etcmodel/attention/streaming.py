@@ -123,7 +123,7 @@ class _Stream:
                         self._attend_chunk(rows, whole, index),
                     ]
                 ),
-                core.attend(run.fixed_pieces(whole)),
+                core.forward(run.fixed_pieces(whole)),
             )
             output, normalizer = attended
             return core.heads_outer(tf.cast(output, run.dtype)), normalizer
@@ -149,10 +149,10 @@ class _Stream:
         # [chunks, batch, heads, queries, 2]
         return output, normalizers.stack()
 
-    def _attend_chunk(self, rows, whole, index):
+    def _attend_chunk(self, rows, whole, index, attend=core.forward):
         chunk = self._chunk(index)
         cut = self._cut(rows, chunk)
-        return core.attend(self.run.pieces(cut, whole, chunk))
+        return attend(self.run.pieces(cut, whole, chunk))
 
     def unrolled(self, rows, whole):
         """The output of `forward`, without a loop in the graph.
@@ -167,7 +167,7 @@ class _Stream:
                 "att_implementation='sparse', or inputs of known shapes."
             )
         parts = [
-            self._attend_chunk(rows, whole, index)
+            self._attend_chunk(rows, whole, index, core.attend)
             for index in range(self.num_chunks)
         ]
         if not self.run.are_rows:
@@ -210,12 +210,16 @@ class _Stream:
                 rows["gradient"],
             )
 
-        def gradients(make_pieces, inputs, known, d_output):
+        def gradients(make_pieces, inputs, attended, d_output):
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
-                attended = core.attend(make_pieces(), known)
+                pieces = make_pieces()
+            found = core.gradients(pieces, attended, d_output)
             return tape.gradient(
-                attended.output, inputs, d_output, tf.UnconnectedGradients.ZERO
+                [getattr(pieces[i], name) for i, name in found],
+                inputs,
+                list(found.values()),
+                tf.UnconnectedGradients.ZERO,
             )
 
         def body(index, *state):

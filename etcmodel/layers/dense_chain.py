@@ -5,6 +5,7 @@ of rows it stays in a cache, and a forward pass alone never has more of it; for
 a backward pass the inputs of activations are kept, and nothing else.
 """
 
+import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 
@@ -13,11 +14,15 @@ import tensorflow as tf
 from etcmodel import tensor_utils
 from etcmodel.attention import core
 from etcmodel.attention import custom_gradients
+from etcmodel.attention import shared_graphs
 from etcmodel.attention import sparse
 from etcmodel.attention import streaming
 from etcmodel.layers import recompute
 
 
+@functools.partial(
+    shared_graphs.shared, settings=lambda: (streaming.CHUNK_ELEMENTS,)
+)
 def apply(
     rows: tf.Tensor,
     kernels: Sequence[tf.Tensor],

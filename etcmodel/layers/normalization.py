@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
+from etcmodel.attention import shared_graphs
 from etcmodel.layers import building
 
 
@@ -60,23 +61,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             scale = tf.cast(tf.convert_to_tensor(self.gamma), dtype)
         if self.beta is not None:
             offset = tf.cast(tf.convert_to_tensor(self.beta), dtype)
-        epsilon = float(self.epsilon)
-
-        @custom_gradients.custom_gradient
-        def normalize(x, scale, offset):
-            output, mean, inverse_deviation = _normalize(
-                x, scale, offset, epsilon=epsilon
-            )
-
-            def grad(upstream):
-                return _gradients(x, scale, mean, inverse_deviation, upstream)
-
-            return output, grad
-
-        # [rows, size]
-        rows = tf.reshape(inputs, [-1, size])
-        output = tf.reshape(normalize(rows, scale, offset), tf.shape(inputs))
-        output.set_shape(inputs.shape)
+        output = _normalized(inputs, scale, offset, float(self.epsilon))
         # Keras 3 leaves that to the layer.
         return tf.cast(output, self.compute_dtype)
 
@@ -84,6 +69,28 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
         """Returns the constructor's arguments."""
         # Keras 2 replaces the axis when the layer is built.
         return {**super().get_config(), "axis": -1}
+
+
+@shared_graphs.shared
+def _normalized(inputs, scale, offset, epsilon):
+    """The normalized inputs, in their shape and dtype."""
+
+    @custom_gradients.custom_gradient
+    def normalize(x, scale, offset):
+        output, mean, inverse_deviation = _normalize(
+            x, scale, offset, epsilon=epsilon
+        )
+
+        def grad(upstream):
+            return _gradients(x, scale, mean, inverse_deviation, upstream)
+
+        return output, grad
+
+    # [rows, size]
+    rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+    output = tf.reshape(normalize(rows, scale, offset), tf.shape(inputs))
+    output.set_shape(inputs.shape)
+    return output
 
 
 @elementwise_jit.jit_if_large
