@@ -1,5 +1,6 @@
 """Shapes of tensors: what all rooms share."""
 
+import math
 import numbers
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -37,10 +38,11 @@ def get_shape_list(
     static_shape = tensor.shape.as_list()
     if None not in static_shape:
         return static_shape
-    dynamic_shape = tf.shape(tensor)
+    # One operation, where an index for each axis would take four.
+    dynamic_shape = tf.unstack(tf.shape(tensor), len(static_shape))
     return [
-        dynamic_shape[i] if size is None else size
-        for i, size in enumerate(static_shape)
+        dynamic if size is None else size
+        for dynamic, size in zip(dynamic_shape, static_shape, strict=True)
     ]
 
 
@@ -70,6 +72,25 @@ def assert_rank(
             f"{_describe(tensor, name)} has rank {tensor.shape.rank} (shape "
             f"{tensor.shape}); expected rank {wanted}"
         )
+
+
+def reshape(tensor: tf.Tensor, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
+    """As `tf.reshape`, with fewer operations where one size is unknown.
+
+    Args:
+        tensor: `<any>[...]`.
+        shape: the new shape, as `get_shape_list` gives it.
+
+    Returns:
+        `<same dtype>[shape]`.
+    """
+    unknown = [i for i, size in enumerate(shape) if tf.is_tensor(size)]
+    if len(unknown) == 1 and all(
+        size > 0 for i, size in enumerate(shape) if i not in unknown
+    ):
+        # It follows from the number of elements.
+        shape = [-1 if i in unknown else size for i, size in enumerate(shape)]
+    return tf.reshape(tensor, shape)
 
 
 def flatten_dims(
@@ -107,15 +128,30 @@ def flatten_dims(
             )
         if first == last:
             return tensor
+        static = tensor.shape.as_list()
+        others = static[:first] + static[last + 1 :]
+        if all(others):
+            # What is merged follows from the number of elements.
+            merged = -1
+            if None not in static:
+                merged = math.prod(static[first : last + 1])
+            return tf.reshape(
+                tensor, static[:first] + [merged] + static[last + 1 :]
+            )
         shape = get_shape_list(tensor)
         merged = 1
         for size in shape[first : last + 1]:
             merged = merged * size
-        return tf.reshape(tensor, shape[:first] + [merged] + shape[last + 1 :])
+        return reshape(tensor, shape[:first] + [merged] + shape[last + 1 :])
 
 
-def apply_to_rows(layer: Callable, tensor: tf.Tensor) -> tf.Tensor:
-    """Applies a function of a matrix's rows to the last axis of a tensor.
+def apply_to_rows(
+    layer: Callable,
+    tensor: tf.Tensor,
+    row_rank: int = 1,
+    split: Sequence[int] | None = None,
+) -> tf.Tensor:
+    """Applies a function of a matrix's rows to the last axes of a tensor.
 
     Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
     compile the gradient of that inside a `tf.while_loop`, but it can compile
@@ -125,14 +161,19 @@ def apply_to_rows(layer: Callable, tensor: tf.Tensor) -> tf.Tensor:
         layer: function of `<any>[rows, size]` that returns
             `<any>[rows, units]`.
         tensor: `<any>[..., size]` of rank 2 or more.
+        row_rank: how many of the last axes, of known sizes, are a row.
+        split: sizes of the axes that replace `units`, if it is to be split.
 
     Returns:
-        `<any>[..., units]`.
+        `<any>[..., units]`, or `<any>[..., *split]`.
     """
+    shape = get_shape_list(tensor)
+    # [rows, size]
+    rows = tf.reshape(tensor, [-1, math.prod(shape[-row_rank:])])
     # [rows, units]
-    rows = layer(flatten_dims(tensor, last_dim=-2))
+    rows = layer(rows)
     # [..., units]
-    return tf.reshape(rows, get_shape_list(tensor)[:-1] + [rows.shape[-1]])
+    return reshape(rows, [*shape[:-row_rank], *(split or rows.shape[-1:])])
 
 
 def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:

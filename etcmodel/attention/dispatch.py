@@ -5,8 +5,6 @@ The implementations give the same numbers. `full` computes all pairs and masks,
 `streaming` computes a chunk of blocks at a time and keeps no scores.
 """
 
-import functools
-
 import tensorflow as tf
 
 from etcmodel.attention import core
@@ -71,15 +69,7 @@ def long_attention(
     )
 
 
-def _settings():
-    """The constants that the graphs of all implementations depend on."""
-    return streaming.CHUNK_ELEMENTS, sparse.MIN_BLOCK_LEN, core.MOST_SELECTED
-
-
-_share = functools.partial(shared_graphs.shared, settings=_settings)
-
-
-@_share
+@shared_graphs.shared
 def _long_attention(implementation, *call):
     match implementation:
         case "full":
@@ -129,7 +119,7 @@ def global_attention(
     )
 
 
-@_share
+@shared_graphs.shared
 def _global_attention(implementation, *call):
     match implementation:
         case "full":
@@ -165,7 +155,7 @@ def dense_attention(
     return _dense_attention(queries, [keys], table, dropout)
 
 
-_dense_attention = _share(full.dense_attention)
+_dense_attention = shared_graphs.shared(full.dense_attention)
 
 
 def choose_implementation(implementation: str, length: int | None) -> str:

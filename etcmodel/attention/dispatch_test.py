@@ -8,7 +8,6 @@ from etcmodel import attention
 from etcmodel.attention import attention_testing as testing
 from etcmodel.attention import dispatch
 from etcmodel.attention import full
-from etcmodel.attention import shared_graphs
 from etcmodel.attention import sparse
 from etcmodel.attention import streaming
 
@@ -147,9 +146,6 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
                     implementation=implementation,
                 )
 
-            # What is traced for the functions below is not for others.
-            self.addCleanup(shared_graphs.clear)
-            shared_graphs.clear()
             with (
                 mock.patch.object(full, "long_attention", call("full")),
                 mock.patch.object(full, "global_attention", call("full")),

@@ -56,7 +56,7 @@ def is_tracing_piece() -> bool:
 
 def state() -> tuple:
     """Returns what graphs depend on: two of an equal state are the same."""
-    return is_enabled(), is_tracing_piece(), MIN_ELEMENTS
+    return is_enabled(), is_tracing_piece()
 
 
 def jit_if_large(function: Callable) -> Callable:

@@ -6,45 +6,40 @@ graph is built, each of them is traced once for a configuration and for the
 shapes of its arguments, forward and backward, and called by every layer.
 """
 
-import collections
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
+# TensorFlow tells it nowhere else.
+from tensorflow.python.ops import control_flow_util
+
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
 
-# Of so many configurations the traced functions are kept, the last used ones.
-MAX_CONFIGURATIONS = 256
-
+# Graph -> what has been traced for it. Not for all graphs together, as they
+# differ in more than can be seen here, such as devices and strategies.
+_functions = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-_functions = collections.OrderedDict()
 
 
-def clear() -> None:
-    """Forgets what has been traced."""
-    with _lock:
-        _functions.clear()
-
-
-def shared(
-    function: Callable, settings: Callable[[], tuple] = tuple
-) -> Callable:
-    """Traces a function once for all calls with equal configurations.
+def shared(function: Callable) -> Callable:
+    """Traces a function once for all calls in a graph that are of one kind.
 
     It is a `tf.function` where a graph is being built. It runs as it is in
     eager mode, in forward mode, where TensorFlow alone differentiates or
-    vectorizes, and for arguments that cannot be compared.
+    vectorizes, for arguments that cannot be compared, and where XLA compiles
+    all of a graph: functions called in it would take twice as long to compile,
+    and half as much memory again.
 
     Args:
         function: from arguments to tensors. Arguments are tensors, and lists,
             tuples, dicts and objects of `custom_gradients.replace_tensors`
             with tensors in them; all else in them is the configuration. It
-            depends on nothing but its arguments and the settings.
-        settings: gives the values of the constants that it depends on.
+            depends on nothing but its arguments.
 
     Returns:
         The function, which takes positional arguments.
@@ -55,6 +50,7 @@ def shared(
     def call(*args):
         if (
             tf.executing_eagerly()
+            or is_compiled_whole()
             or custom_gradients.is_plain()
             or custom_gradients.is_vectorized()
         ):
@@ -71,7 +67,9 @@ def shared(
         key = (
             function,
             configuration,
-            settings(),
+            # Of its own functions, one `tf.function` would take what has been
+            # traced for unknown sizes for known ones, too.
+            tuple((x.dtype, _sizes(x)) for x in tensors),
             elementwise_jit.state(),
             custom_gradients.is_forward_only(),
         )
@@ -80,12 +78,25 @@ def shared(
     return call
 
 
+def is_compiled_whole() -> bool:
+    """Returns whether XLA compiles all of the graph that is being built."""
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
+
+
 def _traced(key, function, args):
     """The `tf.function` of a configuration, of tensors alone."""
+    graph = tf.compat.v1.get_default_graph()
     with _lock:
-        if key in _functions:
-            _functions.move_to_end(key)
-            return _functions[key]
+        functions = _functions.setdefault(graph, {})
+    if key not in functions:
+        functions[key] = _make_function(function, args)
+    return functions[key]
+
+
+def _make_function(function, args):
+    """A `tf.function` of the tensors in the arguments."""
     # The graph of these arguments is not to be kept alive.
     template = custom_gradients.replace_tensors(args, lambda _: _Slot)
 
@@ -97,12 +108,13 @@ def _traced(key, function, args):
         with custom_gradients.no_forward_mode():
             return function(*inside)
 
-    traced = tf.function(run, autograph=False, reduce_retracing=False)
-    with _lock:
-        _functions[key] = traced
-        if len(_functions) > MAX_CONFIGURATIONS:
-            _functions.popitem(last=False)
-    return traced
+    return tf.function(run, autograph=False)
+
+
+def _sizes(tensor):
+    """The static shape, hashable."""
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(shape.as_list())
 
 
 class _Slot:

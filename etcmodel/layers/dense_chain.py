@@ -5,7 +5,6 @@ of rows it stays in a cache, and a forward pass alone never has more of it; for
 a backward pass the inputs of activations are kept, and nothing else.
 """
 
-import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 
@@ -20,9 +19,7 @@ from etcmodel.attention import streaming
 from etcmodel.layers import recompute
 
 
-@functools.partial(
-    shared_graphs.shared, settings=lambda: (streaming.CHUNK_ELEMENTS,)
-)
+@shared_graphs.shared
 def apply(
     rows: tf.Tensor,
     kernels: Sequence[tf.Tensor],

@@ -349,12 +349,12 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         outputs = [
             # [batch, long, long_hidden_size]
-            self.long_output_projection(
-                tensor_utils.flatten_dims(long_output, first_dim=-2)
+            tensor_utils.apply_to_rows(
+                self.long_output_projection, long_output, row_rank=2
             ),
             # [batch, global, global_hidden_size]
-            self.global_output_projection(
-                tensor_utils.flatten_dims(global_output, first_dim=-2)
+            tensor_utils.apply_to_rows(
+                self.global_output_projection, global_output, row_rank=2
             ),
         ]
         if not return_attention_scores:

@@ -54,13 +54,12 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             Shaped as the inputs, of the policy's dtype.
         """
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
-        size = inputs.shape[-1]
-        scale = tf.ones([size], dtype)
-        offset = tf.zeros([size], dtype)
-        if self.gamma is not None:
-            scale = tf.cast(tf.convert_to_tensor(self.gamma), dtype)
-        if self.beta is not None:
-            offset = tf.cast(tf.convert_to_tensor(self.beta), dtype)
+        scale, offset = (
+            fill([inputs.shape[-1]], dtype)
+            if weight is None
+            else tf.cast(tf.convert_to_tensor(weight), dtype)
+            for weight, fill in ((self.gamma, tf.ones), (self.beta, tf.zeros))
+        )
         output = _normalized(inputs, scale, offset, float(self.epsilon))
         # Keras 3 leaves that to the layer.
         return tf.cast(output, self.compute_dtype)

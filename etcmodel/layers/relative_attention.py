@@ -69,12 +69,8 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         Returns:
             `<float>[..., num_heads, size_per_head]`.
         """
-        # [..., num_heads * size_per_head]
-        projected = tensor_utils.apply_to_rows(self.linear, inputs)
-        shape = tensor_utils.get_shape_list(projected)[:-1]
-        # [..., num_heads, size_per_head]
-        return tf.reshape(
-            projected, shape + [self.num_heads, self.size_per_head]
+        return tensor_utils.apply_to_rows(
+            self.linear, inputs, split=[self.num_heads, self.size_per_head]
         )
 
     def compute_output_shape(self, input_shape):
@@ -471,9 +467,10 @@ class RelativeAttention(graph_layer.GraphLayer):
         scores = None
         if return_attention_scores:
             output, scores = output
-        # [batch, from, total_value_size]
-        output = tensor_utils.flatten_dims(output, first_dim=-2)
-        output = self.output_projection(output)
+        # [batch, from, hidden_size]
+        output = tensor_utils.apply_to_rows(
+            self.output_projection, output, row_rank=2
+        )
         return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):
