@@ -38,7 +38,7 @@ def get_shape_list(
     static_shape = tensor.shape.as_list()
     if None not in static_shape:
         return static_shape
-    # One operation, where an index for each axis would take four.
+    # One operation, where indexing takes four for each axis.
     dynamic_shape = tf.unstack(tf.shape(tensor), len(static_shape))
     return [
         dynamic if size is None else size
@@ -88,7 +88,7 @@ def reshape(tensor: tf.Tensor, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
     if len(unknown) == 1 and all(
         size > 0 for i, size in enumerate(shape) if i not in unknown
     ):
-        # It follows from the number of elements.
+        # `tf.reshape` infers this size.
         shape = [-1 if i in unknown else size for i, size in enumerate(shape)]
     return tf.reshape(tensor, shape)
 
@@ -131,7 +131,7 @@ def flatten_dims(
         static = tensor.shape.as_list()
         others = static[:first] + static[last + 1 :]
         if all(others):
-            # What is merged follows from the number of elements.
+            # `tf.reshape` infers the merged size.
             merged = -1
             if None not in static:
                 merged = math.prod(static[first : last + 1])
@@ -160,16 +160,18 @@ def apply_to_rows(
     Args:
         layer: function of `<any>[rows, size]` that returns
             `<any>[rows, units]`.
-        tensor: `<any>[..., size]` of rank 2 or more.
-        row_rank: how many of the last axes, of known sizes, are a row.
+        tensor: `<any>[..., size]`, of a higher rank than a row has.
+        row_rank: number of last axes that form a row; their sizes are known.
         split: sizes of the axes that replace `units`, if it is to be split.
 
     Returns:
         `<any>[..., units]`, or `<any>[..., *split]`.
     """
     shape = get_shape_list(tensor)
+    size = math.prod(shape[-row_rank:])
+    num_rows = -1 if size else math.prod(shape[:-row_rank])
     # [rows, size]
-    rows = tf.reshape(tensor, [-1, math.prod(shape[-row_rank:])])
+    rows = tf.reshape(tensor, [num_rows, size])
     # [rows, units]
     rows = layer(rows)
     # [..., units]

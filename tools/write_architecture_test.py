@@ -65,7 +65,7 @@ class ArchitectureTest(unittest.TestCase):
                 att_implementation="sparse",
             )
         (path,) = paths
-        # What calls every layer, or any traced function, is no hop.
+        # The wrappers that every call passes through are no hops.
         hops = list(dict.fromkeys(path[::-1]))
         hops.remove("layers/graph_layer.py")
         hops.remove("attention/shared_graphs.py")

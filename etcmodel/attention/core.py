@@ -201,13 +201,13 @@ def attend(pieces: Sequence[Piece]) -> Attended:
 
 
 def forward(pieces: Sequence[Piece]) -> Attended:
-    """Computes what `attend` gives, without a backward pass.
+    """Computes `attend` without its backward pass.
 
     Args:
         pieces: what the queries attend to.
 
     Returns:
-        Output and normalizer, which are not to be differentiated.
+        Output and normalizer. Do not differentiate them.
     """
     dtype = pieces[0].values.dtype
     scores = [_scores(*piece.ingredients()) for piece in pieces]
@@ -237,13 +237,12 @@ def forward(pieces: Sequence[Piece]) -> Attended:
 
 
 def gradients(pieces: Sequence[Piece], attended: Attended, d_output) -> dict:
-    """Gradients of the pieces, whose probabilities are computed again.
+    """Computes the gradients of pieces, and their probabilities again.
 
     Args:
         pieces: what the queries attend to.
-        attended: what `forward` gives for these pieces, or for these and
-            others. Then the gradients are those of these pieces' part of the
-            softmax over all.
+        attended: what `forward` gives for these pieces; or for these and
+            others, if the softmax is over all of them.
         d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
 
     Returns:

@@ -8,6 +8,7 @@ and need the memory of these gradients.
 
 import contextlib
 import copy
+import enum
 import functools
 import threading
 from collections.abc import Callable
@@ -175,11 +176,11 @@ def replace_tensors(
     """A copy of a structure, with other tensors in it.
 
     Args:
-        value: a tensor; a dict, list or tuple; an object of this package, or
-            of a class derived from one of its classes; with such in it, or
-            anything else.
+        value: a tensor, or a (nested) dict, list, tuple or object of a class
+            of this package, or derived from one; anything else is returned
+            as it is.
         replace: from a tensor to what takes its place.
-        is_tensor: from anything to whether it is replaced.
+        is_tensor: which values `replace` is called for.
 
     Returns:
         The copy. All else in it is the same.
@@ -204,7 +205,10 @@ def replace_tensors(
 
 def is_structure(value) -> bool:
     """Returns whether `replace_tensors` looks at an object's attributes."""
-    return not isinstance(value, tf.Module | type) and any(
+    # Layers and functions can be called.
+    if callable(value) or isinstance(value, tf.Module | enum.Enum):
+        return False
+    return any(
         c.__module__.startswith("etcmodel.") for c in type(value).__mro__
     )
 
@@ -230,9 +234,9 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
 
 @contextlib.contextmanager
 def no_forward_mode():
-    """Says that no accumulator watches the tensors of what is built within.
+    """Makes `is_forward_mode` return False, without operations.
 
-    It saves the operations of `is_forward_mode`.
+    For graphs whose inputs no accumulator watches.
 
     Yields:
         Nothing.

@@ -179,7 +179,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         with (
             testing.chunks_of(elements, 8),
             mock.patch.object(streaming, "plan_chunks", plan_chunks),
-            # The plan is one of this graph, not of a function called in it.
+            # A called function could not return the plan's tensors.
             mock.patch.object(
                 dispatch,
                 "_long_attention",

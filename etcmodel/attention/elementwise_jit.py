@@ -55,7 +55,7 @@ def is_tracing_piece() -> bool:
 
 
 def state() -> tuple:
-    """Returns what graphs depend on: two of an equal state are the same."""
+    """Returns the settings that a traced graph depends on."""
     return is_enabled(), is_tracing_piece()
 
 

@@ -5,16 +5,19 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from etcmodel import activations
 from etcmodel.attention import inference
+from etcmodel.attention import shared_graphs
 
 
 class ForInferenceTest(tf.test.TestCase):
+    traced = staticmethod(shared_graphs.shared(activations.gelu))
+
     def _stored(self, name):
         """Numbers of gradients and compiled functions in a SavedModel."""
         path = os.path.join(self.get_temp_dir(), name)
         module = tf.Module()
         # Large enough to be compiled.
         module.call = tf.function(
-            activations.gelu,
+            lambda x: activations.gelu(self.traced(x)),
             input_signature=[tf.TensorSpec([512, 512])],
             autograph=False,
         )

@@ -1,12 +1,12 @@
 """Graphs that are built once for all layers of one kind.
 
-Most of the operations of a layer are in a few functions that hold no weights:
-attention, products with an activation between, normalization. Where a model's
-graph is built, each of them is traced once for a configuration and for the
-shapes of its arguments, forward and backward, and called by every layer.
+Attention, dense layers and normalization, where most operations are, take
+their weights as arguments. Each is traced once for a graph, a configuration and
+shapes, forward and backward, and all layers of the graph call that trace.
 """
 
 import functools
+import inspect
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,40 +14,49 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-# TensorFlow tells it nowhere else.
+# No public function tells whether XLA compiles a graph, and what tapes record.
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import gradients_util
 
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
 
-# Graph -> what has been traced for it. Not for all graphs together, as they
-# differ in more than can be seen here, such as devices and strategies.
+# Graph -> what has been traced for it. Graphs may differ in devices and
+# strategies, which a key does not hold.
 _functions = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def shared(function: Callable) -> Callable:
-    """Traces a function once for all calls in a graph that are of one kind.
+    """Traces a function once a graph for equal configurations and shapes.
 
-    It is a `tf.function` where a graph is being built. It runs as it is in
-    eager mode, in forward mode, where TensorFlow alone differentiates or
-    vectorizes, for arguments that cannot be compared, and where XLA compiles
-    all of a graph: functions called in it would take twice as long to compile,
-    and half as much memory again.
+    A call runs the function itself
+
+    * in eager mode, in forward mode, and inside of `plain` functions and
+      vectorized loops (see `custom_gradients`);
+    * if several tapes record, or a persistent one: TensorFlow would trace
+      derivatives of a higher order, which keep scores;
+    * in a graph that XLA compiles as a whole: calls of functions would double
+      the time of compilation, and need 1.5 times the memory;
+    * if the arguments are not hashable.
 
     Args:
         function: from arguments to tensors. Arguments are tensors, and lists,
             tuples, dicts and objects of `custom_gradients.replace_tensors`
-            with tensors in them; all else in them is the configuration. It
-            depends on nothing but its arguments.
+            with tensors in them; all else in them is the configuration, and
+            must be hashable. It depends on nothing but its arguments.
 
     Returns:
-        The function, which takes positional arguments.
+        The function.
     """
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     @tf.autograph.experimental.do_not_convert
-    def call(*args):
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args = bound.args
         if (
             tf.executing_eagerly()
             or is_compiled_whole()
@@ -61,14 +70,17 @@ def shared(function: Callable) -> Callable:
             hash(configuration)
         except TypeError:
             return function(*args)
-        floats = [x for x in tensors if x.dtype.is_floating]
-        if custom_gradients.is_forward_mode(floats):
-            return function(*args)
+        if not custom_gradients.is_forward_only():
+            floats = [x for x in tensors if x.dtype.is_floating]
+            if _has_several_tapes(floats) or custom_gradients.is_forward_mode(
+                floats
+            ):
+                return function(*args)
         key = (
             function,
             configuration,
-            # Of its own functions, one `tf.function` would take what has been
-            # traced for unknown sizes for known ones, too.
+            # Otherwise a `tf.function` would use a trace of unknown sizes for
+            # known ones, too.
             tuple((x.dtype, _sizes(x)) for x in tensors),
             elementwise_jit.state(),
             custom_gradients.is_forward_only(),
@@ -85,6 +97,12 @@ def is_compiled_whole() -> bool:
     )
 
 
+def _has_several_tapes(tensors):
+    """Whether gradients of these tensors may be differentiated again."""
+    kinds = gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
+    return gradients_util.PossibleTapeGradientTypes(tensors) == kinds
+
+
 def _traced(key, function, args):
     """The `tf.function` of a configuration, of tensors alone."""
     graph = tf.compat.v1.get_default_graph()
@@ -97,7 +115,7 @@ def _traced(key, function, args):
 
 def _make_function(function, args):
     """A `tf.function` of the tensors in the arguments."""
-    # The graph of these arguments is not to be kept alive.
+    # Without tensors, so that the caller's graph can be freed.
     template = custom_gradients.replace_tensors(args, lambda _: _Slot)
 
     def run(*tensors):
@@ -122,7 +140,7 @@ class _Slot:
 
 
 def _describe(value, tensors):
-    """All of a structure but its tensors, hashable, and these as a list."""
+    """A hashable description without tensors, which are appended."""
     if tf.is_tensor(value):
         tensors.append(tf.convert_to_tensor(value))
         return _Slot
@@ -134,5 +152,5 @@ def _describe(value, tensors):
         return np.ndarray, value.dtype.str, value.shape, value.tobytes()
     if custom_gradients.is_structure(value):
         return type(value), _describe(vars(value), tensors)
-    # Equal numbers of other types make other graphs.
+    # 2 and 2.0 are equal, but make different graphs.
     return type(value), value

@@ -115,6 +115,30 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
             _, traces = self.in_graph(call, tf.constant([3.0]), specs=specs)
             self.assertEqual(1, traces)
 
+    def test_gradients_of_gradients_are_not_of_a_shared_trace(self):
+        # A trace with derivatives of a higher order would keep all scores.
+        offset = {"offset": [tf.constant(1.0)]}
+
+        def derivatives(x):
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                y = self.scaled(self.scaled(x, 1.0, offset), 1.0, offset)
+            return tape.gradient(y, x)
+
+        found, traces = self.in_graph(derivatives, tf.constant([3.0]))
+        self.assertAllClose([4 * 27.0], found)
+        self.assertEqual(2, traces)
+
+    def test_arguments_may_have_names(self):
+        def calls(x):
+            structure = {"offset": [tf.constant(1.0)]}
+            return self.scaled(x, structure=structure, factor=1.0), self.scaled(
+                x, 1.0, structure
+            )
+
+        _, traces = self.in_graph(calls, tf.constant([3.0]))
+        self.assertEqual(1, traces)
+
     def test_forward_mode_sees_through_it(self):
         def product(x):
             with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as forward:

@@ -111,7 +111,7 @@ class DenseLayers(tf.keras.layers.Layer):
                 tf.reshape(inputs, [-1, size]),
                 *weights,
                 self.activation,
-                building.is_training(training),
+                keep=building.is_training(training),
             )
             return tf.reshape(output, [*shape, self.hidden_sizes[-1]])
         output = self.layers[0](inputs)

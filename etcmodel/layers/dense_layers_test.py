@@ -87,7 +87,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
                 dense_chain, "apply", wraps=dense_chain.apply
             ) as apply:
                 layer(tf.ones([8, 2]), training=training)
-            self.assertEqual(keep, apply.call_args.args[-1])
+            self.assertEqual(keep, apply.call_args.kwargs["keep"])
 
     @pytest.mark.both_kerases
     def test_inputs_of_another_dtype(self):
