@@ -132,11 +132,8 @@ def flatten_dims(
         others = static[:first] + static[last + 1 :]
         if all(others):
             # `tf.reshape` infers the merged size.
-            merged = -1
-            if None not in static:
-                merged = math.prod(static[first : last + 1])
             return tf.reshape(
-                tensor, static[:first] + [merged] + static[last + 1 :]
+                tensor, static[:first] + [-1] + static[last + 1 :]
             )
         shape = get_shape_list(tensor)
         merged = 1

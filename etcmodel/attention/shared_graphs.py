@@ -54,17 +54,16 @@ def shared(function: Callable) -> Callable:
     @functools.wraps(function)
     @tf.autograph.experimental.do_not_convert
     def call(*args, **kwargs):
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        args = bound.args
         if (
             tf.executing_eagerly()
             or is_compiled_whole()
             or custom_gradients.is_plain()
             or custom_gradients.is_vectorized()
         ):
-            return function(*args)
-        tensors = []
+            return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, tensors = bound.args, []
         try:
             configuration = _describe(args, tensors)
             hash(configuration)
