@@ -161,7 +161,7 @@ class StepProcess:
             1, mp_context=multiprocessing.get_context("spawn")
         )
         try:
-            with _environment(ALLOCATORS[allocator]):
+            with environment_variables(ALLOCATORS[allocator]):
                 self.warm_up_seconds = self._call(_start, make_step, args)
         except BaseException:
             self.close()
@@ -226,8 +226,15 @@ def _peak_here():
 
 
 @contextlib.contextmanager
-def _environment(variables):
-    """Sets environment variables for the processes that are started."""
+def environment_variables(variables):
+    """Sets environment variables for the processes that are started.
+
+    Args:
+        variables: name -> value.
+
+    Yields:
+        Nothing.
+    """
     outside = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -125,7 +125,11 @@ def _make_function(function, args):
         with custom_gradients.no_forward_mode():
             return function(*inside)
 
-    return tf.function(run, autograph=False)
+    # TensorFlow would otherwise copy the trace into the graph for each call,
+    # and optimize each copy: most of the time of a first step.
+    return tf.function(
+        run, autograph=False, experimental_attributes={"_noinline": True}
+    )
 
 
 def _sizes(tensor):

@@ -1,0 +1,547 @@
+r"""Measures what comes before the first step and the first answer.
+
+    python -m benchmarks.start_up
+    python -m benchmarks.start_up --kerases=3 --presets=base --layers=12 \
+        --length=4096 --global_length=230 --shapes=known --output=FOLDER
+
+Builds an encoder with a head, calls `compile("adam")` and `fit`, exports the
+model, loads it and asks it for the first time. Beside it the same is done with
+a transformer of Keras's own layers, and with keras-hub's BERT where that is
+installed (`pip install keras-hub`, Keras 3). Each case has processes of its
+own. Columns are seconds, but for the operations of the graph:
+
+*   `build`, then `first fit`: one step, with all that comes before it.
+    `built optimizer`: the same after `model.optimizer.build(...)`. `step`: a
+    later step.
+*   `forward`, `backward`: tracing of the model and of its gradients; `loops`:
+    the part of both that `tf.while_loop` takes. `first run`: the first run of
+    this graph, with TensorFlow's optimizations of graphs and XLA's compilation
+    of small functions; `without XLA`: the same without the latter.
+*   `export`, `load`, `first request`, and `request`, a later one.
+*   `forward operations`, `operations`: of the model and with its gradients, in
+    all functions that the graph calls, before TensorFlow optimizes it.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import io
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
+# Before TensorFlow starts: without its messages.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from absl import app  # noqa: E402
+from absl import flags  # noqa: E402
+
+from benchmarks import measure  # noqa: E402
+from etcmodel.attention import dispatch  # noqa: E402
+from etcmodel.attention import elementwise_jit  # noqa: E402
+from etcmodel.models import EtcConfig  # noqa: E402
+from etcmodel.models import build_encoder  # noqa: E402
+
+MODELS = ("etcmodel", "keras", "keras_hub")
+_CHOICES = {
+    "models": MODELS,
+    "kerases": ("3", "2"),
+    "implementations": dispatch.IMPLEMENTATIONS,
+    "shapes": ("unknown", "known"),
+    "compiled": ("false", "true"),
+}
+_VOCAB_SIZE = 1000
+_BATCH_SIZE = 2
+_COLUMNS = {
+    "model": "",
+    "keras": "",
+    "preset": "",
+    "layers": "d",
+    "implementation": "",
+    "shapes": "",
+    "compiled": "",
+    "build": ".1f",
+    "first fit": ".1f",
+    "built optimizer": ".1f",
+    "step": ".3f",
+    "forward": ".1f",
+    "backward": ".1f",
+    "loops": ".1f",
+    "first run": ".1f",
+    "without XLA": ".1f",
+    "export": ".1f",
+    "load": ".1f",
+    "first request": ".1f",
+    "request": ".3f",
+    "forward operations": "d",
+    "operations": "d",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model and how it is used.
+
+    Attributes:
+        model: one of `MODELS`.
+        keras: 2 or 3.
+        preset: of `EtcConfig`; the others take its sizes.
+        layers: how many of them.
+        length: long tokens of an example.
+        global_length: global tokens of an example.
+        implementation: of attention, see `etcmodel.attention`.
+        shapes: whether the model is built for these lengths or for any.
+        compiled: whether XLA compiles the whole step (`jit_compile`).
+    """
+
+    model: str
+    keras: int
+    preset: str
+    layers: int
+    length: int
+    global_length: int
+    implementation: str = "auto"
+    shapes: str = "unknown"
+    compiled: bool = False
+
+    def config(self) -> EtcConfig:
+        """Returns the sizes."""
+        return EtcConfig.from_preset(
+            self.preset,
+            vocab_size=_VOCAB_SIZE,
+            num_hidden_layers=self.layers,
+        )
+
+
+def make_model(case: Case) -> tf.keras.Model:
+    """Builds a model with a score for each global token, or each token.
+
+    Args:
+        case: what it is for.
+
+    Returns:
+        The model; not compiled.
+    """
+    make_encoder = {
+        "etcmodel": _make_etc,
+        "keras": _make_keras,
+        "keras_hub": _make_keras_hub,
+    }[case.model]
+    inputs, encoded = make_encoder(case)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(encoded))
+
+
+def _known(case, length):
+    return length if case.shapes == "known" else None
+
+
+def _make_etc(case):
+    encoder = build_encoder(
+        case.config(),
+        long_length=_known(case, case.length),
+        global_length=_known(case, case.global_length),
+        outputs=["global_output"],
+    )
+    return encoder.input, encoder.output["global_output"]
+
+
+def _make_keras(case):
+    config = case.config()
+    layers = tf.keras.layers
+    ids = layers.Input(
+        [_known(case, case.length)], dtype="int32", name="token_ids"
+    )
+    # [batch, length, hidden_size]
+    x = layers.Embedding(config.vocab_size, config.hidden_size)(ids)
+    for _ in range(config.num_hidden_layers):
+        attended = layers.MultiHeadAttention(
+            config.num_attention_heads,
+            config.hidden_size // config.num_attention_heads,
+            dropout=config.attention_probs_dropout_prob,
+        )(x, x)
+        attended = layers.Dropout(config.hidden_dropout_prob)(attended)
+        x = layers.LayerNormalization()(layers.Add()([x, attended]))
+        inner = layers.Dense(config.intermediate_size, activation="gelu")(x)
+        inner = layers.Dense(config.hidden_size)(inner)
+        inner = layers.Dropout(config.hidden_dropout_prob)(inner)
+        x = layers.LayerNormalization()(layers.Add()([x, inner]))
+    return {"token_ids": ids}, x
+
+
+def _make_keras_hub(case):
+    import keras_hub
+
+    config = case.config()
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        max_sequence_length=max(512, case.length),
+    )
+    return backbone.input, backbone.output["sequence_output"]
+
+
+def make_batch(case: Case) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Makes a batch for a case: inputs and targets."""
+    rng = np.random.default_rng(1)
+    tokens = (_BATCH_SIZE, case.length)
+    sentences = (_BATCH_SIZE, case.global_length)
+    ids = rng.integers(1, _VOCAB_SIZE, tokens).astype(np.int32)
+    targets = rng.random((*tokens, 1), np.float32)
+    if case.model == "keras":
+        return {"token_ids": ids}, targets
+    if case.model == "keras_hub":
+        inputs = {
+            "token_ids": ids,
+            "segment_ids": np.zeros_like(ids),
+            "padding_mask": np.ones_like(ids),
+        }
+        return inputs, targets
+    breakpoints = np.zeros(tokens, np.int32)
+    global_breakpoints = np.zeros(sentences, np.int32)
+    breakpoints[:, -1] = global_breakpoints[:, -1] = 1
+    # [long]
+    owners = np.arange(case.length) * case.global_length // case.length
+    inputs = {
+        "long_token_ids": ids,
+        "sentence_ids": np.broadcast_to(owners, tokens).astype(np.int32),
+        "long_breakpoints": breakpoints,
+        "global_token_ids": np.ones(sentences, np.int32),
+        "global_breakpoints": global_breakpoints,
+    }
+    return inputs, rng.random((*sentences, 1), np.float32)
+
+
+def count_operations(graph: tf.Graph) -> int:
+    """Counts a graph's operations, with those of the functions it calls.
+
+    Args:
+        graph: the graph. A function counts once, however often it is called,
+            and not at all if nothing calls it.
+
+    Returns:
+        How many there are.
+    """
+    definition = graph.as_graph_def()
+    functions = {
+        function.signature.name: function.node_def
+        for function in definition.library.function
+    }
+    seen, waiting, count = set(), [definition.node], 0
+    while waiting:
+        nodes = waiting.pop()
+        count += len(nodes)
+        for node in nodes:
+            called = {node.op}
+            for value in node.attr.values():
+                called.update(x.name for x in (value.func, *value.list.func))
+            for name in (called & functions.keys()) - seen:
+                seen.add(name)
+                waiting.append(functions[name])
+    return count
+
+
+@contextlib.contextmanager
+def _timed(seconds, name):
+    """Adds how long something takes."""
+    start = time.perf_counter()
+    yield
+    seconds[name] = seconds.get(name, 0) + time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _implementation(case):
+    """Chooses the implementation of attention, whatever the lengths."""
+    if case.implementation == "auto":
+        yield
+        return
+    with mock.patch.object(
+        dispatch, "choose_implementation", lambda *_: case.implementation
+    ):
+        yield
+
+
+def fit_and_export(case: Case, directory: str) -> dict[str, float]:
+    """Measures the way from nothing to a SavedModel.
+
+    Args:
+        case: what to measure.
+        directory: where the SavedModel is written.
+
+    Returns:
+        Seconds by column.
+    """
+    seconds = {}
+    inputs, targets = make_batch(case)
+    with _implementation(case):
+        with _timed(seconds, "build"):
+            model = make_model(case)
+        model.compile("adam", "mse", jit_compile=case.compiled)
+        fit = functools.partial(
+            model.fit, inputs, targets, batch_size=_BATCH_SIZE, verbose=0
+        )
+        with _timed(seconds, "first fit"):
+            fit()
+        # The first step after the optimizer's variables exist is not like the
+        # others under Keras 2.
+        fit()
+        with _timed(seconds, "step"):
+            fit()
+        with (
+            _timed(seconds, "export"),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            model.export(directory)
+    return seconds
+
+
+def fit_with_built_optimizer(case: Case) -> dict[str, float]:
+    """Measures the first step after the optimizer was built."""
+    seconds = {}
+    inputs, targets = make_batch(case)
+    with _implementation(case):
+        model = make_model(case)
+        model.compile("adam", "mse", jit_compile=case.compiled)
+        with _timed(seconds, "built optimizer"):
+            model.optimizer.build(model.trainable_variables)
+            model.fit(inputs, targets, batch_size=_BATCH_SIZE, verbose=0)
+    return seconds
+
+
+def load_and_ask(case: Case, directory: str) -> dict[str, float]:
+    """Measures loading of a SavedModel and the first requests."""
+    seconds = {}
+    inputs = {k: tf.constant(v) for k, v in make_batch(case)[0].items()}
+    with _timed(seconds, "load"):
+        model = tf.saved_model.load(directory)
+    serve = model.signatures["serving_default"]
+    with _timed(seconds, "first request"):
+        serve(**inputs)
+    with _timed(seconds, "request"):
+        serve(**inputs)
+    return seconds
+
+
+def trace(case: Case) -> dict[str, float]:
+    """Measures where the time of the first step goes."""
+    seconds = {}
+    inputs, targets = make_batch(case)
+    signature = tf.nest.map_structure(
+        # [batch, length, ...]
+        lambda x: tf.TensorSpec(
+            [None, _known(case, x.shape[1]), *x.shape[2:]], x.dtype
+        ),
+        (inputs, targets),
+    )
+    while_loop = tf.while_loop
+    loops = {}
+
+    def timed_loop(*args, **kwargs):
+        with _timed(loops, "loops"):
+            return while_loop(*args, **kwargs)
+
+    with _implementation(case):
+        model = make_model(case)
+
+        def loss(inputs, targets):
+            difference = model(inputs, training=True) - targets
+            return tf.reduce_mean(tf.square(difference))
+
+        def gradients(inputs, targets):
+            with tf.GradientTape() as tape:
+                value = loss(inputs, targets)
+            return tape.gradient(value, model.trainable_variables)
+
+        def traced(function):
+            function = tf.function(function, jit_compile=case.compiled)
+            return function.get_concrete_function(*signature)
+
+        with _timed(seconds, "forward"):
+            forward = traced(loss)
+        with (
+            mock.patch.object(tf, "while_loop", timed_loop),
+            _timed(seconds, "backward"),
+        ):
+            both = traced(gradients)
+        seconds["backward"] -= seconds["forward"]
+        seconds["loops"] = loops.get("loops", 0.0)
+        arguments = tf.nest.map_structure(tf.constant, (inputs, targets))
+        with _timed(seconds, "first run"):
+            both(*arguments)
+        with elementwise_jit.elementwise_jit(False):
+            plain = traced(gradients)
+        with _timed(seconds, "without XLA"):
+            plain(*arguments)
+    return {
+        **seconds,
+        "forward operations": count_operations(forward.graph),
+        "operations": count_operations(both.graph),
+    }
+
+
+def measure_case(case: Case) -> dict[str, Any]:
+    """Measures a case in fresh processes.
+
+    Args:
+        case: what to measure.
+
+    Returns:
+        The fields of a line.
+    """
+    line = dataclasses.asdict(case)
+    run = measure.in_fresh_process
+    variables = {"TF_USE_LEGACY_KERAS": str(int(case.keras == 2))}
+    with (
+        measure.environment_variables(variables),
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        line |= run(fit_and_export, case, directory)
+        line |= run(load_and_ask, case, directory)
+        line |= run(fit_with_built_optimizer, case)
+        line |= run(trace, case)
+        line |= run(measure.environment)
+    return line
+
+
+def make_cases(values: flags.FlagValues) -> list[Case]:
+    """Makes the cases that the flags ask for.
+
+    Args:
+        values: the parsed flags.
+
+    Returns:
+        The cases. Implementations are ETC's alone, and keras-hub needs Keras 3.
+
+    Raises:
+        app.UsageError: a flag names what does not exist, or keras-hub is not
+            installed.
+    """
+    for name, known in _CHOICES.items():
+        unknown = set(values[name].value) - set(known)
+        if unknown:
+            raise app.UsageError(
+                f"--{name}: unknown {sorted(unknown)}; there are {list(known)}."
+            )
+    if "keras_hub" in values.models and not importlib.util.find_spec(
+        "keras_hub"
+    ):
+        raise app.UsageError(
+            "--models: keras-hub is not installed. Run: pip install keras-hub"
+        )
+    cases = {}
+    for (
+        keras,
+        preset,
+        layers,
+        model,
+        implementation,
+        shapes,
+        compiled,
+    ) in itertools.product(
+        map(int, values.kerases),
+        values.presets,
+        map(int, values.layers),
+        values.models,
+        values.implementations,
+        values.shapes,
+        values.compiled,
+    ):
+        if model == "keras_hub" and keras == 2:
+            continue
+        case = Case(
+            model,
+            keras,
+            preset,
+            layers,
+            values.length,
+            values.global_length,
+            implementation if model == "etcmodel" else "auto",
+            shapes,
+            compiled == "true",
+        )
+        cases[case] = None
+    return list(cases)
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of the program.
+
+    Args:
+        values: where to define them.
+    """
+    lists = {
+        "models": (["etcmodel", "keras"], "What is measured."),
+        "kerases": (["3", "2"], "Versions of Keras."),
+        "presets": (["tiny"], "Sizes, see `EtcConfig`."),
+        "layers": (["2", "6"], "Numbers of layers."),
+        "implementations": (["auto"], "Of attention."),
+        "shapes": (["unknown"], "What models know of lengths."),
+        "compiled": (["false"], "Whether XLA compiles the whole step."),
+    }
+    for name, (default, text) in lists.items():
+        if name in _CHOICES:
+            text += f" Some of {', '.join(_CHOICES[name])}."
+        flags.DEFINE_list(name, default, text, flag_values=values)
+    for name, default, text in (
+        ("length", 32, "Long tokens of an example."),
+        ("global_length", 8, "Global tokens of an example."),
+    ):
+        flags.DEFINE_integer(name, default, text, flag_values=values)
+    flags.DEFINE_string(
+        "output",
+        None,
+        "Folder for start_up.jsonl and start_up.txt.",
+        flag_values=values,
+    )
+
+
+def run(values: flags.FlagValues) -> list[dict[str, Any]]:
+    """Measures everything, prints it and writes the files.
+
+    Args:
+        values: the parsed flags.
+
+    Returns:
+        The lines.
+    """
+    lines = []
+    for case in make_cases(values):
+        lines.append({"benchmark": "start_up", **measure_case(case)})
+        print(json.dumps(lines[-1]), flush=True)
+    table = measure.format_table(lines, _COLUMNS)
+    print(f"\n{table}", end="")
+    if values.output:
+        os.makedirs(values.output, exist_ok=True)
+        path = functools.partial(os.path.join, values.output)
+        measure.write_lines(path("start_up.jsonl"), lines)
+        measure.write_text(path("start_up.txt"), table)
+    return lines
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the program.
+
+    Args:
+        argv: what the flags leave of the arguments.
+
+    Raises:
+        app.UsageError: there are other arguments than flags.
+    """
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    run(flags.FLAGS)
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(main)
