@@ -22,6 +22,7 @@ from absl import app
 from absl import flags
 
 from benchmarks import measure
+from benchmarks import program
 from etcmodel import models
 
 _SENTENCE_LENGTH = 27
@@ -145,8 +146,7 @@ def run(
 
 def main(argv):
     """Runs the program."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    program.check_no_arguments(argv)
     values = flags.FLAGS
     for length in values.lengths:
         line = measure.in_fresh_process(

@@ -28,12 +28,12 @@ from typing import Any
 from typing import NamedTuple
 
 import tensorflow as tf
-from absl import app
 from absl import flags
 
 from benchmarks import appendix_a
 from benchmarks import gemm_floor
 from benchmarks import measure
+from benchmarks import program
 from etcmodel import feature_utils
 
 DTYPES = ("float32", "mixed_bfloat16")
@@ -309,18 +309,16 @@ def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
     Raises:
         app.UsageError: a flag names what is not there.
     """
-    for name, known in (
-        ("modes", gemm_floor.MODES),
-        ("dtypes", DTYPES),
-        ("passes", PASSES),
-        ("inputs", INPUTS),
-        ("allocators", measure.ALLOCATORS),
-    ):
-        unknown = set(values[name].value) - set(known)
-        if unknown:
-            raise app.UsageError(
-                f"--{name}: unknown {sorted(unknown)}; there are {list(known)}."
-            )
+    program.check_choices(
+        values,
+        {
+            "modes": gemm_floor.MODES,
+            "dtypes": DTYPES,
+            "passes": PASSES,
+            "inputs": INPUTS,
+            "allocators": measure.ALLOCATORS,
+        },
+    )
     names = {field.name for field in dataclasses.fields(gemm_floor.Sizes)}
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
@@ -367,8 +365,7 @@ def main(argv: list[str], benchmark: Benchmark, **attributes: Any) -> None:
     Raises:
         app.UsageError: there are other arguments than flags.
     """
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    program.check_no_arguments(argv)
     # Not a word about how many functions are traced.
     tf.get_logger().setLevel("ERROR")
     run(flags.FLAGS, benchmark, **attributes)

@@ -24,6 +24,7 @@ from absl import app
 from absl import flags
 
 from benchmarks import measure
+from benchmarks import program
 from etcmodel import models
 
 _PASSES = ("forward", "training")
@@ -232,8 +233,7 @@ def run(values: flags.FlagValues) -> list[dict[str, Any]]:
 
 def main(argv):
     """Runs the program."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    program.check_no_arguments(argv)
     run(flags.FLAGS)
 
 

@@ -32,6 +32,7 @@ import tensorflow as tf
 from absl import app
 from absl import flags
 
+from benchmarks import program
 from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
@@ -372,15 +373,10 @@ def run(values: flags.FlagValues) -> None:
     Raises:
         app.UsageError: a flag names what is not there.
     """
-    for name, known in (
-        ("question_kinds", corpus.QUESTION_KINDS),
-        ("variants", VARIANTS),
-    ):
-        unknown = set(values[name].value) - set(known)
-        if unknown:
-            raise app.UsageError(
-                f"--{name}: unknown {sorted(unknown)}; there are {list(known)}."
-            )
+    program.check_choices(
+        values,
+        {"question_kinds": corpus.QUESTION_KINDS, "variants": VARIANTS},
+    )
     if values.output:
         # Starts an empty file, or fails before the training.
         with open(values.output, "w", encoding="utf-8"):
@@ -421,8 +417,7 @@ def run(values: flags.FlagValues) -> None:
 
 def main(argv):
     """Runs the program."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+    program.check_no_arguments(argv)
     run(flags.FLAGS)
 
 
