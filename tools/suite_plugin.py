@@ -1,4 +1,4 @@
-"""What pytest does here beyond its own: where tests run, and how long.
+"""What pytest does here beyond its own: where tests run, how long, and seeds.
 
 Used by conftest.py. A test runs under one Keras, which follows from what its
 module imports (see `modules.place_of`), or under both if it is marked so.
@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import resource
+import sys
 import time
 
 import pytest
@@ -88,6 +89,13 @@ def pytest_collection_modifyitems(config, items):
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+
+
+def pytest_runtest_setup():
+    """Lets initial weights be the same whatever tests ran before."""
+    keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
+    if keras is not None:
+        keras.utils.set_random_seed(1)
 
 
 def _is_worker(config) -> bool:

@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import sys
 import tempfile
 import types
 import unittest
@@ -16,6 +17,18 @@ class SuitePluginTest(unittest.TestCase):
         for value, keras in (("1", 2), ("True", 2), ("0", 3), ("", 3)):
             with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS=value):
                 self.assertEqual(keras, suite_plugin.keras_in_use())
+
+    def test_random_numbers_do_not_depend_on_earlier_tests(self):
+        for keras, module in ((2, "tf_keras"), (3, "keras")):
+            library = mock.Mock()
+            with (
+                mock.patch.dict(sys.modules, {module: library}),
+                mock.patch.dict(
+                    os.environ, TF_USE_LEGACY_KERAS=str(int(keras == 2))
+                ),
+            ):
+                suite_plugin.pytest_runtest_setup()
+            library.utils.set_random_seed.assert_called_once_with(1)
 
     def test_record(self):
         # These two files are there.
