@@ -16,6 +16,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+# No public function tells what an accumulator watches.
+from tensorflow.python.eager import forwardprop_util
+
 _is_forward_only = False
 _state = threading.local()
 
@@ -232,23 +235,6 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     return tf.custom_gradient(forward)(*tensors)
 
 
-@contextlib.contextmanager
-def no_forward_mode():
-    """Makes `is_forward_mode` return False, without operations.
-
-    For graphs whose inputs no accumulator watches.
-
-    Yields:
-        Nothing.
-    """
-    before = getattr(_state, "is_reverse", False)
-    _state.is_reverse = True
-    try:
-        yield
-    finally:
-        _state.is_reverse = before
-
-
 def is_forward_mode(tensors: Sequence) -> bool:
     """Returns whether a `tf.autodiff.ForwardAccumulator` watches any tensor.
 
@@ -256,26 +242,9 @@ def is_forward_mode(tensors: Sequence) -> bool:
         tensors: `<float>[...]` each.
 
     Returns:
-        True or False; False within `no_forward_mode`.
+        True or False.
     """
-    if not tensors or getattr(_state, "is_reverse", False):
-        return False
-    is_running, found = True, False
-
-    @tf.custom_gradient
-    def probe(*tensors):
-        def backward(upstream):
-            del upstream
-            # A tape calls this later, an accumulator at once.
-            nonlocal found
-            found = found or is_running
-            return [tf.zeros_like(x) for x in tensors]
-
-        return tensors[0], backward
-
-    probe(*tensors)
-    is_running = False
-    return found
+    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:

@@ -1,14 +1,14 @@
 """Graphs that are built once for all layers of one kind.
 
 Attention, dense layers and normalization, where most operations are, take
-their weights as arguments. Each is traced once for a graph, a configuration and
-shapes, forward and backward, and all layers of the graph call that trace.
+their weights as arguments. Each is traced once for a configuration and shapes,
+forward and backward. All layers call that trace, in whatever graph they are: a
+model that is exported after its training uses what was traced for evaluation.
 """
 
 import functools
 import inspect
 import threading
-import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -21,14 +21,16 @@ from tensorflow.python.ops import gradients_util
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
 
-# Graph -> what has been traced for it. Graphs may differ in devices and
-# strategies, which a key does not hold.
-_functions = weakref.WeakKeyDictionary()
+# What has been traced, the latest last. A `tf.function` tells the devices and
+# strategies of graphs apart by itself.
+_functions = {}
+# About ten are used by a model in training.
+_MOST_FUNCTIONS = 128
 _lock = threading.Lock()
 
 
 def shared(function: Callable) -> Callable:
-    """Traces a function once a graph for equal configurations and shapes.
+    """Traces a function once for equal configurations and shapes.
 
     A call runs the function itself
 
@@ -104,12 +106,13 @@ def _has_several_tapes(tensors):
 
 def _traced(key, function, args):
     """The `tf.function` of a configuration, of tensors alone."""
-    graph = tf.compat.v1.get_default_graph()
     with _lock:
-        functions = _functions.setdefault(graph, {})
-    if key not in functions:
-        functions[key] = _make_function(function, args)
-    return functions[key]
+        found = _functions.pop(key, None) or _make_function(function, args)
+        # The latest is the last.
+        _functions[key] = found
+        while len(_functions) > _MOST_FUNCTIONS:
+            del _functions[next(iter(_functions))]
+    return found
 
 
 def _make_function(function, args):
@@ -122,8 +125,7 @@ def _make_function(function, args):
         inside = custom_gradients.replace_tensors(
             template, lambda _: next(remaining), lambda x: x is _Slot
         )
-        with custom_gradients.no_forward_mode():
-            return function(*inside)
+        return function(*inside)
 
     # TensorFlow would otherwise copy the trace into the graph for each call,
     # and optimize each copy: most of the time of a first step.

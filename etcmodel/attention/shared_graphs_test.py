@@ -1,5 +1,7 @@
 """Tests of shared_graphs."""
 
+from unittest import mock
+
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -107,13 +109,32 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([81.0], compiled(tf.constant([3.0])))
         self.assertLen(self.traces, 2)
 
-    def test_a_graph_keeps_nothing_of_another(self):
+    def test_graphs_share_traces(self):
         def call(x):
             return self.scaled(x, 1.0, {"offset": [tf.constant(1.0)]})
 
-        for specs in (None, [tf.TensorSpec([None])]):
-            _, traces = self.in_graph(call, tf.constant([3.0]), specs=specs)
-            self.assertEqual(1, traces)
+        unknown = [tf.TensorSpec([None])]
+        for specs, expected in (
+            (None, 1),
+            (unknown, 1),
+            (None, 0),
+            (unknown, 0),
+        ):
+            found, traces = self.in_graph(call, tf.constant([3.0]), specs=specs)
+            self.assertAllClose([9.0], found)
+            self.assertEqual(expected, traces)
+
+    def test_what_was_used_last_is_kept(self):
+        def call(factor):
+            _, traces = self.in_graph(
+                lambda x: self.scaled(x, factor, {"offset": [x]}),
+                tf.constant([3.0]),
+            )
+            return traces
+
+        with mock.patch.object(shared_graphs, "_MOST_FUNCTIONS", 2):
+            traces = [call(factor) for factor in (1, 2, 1, 3, 1, 2)]
+        self.assertEqual([1, 1, 0, 1, 0, 1], traces)
 
     def test_gradients_of_gradients_are_not_of_a_shared_trace(self):
         # A trace with derivatives of a higher order would keep all scores.

@@ -1,6 +1,11 @@
 """The base of layers that are plain graph code."""
 
+import contextlib
+import threading
+
 import tensorflow as tf
+
+_state = threading.local()
 
 
 class GraphLayer(tf.keras.layers.Layer):
@@ -15,6 +20,9 @@ class GraphLayer(tf.keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):
         """Calls the layer; see `call`."""
+        if any(map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))):
+            with _only_shapes():
+                return super().__call__(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
@@ -23,4 +31,37 @@ class GraphLayer(tf.keras.layers.Layer):
         `compute_output_shape` alone would leave out dtypes, and what a call
         has to say about its inputs.
         """
-        return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
+        with _only_shapes():
+            return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+
+def needs_only_shapes() -> bool:
+    """Tells whether Keras only asks which shapes and dtypes outputs have.
+
+    Keras calls a layer for that in a graph that is thrown away, when a
+    functional model is made.
+
+    Returns:
+        True inside such a call; what it computes is never used.
+    """
+    return getattr(_state, "needs_only_shapes", False)
+
+
+@contextlib.contextmanager
+def _only_shapes():
+    """Makes `needs_only_shapes` true."""
+    before = needs_only_shapes()
+    _state.needs_only_shapes = True
+    try:
+        yield
+    finally:
+        _state.needs_only_shapes = before
+
+
+def _is_keras_tensor(value):
+    """Whether something stands for an input of a functional model."""
+    try:
+        return tf.keras.backend.is_keras_tensor(value)
+    except ValueError:
+        # Keras 2 wants to be asked about tensors only.
+        return False

@@ -24,6 +24,28 @@ class GraphLayerTest(tf.test.TestCase):
         with self.assertRaisesRegex(Exception, "AutoGraph"):
             layer(tf.keras.Input([3]))
 
+    def test_knows_what_only_shapes_are_asked_of(self):
+        asked = []
+
+        class Outer(graph_layer.GraphLayer):
+            def call(self, inputs):
+                return Recorder()(inputs)
+
+        class Recorder(tf.keras.layers.Layer):
+            def call(self, inputs):
+                asked.append(graph_layer.needs_only_shapes())
+                return inputs
+
+        layer = Outer()
+        inputs = tf.keras.Input([3])
+        model = tf.keras.Model(inputs, layer(inputs))
+        self.assertEqual([True], asked)
+        asked.clear()
+        model(tf.zeros([2, 3]))
+        layer(tf.zeros([2, 3]))
+        tf.function(layer)(tf.zeros([2, 3]))
+        self.assertEqual([False] * 3, asked)
+
     def test_arguments_are_given_on(self):
         outputs = tf.function(Branches())(tf.constant([-2.0]), training=True)
         self.assertAllEqual([-2.0], outputs)

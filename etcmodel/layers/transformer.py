@@ -410,6 +410,9 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             return [long_stream, global_stream]
 
         outputs = [long_input, global_input]
+        if graph_layer.needs_only_shapes() and not return_attention_scores:
+            # No layer changes them.
+            return apply_chain(*outputs, 0, 1)
         for start, end, is_recomputed in chains(
             self.num_hidden_layers, self.grad_checkpointing_period
         ):

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import recompute
 from etcmodel.layers import transformer
+from etcmodel.layers import wrappers
 
 _BATCH, _LONG, _GLOBAL, _HIDDEN, _RADIUS, _LABELS = 2, 11, 5, 8, 3, 6
 
@@ -204,6 +205,27 @@ class GlobalLocalTransformerLayersTest(
             ],
             blocks=3,
         )
+
+    @pytest.mark.both_kerases
+    def test_a_functional_model_learns_shapes_from_one_layer(self):
+        layer = _make_layer(3)
+        call = wrappers.ResidualBlock.call
+        inputs = [tf.keras.Input([size, _HIDDEN]) for size in (None, _GLOBAL)]
+        with mock.patch.object(
+            wrappers.ResidualBlock, "call", autospec=True, side_effect=call
+        ) as calls:
+            model = tf.keras.Model(inputs, layer(*inputs))
+        # Attention and the feed-forward part of both streams.
+        self.assertEqual(3, calls.call_count)
+        self.assertEqual(
+            [(None, None, _HIDDEN), (None, _GLOBAL, _HIDDEN)],
+            [tuple(output.shape) for output in model.outputs],
+        )
+        streams = _make_streams()
+        for actual, expected in zip(
+            model(streams), layer(*streams), strict=True
+        ):
+            self.assertAllClose(expected, actual)
 
     def test_errors(self):
         _make_layer(num_attention_heads=3, att_size_per_head=2)
