@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
+
 # Classes of characters. A packed character is 4 * code point + its class.
 _IN_WORD, _SPACE, _ALONE, _SEVERAL = range(4)
 _BLOCK = 128
@@ -82,7 +84,7 @@ class Words(NamedTuple):
         Returns:
             The tokens of the texts, `<any>[n, (tokens)]`.
         """
-        return self.index.with_values(self._by_chunk(tokens)).merge_dims(1, 2)
+        return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
     def join_spans(
         self,
@@ -107,7 +109,7 @@ class Words(NamedTuple):
             `<int32>[n, (tokens)]`.
         """
         starts, ends = self._places(
-            tokens.value_rowids(), starts.values, ends.values
+            ragged_rows.owners_in(tokens), starts.values, ends.values
         )
         # [chunks, (tokens), 3]
         chunks = self._by_chunk(
@@ -120,12 +122,14 @@ class Words(NamedTuple):
         offset = tf.cumsum(sizes + 1, exclusive=True)
         offset -= tf.gather(
             offset,
-            tf.gather(self.index.row_starts(), self.index.value_rowids()),
+            tf.gather(
+                self.index.row_starts(), ragged_rows.owners_in(self.index)
+            ),
         )
         # [tokens]
-        offset = tf.gather(offset, chunks.value_rowids())
+        offset = tf.gather(offset, ragged_rows.owners_in(chunks))
         return tuple(
-            self.index.with_values(chunks.with_values(x)).merge_dims(1, 2)
+            ragged_rows.merge(self.index.with_values(chunks.with_values(x)))
             for x in (
                 chunks.values[:, 0],
                 chunks.values[:, 1] + offset,
@@ -136,12 +140,14 @@ class Words(NamedTuple):
     def _by_chunk(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
         """Tokens of all chunks, from those of the words."""
         # [distinct chunks, (tokens), ...]
-        distinct = tf.RaggedTensor.from_value_rowids(
-            tokens,
-            self.chunk,
-            nrows=tf.size(self.chars.chunk_starts, tf.int64) - 1,
-            validate=False,
-        ).merge_dims(1, 2)
+        distinct = ragged_rows.merge(
+            tf.RaggedTensor.from_value_rowids(
+                tokens,
+                self.chunk,
+                nrows=tf.size(self.chars.chunk_starts, tf.int64) - 1,
+                validate=False,
+            )
+        )
         return tf.gather(distinct, self.index.values)
 
     def _places(
@@ -153,7 +159,7 @@ class Words(NamedTuple):
         # [chars + 1]
         places = _starts(lengths)
         # [bytes]
-        char = tf.repeat(tf.range(tf.size(lengths)), lengths)
+        char = ragged_rows.owners(tf.cast(places, tf.int64))
         # [parts]
         first_char = tf.gather(tf.cumsum(self.num_chars, exclusive=True), word)
         after_word = first_char + tf.gather(self.num_chars, word)
@@ -276,7 +282,7 @@ class BertWords:
         self, decoded: tf.RaggedTensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """What characters become: packed, from which one, in which chunk."""
-        codes, chunk = decoded.values, decoded.value_rowids()
+        codes, chunk = decoded.values, ragged_rows.owners_in(decoded)
         table = self._table
         block = tf.gather(table.blocks, codes // _BLOCK)
         # [source]

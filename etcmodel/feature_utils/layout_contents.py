@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils import ragged_rows
 
 
 def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -96,7 +96,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
     depth = ("group", "segment").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
     first = record_splits(splits)
-    index = layout_units.index_in(layout_units.owners(first), first)
+    index = ragged_rows.index_in(ragged_rows.owners(first), first)
     return tf.RaggedTensor.from_nested_row_splits(
         tf.cast(index, tf.int32), splits, validate=False
     )

@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout_units import Costs
 from etcmodel.feature_utils.layout_units import Kept
 from etcmodel.feature_utils.layout_units import Units
-from etcmodel.feature_utils.layout_units import cumulative
-from etcmodel.feature_utils.layout_units import sum_rows
 
 
 class Budget(NamedTuple):
@@ -49,7 +48,7 @@ def _keep_prefix(
     """Keeps the longest beginning, depth first, that the budgets allow."""
     row = units.segment_row
     row_first = units.row_segment_splits[:-1]
-    before = cumulative(lengths)
+    before = ragged_rows.cumulative(lengths)
     # Tokens of the record before each segment.
     # [segments]
     tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
@@ -75,7 +74,7 @@ def _keep_prefix(
         fits = tf.logical_and(fits, tf.equal(lengths, room))
     fits = tf.logical_and(fits, _has_tokens_left(units, room))
     # Behind one that does not fit nothing does, not even what is empty.
-    misfits = cumulative(~fits)
+    misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
 
@@ -209,7 +208,7 @@ def cut_fit(units: Units, costs: Costs, budget: Budget) -> Kept:
     )
     row_first = units.row_segment_splits[:-1]
     kept = _skip_misfits(takes, limits, row, units.row_segment_splits)
-    used = cumulative(tf.where(kept, global_costs, 0))
+    used = ragged_rows.cumulative(tf.where(kept, global_costs, 0))
     used = tf.gather(used, units.segment_splits[:-1]) - tf.gather(
         tf.gather(used, row_first), units.group_row
     )
@@ -224,8 +223,8 @@ def _whole_groups(
     units: Units, costs: Costs, budget: Budget
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """What each group takes and what its row has, <int64>[groups, 3]."""
-    segments = units.segment_splits[1:] - units.segment_splits[:-1]
-    tokens = sum_rows(units.segment_lengths, units.segment_splits)
+    segments = ragged_rows.lengths(units.segment_splits)
+    tokens = ragged_rows.sum_rows(units.segment_lengths, units.segment_splits)
     takes = tf.stack(
         [
             costs.token_long * tokens,
@@ -291,17 +290,19 @@ def cut_balanced(units: Units, costs: Costs, budget: Budget) -> Kept:
     lose one each, which leaves 2, 2 and 3.
     """
     group_index = units.group_index()
-    counts = units.segment_splits[1:] - units.segment_splits[:-1]
+    counts = ragged_rows.lengths(units.segment_splits)
     # A group with its first segment.
     needs = costs.group_global * (
         1 + costs.segment_global * tf.cast(counts > 0, tf.int64)
     )
-    needed = cumulative(needs)
+    needed = ragged_rows.cumulative(needs)
     row_first = tf.gather(units.group_splits[:-1], units.group_row)
     groups = needed[1:] - tf.gather(needed, row_first) <= tf.gather(
         budget.global_, units.group_row
     )
-    group_tokens = costs.group_global * sum_rows(groups, units.group_splits)
+    group_tokens = costs.group_global * ragged_rows.sum_rows(
+        groups, units.group_splits
+    )
     lengths = _clipped_lengths(units, costs, budget, group_tokens)
 
     # The order in which segments are kept, record by record.
@@ -320,7 +321,7 @@ def cut_balanced(units: Units, costs: Costs, budget: Budget) -> Kept:
 
     def used(values):
         """Budget used up to each segment, in the order of keeping."""
-        sums = cumulative(tf.gather(values * cost, order))
+        sums = ragged_rows.cumulative(tf.gather(values * cost, order))
         starts = tf.gather(sums, units.row_segment_splits[:-1])
         return sums[1:] - tf.gather(starts, row)
 

@@ -9,6 +9,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import layout_cuts
 from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout_cuts import Budget
 from etcmodel.feature_utils.layout_units import Costs
 
@@ -106,7 +107,7 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             kept = layout_cuts.cut_balanced(
                 units, COSTS, Budget(long, global_, segments)
             )
-            return layout_units.sum_rows(kept.segments, units.segment_splits)
+            return ragged_rows.sum_rows(kept.segments, units.segment_splits)
 
         for _ in range(40):
             lengths, content = random_lengths(rng, 6, 8, 4)

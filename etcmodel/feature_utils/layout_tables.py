@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout_spec import LEVELS
 from etcmodel.feature_utils.layout_spec import Blocks
 from etcmodel.feature_utils.layout_spec import Section
@@ -110,7 +111,7 @@ def place(
     long_shift = long_start - units.row_token_splits[:-1]
 
     # Global tokens of groups and of segments before each unit.
-    segment_sums = layout_units.cumulative(
+    segment_sums = ragged_rows.cumulative(
         costs.segment_global + units.segment_lengths * costs.token_global
     )
     group_sums = costs.group_global * tf.range(
@@ -177,11 +178,10 @@ class Table:
         """
         # [tokens, 2]
         self._places.append(tf.stack([row, position], axis=1))
+        shape = tf.shape(position)
         for name, pad in self._pads.items():
             value = tf.cast(values.get(name, pad), tf.int32)
-            self._columns[name].append(
-                tf.broadcast_to(value, tf.shape(position))
-            )
+            self._columns[name].append(tf.broadcast_to(value, shape))
 
     def dense(
         self, rows: tf.Tensor, length: int | tf.Tensor
@@ -314,7 +314,7 @@ def add_blocks(
     """
     index = tf.ragged.range(numbers)
     table.add(
-        index.value_rowids(),
+        ragged_rows.owners_in(index),
         index.values,
         global_token_ids=token_ids[blocks.global_token.token_id],
         global_token_type_ids=blocks.global_token.token_type_id,

@@ -11,66 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-
-def cumulative(values: tf.Tensor) -> tf.Tensor:
-    """Sums before every element, and the total at the end.
-
-    Example: `cumulative([2, 0, 3])` gives `[0, 2, 2, 5]`.
-
-    Args:
-        values: <int>[n].
-
-    Returns:
-        <int64>[n + 1].
-    """
-    return tf.pad(tf.cumsum(tf.cast(values, tf.int64)), [[1, 0]])
-
-
-def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Sums a flat vector row by row.
-
-    Example: `sum_rows([2, 0, 3], [0, 2, 2, 3])` gives `[2, 0, 3]`.
-
-    Args:
-        values: <int>[n].
-        splits: <int64>[rows + 1], where each row starts, and the end.
-
-    Returns:
-        <int64>[rows].
-    """
-    sums = tf.gather(cumulative(values), splits)
-    return sums[1:] - sums[:-1]
-
-
-def owners(splits: tf.Tensor) -> tf.Tensor:
-    """The row that every element is in.
-
-    Example: `owners([0, 2, 2, 3])` gives `[0, 0, 2]`.
-
-    Args:
-        splits: <int64>[rows + 1], where each row starts, and the end.
-
-    Returns:
-        <int64>[elements].
-    """
-    return tf.searchsorted(
-        splits[1:], tf.range(splits[-1]), side="right", out_type=tf.int64
-    )
-
-
-def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Index of every element within its row.
-
-    Example: `index_in([0, 0, 2], [0, 2, 2, 3])` gives `[0, 1, 0]`.
-
-    Args:
-        owner: <int64>[elements], the rows that they are in; see `owners`.
-        splits: <int64>[rows + 1], where each row starts, and the end.
-
-    Returns:
-        <int64>[elements].
-    """
-    return tf.range(tf.size(owner, tf.int64)) - tf.gather(splits, owner)
+from etcmodel.feature_utils import ragged_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +40,12 @@ class Units:
     @functools.cached_property
     def group_row(self) -> tf.Tensor:
         """The rows of groups, <int64>[groups]."""
-        return owners(self.group_splits)
+        return ragged_rows.owners(self.group_splits)
 
     @functools.cached_property
     def segment_group(self) -> tf.Tensor:
         """The groups of segments, <int64>[segments]."""
-        return owners(self.segment_splits)
+        return ragged_rows.owners(self.segment_splits)
 
     @functools.cached_property
     def segment_row(self) -> tf.Tensor:
@@ -114,12 +55,12 @@ class Units:
     @functools.cached_property
     def token_segment(self) -> tf.Tensor:
         """The segments of tokens, <int64>[tokens]."""
-        return owners(self.token_splits)
+        return ragged_rows.owners(self.token_splits)
 
     @functools.cached_property
     def segment_lengths(self) -> tf.Tensor:
         """How many tokens segments have, <int64>[segments]."""
-        return self.token_splits[1:] - self.token_splits[:-1]
+        return ragged_rows.lengths(self.token_splits)
 
     @functools.cached_property
     def row_segment_splits(self) -> tf.Tensor:
@@ -133,8 +74,7 @@ class Units:
 
     def row_sizes(self, level: str) -> tf.Tensor:
         """How many units of a level rows have, <int64>[rows]."""
-        splits = self.splits(level)
-        return splits[1:] - splits[:-1]
+        return ragged_rows.lengths(self.splits(level))
 
     def splits(self, level: str) -> tf.Tensor:
         """Which units of a level a row has, <int64>[rows + 1]."""
@@ -156,19 +96,19 @@ class Units:
 
     def group_index(self) -> tf.Tensor:
         """Index of each group within its row, <int64>[groups]."""
-        return index_in(self.group_row, self.group_splits)
+        return ragged_rows.index_in(self.group_row, self.group_splits)
 
     def segment_index(self) -> tf.Tensor:
         """Index of each segment within its group, <int64>[segments]."""
-        return index_in(self.segment_group, self.segment_splits)
+        return ragged_rows.index_in(self.segment_group, self.segment_splits)
 
     def segment_index_in_row(self) -> tf.Tensor:
         """Index of each segment within its row, <int64>[segments]."""
-        return index_in(self.segment_row, self.row_segment_splits)
+        return ragged_rows.index_in(self.segment_row, self.row_segment_splits)
 
     def token_index(self) -> tf.Tensor:
         """Index of each token within its segment, <int64>[tokens]."""
-        return index_in(self.token_segment, self.token_splits)
+        return ragged_rows.index_in(self.token_segment, self.token_splits)
 
 
 def flatten(content: tf.RaggedTensor) -> Units:
@@ -251,24 +191,31 @@ def count(content: Units, units: Units) -> Counts:
             origin[:, tf.newaxis],
             tf.ones_like(origin),
         )
-        values += [content.row_sizes(level), sum_rows(is_kept, splits)]
+        values += [
+            content.row_sizes(level),
+            ragged_rows.sum_rows(is_kept, splits),
+        ]
     return Counts(*(tf.cast(value, tf.int32) for value in values))
 
 
 def select(units: Units, kept: Kept) -> Units:
     """The units that are kept."""
     # Tokens before each segment, and the first of each that has any.
-    before = cumulative(kept.lengths)
-    segment = owners(before)
+    before = ragged_rows.cumulative(kept.lengths)
+    segment = ragged_rows.owners(before)
     # [kept tokens]
-    token = tf.gather(units.token_splits, segment) + index_in(segment, before)
+    token = tf.gather(units.token_splits, segment) + ragged_rows.index_in(
+        segment, before
+    )
     groups = tf.where(kept.groups)[:, 0]
     segments = tf.where(kept.segments)[:, 0]
-    num_segments = sum_rows(kept.segments, units.segment_splits)
+    num_segments = ragged_rows.sum_rows(kept.segments, units.segment_splits)
     return Units(
-        cumulative(sum_rows(kept.groups, units.group_splits)),
-        cumulative(tf.gather(num_segments, groups)),
-        cumulative(tf.gather(kept.lengths, segments)),
+        ragged_rows.cumulative(
+            ragged_rows.sum_rows(kept.groups, units.group_splits)
+        ),
+        ragged_rows.cumulative(tf.gather(num_segments, groups)),
+        ragged_rows.cumulative(tf.gather(kept.lengths, segments)),
         tf.gather(units.group_origin, groups),
         tf.gather(units.segment_origin, segments),
         tf.gather(units.token_origin, token),
@@ -344,7 +291,7 @@ def make_windows(
     number = tf.where(room > 0, 1 + (beyond + step - 1) // step, 1)
     # [batch, (windows)]
     index = tf.ragged.range(number)
-    owner = index.value_rowids()
+    owner = ragged_rows.owners_in(index)
     # [windows]
     starts = index.values * tf.gather(step, owner)
     # [windows]
@@ -383,7 +330,7 @@ def cut_windows(units: Units, windows: Windows) -> Units:
     first = tf.gather(units.row_token_splits, windows.owner) + windows.starts
     # [windows, (tokens)]
     index = tf.ragged.range(first, first + windows.sizes)
-    row = index.value_rowids()
+    row = ragged_rows.owners_in(index)
     # [tokens]
     segment = tf.gather(units.token_segment, index.values)
     token_splits = _runs(row, segment)
@@ -397,7 +344,7 @@ def cut_windows(units: Units, windows: Windows) -> Units:
         tf.ones_like(row), row, tf.size(windows.owner)
     )
     return Units(
-        cumulative(number),
+        ragged_rows.cumulative(number),
         segment_splits,
         token_splits,
         tf.gather(units.group_origin, group),

@@ -60,10 +60,6 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_examples(self):
         """Those of the docstrings."""
-        self.assertAllEqual(layout_units.cumulative([2, 0, 3]), [0, 2, 2, 5])
-        self.assertAllEqual(
-            layout_units.sum_rows([2, 0, 3], [0, 2, 2, 3]), [2, 0, 3]
-        )
         windows = layout_units.make_windows(
             tf.constant([9, 3], tf.int64), tf.constant([4, 4], tf.int64), 3
         )

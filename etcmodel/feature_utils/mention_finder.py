@@ -9,6 +9,7 @@ words, whatever their case, are of the same entity.
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.tf_text import tf_text
 from etcmodel.feature_utils.tokenizers import sanitize
@@ -80,9 +81,8 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
             tf.strings.lower(whole, encoding="utf-8"), r"[ \t]+", " "
         )
     )
-    is_name = pieces.with_values(is_name)
     return segments.Mentions(
-        begins=tf.ragged.boolean_mask(begins, is_name),
-        ends=tf.ragged.boolean_mask(ends, is_name),
-        labels=tf.ragged.boolean_mask(pieces.with_values(labels), is_name),
+        begins=ragged_rows.keep(begins, is_name),
+        ends=ragged_rows.keep(ends, is_name),
+        labels=ragged_rows.keep(pieces.with_values(labels), is_name),
     )

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 
 _LABELS = 2**31
@@ -27,7 +28,7 @@ def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
         Which are selected, `<bool>[segments, (mentions)]`: all, or `most`.
     """
     labels = labels.with_row_splits_dtype(tf.int64)
-    segment = labels.value_rowids()
+    segment = ragged_rows.owners_in(labels)
     # [mentions]
     entity = tf.cast(labels.values, tf.int64)
     _, number, _ = _number_equals(segment * _LABELS + entity)

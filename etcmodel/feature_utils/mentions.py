@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.feature_utils.layout_units import cumulative
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.tf_text import tf_text
 
 # Takes the place of a word boundary while words are cut.
@@ -59,10 +59,9 @@ def link_mentions(
     rows = tf.range(keys.nrows())
     inner = keys
     while isinstance(inner, tf.RaggedTensor):
-        rows = tf.repeat(rows, inner.row_lengths())
-        splits = inner.row_splits
+        rows = tf.gather(rows, ragged_rows.owners_in(inner))
+        ends = tf.gather(inner.row_splits[1:], ragged_rows.owners_in(inner))
         inner = inner.values
-    ends = tf.repeat(splits[1:], splits[1:] - splits[:-1])
 
     lengths = candidates.values.row_lengths()
     linked = _match(
@@ -72,9 +71,9 @@ def link_mentions(
         tokens=tf.cast(candidates.flat_values, tf.int64),
         starts=candidates.values.row_starts(),
         lengths=lengths,
-        candidate_rows=candidates.value_rowids(),
+        candidate_rows=ragged_rows.owners_in(candidates),
         indices=tf.range(tf.size(lengths, tf.int64))
-        - tf.gather(candidates.row_starts(), candidates.value_rowids()),
+        - tf.gather(candidates.row_starts(), ragged_rows.owners_in(candidates)),
         most=most,
     )
     return keys.with_flat_values(linked[:, 0] if most == 1 else linked)
@@ -250,16 +249,16 @@ def split_words(texts: tf.Tensor) -> Words:
     pieces = tf.strings.split(marked, _MARK)
     sizes = pieces.with_values(tf.strings.length(pieces.values))
     ends = tf.cumsum(sizes.values)
-    before = tf.gather(cumulative(sizes.values), pieces.row_starts())
-    ends -= tf.cast(tf.gather(before, pieces.value_rowids()), tf.int32)
-    is_word = pieces.with_values(
-        tf.logical_not(
-            tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
-        )
+    before = tf.gather(
+        ragged_rows.cumulative(sizes.values), pieces.row_starts()
+    )
+    ends -= tf.cast(tf.gather(before, ragged_rows.owners_in(pieces)), tf.int32)
+    is_word = tf.logical_not(
+        tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
     )
     # [n, (words)]
-    words = tf.ragged.boolean_mask(pieces, is_word)
-    ends = tf.boolean_mask(ends, is_word.values)
+    words = ragged_rows.keep(pieces, is_word)
+    ends = tf.boolean_mask(ends, is_word)
     # Canonically equivalent words have the same key.
     lower = tf_text.normalize_utf8(
         tf.strings.lower(words.values, encoding="utf-8"), "NFC"
@@ -311,11 +310,11 @@ def link_word_mentions(
         ends = ends.values
     # Bytes are counted through all segments, so that one search does.
     sizes = tf.strings.length(texts.flat_values)
-    base = cumulative(sizes + 1)[:-1]
+    base = ragged_rows.cumulative(sizes + 1)[:-1]
 
     def place(values, offsets):
         """Places in bytes counted through all segments."""
-        shift = tf.gather(base, offsets.value_rowids())
+        shift = tf.gather(base, ragged_rows.owners_in(offsets))
         return tf.cast(values, tf.int64) + shift
 
     last = place(ends.values - 1, ends)

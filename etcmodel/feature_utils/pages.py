@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import tokenizers
 
 
@@ -99,7 +100,7 @@ def tokenize_pages(
     Returns:
         The tokens.
     """
-    row = words.value_rowids()
+    row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
         tf.range(tf.size(row, tf.int64)) - tf.gather(words.row_starts(), row),
@@ -165,7 +166,7 @@ def tokenize_pages(
     # [kept words, (tokens)]
     ids = tf.gather(ids, index)
     # [tokens]
-    owner = ids.value_rowids()
+    owner = ragged_rows.owners_in(ids)
     candidate = tf.cast(candidate, tf.int64) + width * row
     # [all candidates]
     sizes = tf.math.unsorted_segment_sum(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import mention_selection
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 
 _NUM_ENTITIES = 2**31 - 3
@@ -128,14 +129,15 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
     def count(ragged):
         """`<int64>[all of the documents]`."""
-        row = tf.cast(ragged.value_rowids(), tf.int64)
+        row = ragged_rows.owners_in(ragged)
         return tf.cast(ragged.values, tf.int64) + row * (limit + 1)
 
     # [spans]
     first = tf.searchsorted(count(ends), count(span_begins), side="right")
     last = tf.searchsorted(count(starts), count(span_ends), side="left") - 1
     base = tf.gather(
-        tf.cast(starts.row_starts(), tf.int32), span_begins.value_rowids()
+        tf.cast(starts.row_starts(), tf.int32),
+        ragged_rows.owners_in(span_begins),
     )
     return (
         span_begins.with_values(first - base),
@@ -309,7 +311,7 @@ def lay_out_mentions(
     text, first, last, label = (
         tf.boolean_mask(x, has_tokens)
         for x in (
-            tf.cast(first_tokens.value_rowids(), tf.int64),
+            ragged_rows.owners_in(first_tokens),
             first_tokens.values,
             last_tokens.values,
             labels.values,
@@ -333,8 +335,8 @@ def lay_out_mentions(
     selected = mention_selection.select_mentions(
         found.with_values(tf.gather(label, found.values)), most
     )
-    found = tf.ragged.boolean_mask(found, selected)
-    segment = found.value_rowids()
+    found = ragged_rows.keep(found, selected.values)
+    segment = ragged_rows.owners_in(found)
     shift = shift - windows.starts
 
     def table(values):

@@ -23,6 +23,8 @@ Behind a letter or an abbreviation that often ends a sentence ("U.S.", "Inc.",
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
+
 _MARK = "\x1e"
 _CLOSING = r"[\"'\)\]”’»]*"
 _OPENING = r"[\"'\(\[“‘«]*"
@@ -127,6 +129,4 @@ def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     # [n, (sentences)]
     pieces = tf.strings.split(marked, _MARK)
     pieces = pieces.with_values(tf.strings.strip(pieces.values))
-    return tf.ragged.boolean_mask(
-        pieces, pieces.with_values(tf.not_equal(pieces.values, ""))
-    )
+    return ragged_rows.keep(pieces, tf.not_equal(pieces.values, ""))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
+
 
 def ragged_strings(rows: Sequence[Sequence[str]]) -> tf.RaggedTensor:
     """Lists of strings as a ragged tensor, faster than `tf.ragged.constant`.
@@ -52,14 +54,11 @@ def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
         is_used = texts.values.row_lengths() > 0
     else:
         is_used = tf.not_equal(texts.values, "")
-    index = tf.ragged.range(texts.row_lengths()).values
-    last = tf.RaggedTensor.from_row_splits(
-        tf.where(is_used, index, -1), texts.row_splits, validate=False
-    )
+    splits = texts.row_splits
+    owner = ragged_rows.owners(splits)
+    index = ragged_rows.index_in(owner, splits)
     # [batch]
-    length = tf.maximum(tf.reduce_max(last, axis=1) + 1, 0)
-    keep = index < tf.gather(length, texts.value_rowids())
-    return tf.ragged.boolean_mask(
-        texts,
-        tf.RaggedTensor.from_row_splits(keep, texts.row_splits, validate=False),
+    length = tf.math.unsorted_segment_max(
+        tf.where(is_used, index + 1, 0), owner, texts.nrows()
     )
+    return ragged_rows.keep(texts, index < tf.gather(length, owner))

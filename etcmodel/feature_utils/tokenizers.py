@@ -15,12 +15,14 @@ Special tokens that stand in the text, such as "[CLS]", are ordinary text.
 """
 
 import os
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import bert_words
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import tokenizer_settings
 from etcmodel.feature_utils import vocabulary_files
 from etcmodel.feature_utils.tf_text import tf_text
@@ -110,6 +112,10 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
     return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
+# Tokenizer -> name of a method -> the method, traced.
+_functions = weakref.WeakKeyDictionary()
+
+
 class _Tokenizer(tf.Module):
     """What both kinds share: any rank, dense or ragged.
 
@@ -149,8 +155,9 @@ class _Tokenizer(tf.Module):
         """Ids of <string>[n] and their keys."""
         raise NotImplementedError
 
-    def _apply(self, function, texts) -> tuple[tf.RaggedTensor, ...]:
-        """Runs a function of a flat vector on strings of any shape."""
+    def _apply(self, name, texts) -> tuple[tf.RaggedTensor, ...]:
+        """Runs a method for a flat vector on strings of any shape."""
+        function = self._traced(name)
         if not isinstance(texts, tf.RaggedTensor):
             texts = tf.convert_to_tensor(texts, tf.string)
             if texts.shape.rank is None:
@@ -159,7 +166,7 @@ class _Tokenizer(tf.Module):
                 # [(tokens)]
                 return tuple(x[0] for x in function(texts[tf.newaxis]))
             if texts.shape.rank == 1:
-                return tuple(function(texts))
+                return function(texts)
             texts = tf.RaggedTensor.from_tensor(
                 texts, ragged_rank=texts.shape.rank - 1
             )
@@ -171,6 +178,18 @@ class _Tokenizer(tf.Module):
             texts.with_flat_values(x) for x in function(texts.flat_values)
         )
 
+    def _traced(self, name):
+        """A method that a graph calls, however often it cuts texts."""
+        # No attributes: a SavedModel of the tokenizer would store them.
+        functions = _functions.setdefault(self, {})
+        if name not in functions:
+            # Without the tokenizer, which could not be freed.
+            method = weakref.WeakMethod(getattr(self, name))
+            functions[name] = ragged_rows.once(
+                lambda texts: tuple(tf.nest.flatten(method()(texts)))
+            )
+        return functions[name]
+
     def tokenize(self, texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
         """Cuts texts into tokens; graph code.
 
@@ -180,7 +199,7 @@ class _Tokenizer(tf.Module):
         Returns:
             Token ids, <int32>[..., (tokens)].
         """
-        return self._apply(lambda x: (self._tokenize_flat(x),), texts)[0]
+        return self._apply("_tokenize_flat", texts)[0]
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor | tf.RaggedTensor
@@ -198,7 +217,7 @@ class _Tokenizer(tf.Module):
             if it was not valid UTF-8), the start and the exclusive end of each
             token: three <int32>[..., (tokens)].
         """
-        return self._apply(self._tokenize_flat_with_offsets, texts)
+        return self._apply("_tokenize_flat_with_offsets", texts)
 
     def tokenize_with_keys(
         self, texts: tf.Tensor | tf.RaggedTensor
@@ -216,7 +235,7 @@ class _Tokenizer(tf.Module):
             of the vocabulary is its id, that of an unknown one is a hash of
             the text, not less than `vocab_size`.
         """
-        return self._apply(self._tokenize_flat_with_keys, texts)
+        return self._apply("_tokenize_flat_with_keys", texts)
 
     def _unknown_keys(
         self,
@@ -228,7 +247,7 @@ class _Tokenizer(tf.Module):
         """Replaces unknown ids by hashes of what they stand for."""
         # [unknowns, 1]
         where = tf.where(tf.equal(ids.values, self.unknown_id))
-        row = tf.gather(ids.value_rowids(), where[:, 0])
+        row = tf.gather(ragged_rows.owners_in(ids), where[:, 0])
         # All bytes in one vector: a text is not copied for each of its words.
         # [bytes]
         data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
@@ -240,7 +259,7 @@ class _Tokenizer(tf.Module):
         # The bytes of each word, and their places in it.
         # [unknowns, (bytes)]
         place = tf.ragged.range(end - start, row_splits_dtype=tf.int64)
-        word = place.value_rowids()
+        word = ragged_rows.owners_in(place)
         place = place.values
         values = tf.gather(data, place + tf.gather(base + start, word))
         weights = tf.gather(_WEIGHTS, place % len(_WEIGHTS))
@@ -399,7 +418,9 @@ class WordpieceTokenizer(_Tokenizer):
         words = self._words(texts)
         ids = self._tokenizer.tokenize(self._known(words))
         # An unknown word is one token.
-        ends = tf.gather(tf.strings.length(words.texts), ids.value_rowids())
+        ends = tf.gather(
+            tf.strings.length(words.texts), ragged_rows.owners_in(ids)
+        )
         keys = self._unknown_keys(
             words.texts,
             ids,

@@ -9,6 +9,8 @@ import unicodedata
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.feature_utils import ragged_rows
+
 BEGINS_INSIDE, ENDS_INSIDE = 1, 2
 
 # Scripts that put no spaces between words, or endings on names, by the first
@@ -52,7 +54,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     rows = ids
     while rows.ragged_rank > 1:
         rows = rows.values
-    row, token = rows.value_rowids(), rows.values
+    row, token = ragged_rows.owners_in(rows), rows.values
     # [tokens - 1], between each and the next one
     joins = (
         tf.gather(tf.constant(ends), token)[:-1]

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
@@ -162,7 +163,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             layout=made,
             context=made.values,
             text={
-                "segments": context.merge_dims(1, 2),
+                "segments": ragged_rows.merge(context),
                 "paragraph_sizes": context.with_values(
                     context.values.row_lengths()
                 ),

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import pages
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
@@ -170,7 +171,10 @@ class NQFeatureBuilder(features.FeatureBuilder):
 
         def candidates_of(values):
             """Without padding."""
-            return tf.ragged.boolean_mask(values, candidate_starts >= 0)
+            return ragged_rows.keep(
+                tf.RaggedTensor.from_tensor(values),
+                tf.reshape(candidate_starts >= 0, [-1]),
+            )
 
         return features.Encoded(
             layout=made,
@@ -179,7 +183,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
                 "candidate_starts": candidates_of(candidate_starts),
                 "candidate_ends": candidates_of(candidate_ends),
             },
-            host={"piece_words": page.words.merge_dims(1, 2)},
+            host={"piece_words": ragged_rows.merge(page.words)},
         )
 
     def _tokenize_page(

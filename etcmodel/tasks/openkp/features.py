@@ -15,6 +15,7 @@ import tensorflow as tf
 from etcmodel.datasets import openkp
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import pages
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
 from etcmodel.tasks.frame import features
@@ -137,18 +138,24 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         spoken = visible.words.with_values(
             tf.gather(
                 words.values,
-                tf.gather(words.row_starts(), visible.words.value_rowids())
+                tf.gather(
+                    words.row_starts(), ragged_rows.owners_in(visible.words)
+                )
                 + tf.cast(visible.words.values, tf.int64),
             )
         )
 
         def of_nodes(values):
             """Without padding, <dtype>[batch, (1), (nodes), ...]."""
-            return layout.one_group(tf.ragged.boolean_mask(values, is_node))
+            return layout.one_group(
+                ragged_rows.keep(values, tf.reshape(is_node, [-1]))
+            )
 
         values = {"words": of_nodes(visible.numbers)}
         if not self.config.fixed_block_size:
-            values["visual"] = of_nodes(node_features)
+            values["visual"] = of_nodes(
+                tf.RaggedTensor.from_tensor(node_features)
+            )
         made = self.engine({"nodes": of_nodes(tokens.token_ids)}, values=values)
         length = tf.shape(made.features["long_token_ids"])[1]
         first = ngrams.first_occurrences(spoken, visible.nodes)

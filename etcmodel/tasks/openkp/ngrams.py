@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from etcmodel.datasets import openkp
 from etcmodel.datasets.normalized_texts import normalize
-from etcmodel.feature_utils import layout_units
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout_contents import record_splits
 
 # The most words of a phrase, and the most keyphrases that are learned of a
@@ -48,7 +48,7 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
     """
     splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
     # [tokens], of the page
-    owner = layout_units.owners(record_splits(splits))
+    owner = ragged_rows.owners(record_splits(splits))
     flat = words.flat_values
     is_same = (flat[1:] == flat[:-1]) & (owner[1:] == owner[:-1])
     is_first = tf.concat([tf.ones_like(flat[:1], tf.bool), ~is_same], axis=0)
@@ -56,7 +56,7 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
     before = tf.pad(tf.cumsum(tf.cast(is_first, tf.int32)), [[1, 0]])
     starts = tf.gather(before, record_splits(splits))
     first = tf.where(is_first)[:, 0]
-    node = tf.gather(layout_units.owners(splits[1]), first)
+    node = tf.gather(ragged_rows.owners(splits[1]), first)
     node -= tf.gather(splits[0], tf.gather(owner, first))
 
     def by_page(values):
@@ -88,7 +88,7 @@ def first_occurrences(
     Returns:
         `<int32>[batch, (words), 5]`.
     """
-    page = words.value_rowids()
+    page = ragged_rows.owners_in(words)
     # [words]
     lower = tf.strings.lower(words.values, encoding="utf-8")
     word = _number(tf.unique(lower, tf.int64).idx, page)

@@ -16,6 +16,7 @@ from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.feature_utils import mention_finder
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils import tokenizers
 from etcmodel.feature_utils import word_cuts
@@ -158,7 +159,7 @@ def skip_space(
     data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
     lengths = tf.strings.length(texts)
     offsets = tf.gather(
-        tf.cumsum(lengths, exclusive=True), starts.value_rowids()
+        tf.cumsum(lengths, exclusive=True), ragged_rows.owners_in(starts)
     )
     # [bytes of words]
     places = tf.cast(tf.where(data > ord(" "))[:, 0], tf.int32)
@@ -242,9 +243,9 @@ class QuestionBuilder(tf.Module):
             )
             offsets = tf.cumsum(sizes.values, exclusive=True) - tf.gather(
                 tf.cumsum(tf.reduce_sum(sizes, axis=1), exclusive=True),
-                sizes.value_rowids(),
+                ragged_rows.owners_in(sizes),
             )
-            of_part = tf.cast(texts.value_rowids(), tf.int32)
+            of_part = tf.cast(ragged_rows.owners_in(texts), tf.int32)
             first_parts = tf.cast(texts.row_starts(), tf.int32)
             texts = texts.values
         else:
@@ -290,7 +291,7 @@ class QuestionBuilder(tf.Module):
             *(
                 segments.lay_out_tokens(
                     x.with_values(
-                        x.values + tf.gather(offsets, x.value_rowids())
+                        x.values + tf.gather(offsets, ragged_rows.owners_in(x))
                     ),
                     windows,
                     nowhere,

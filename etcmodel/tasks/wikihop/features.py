@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import mentions
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils import tokenizers
@@ -262,7 +263,7 @@ def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
     Returns:
         <bool>[all candidates].
     """
-    row = tf.strings.as_string(candidates.value_rowids())
+    row = tf.strings.as_string(ragged_rows.owners_in(candidates))
     index = tf.range(tf.size(row))
     distinct, number = tf.unique(
         tf.strings.join([row, candidates.values], separator="\n")
