@@ -12,6 +12,7 @@ import pathlib
 import resource
 import sys
 import time
+from unittest import mock
 
 import pytest
 
@@ -95,7 +96,11 @@ def pytest_runtest_setup():
     """Lets initial weights be the same whatever tests ran before."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
-        keras.utils.set_random_seed(1)
+        # TensorFlow's own is set by `tf.test.TestCase`. To set it makes all
+        # functions be optimized again.
+        tensorflow = sys.modules["tensorflow"]
+        with mock.patch.object(tensorflow.random, "set_seed"):
+            keras.utils.set_random_seed(1)
 
 
 def _is_worker(config) -> bool:

@@ -21,8 +21,9 @@ class SuitePluginTest(unittest.TestCase):
     def test_random_numbers_do_not_depend_on_earlier_tests(self):
         for keras, module in ((2, "tf_keras"), (3, "keras")):
             library = mock.Mock()
+            modules = {module: library, "tensorflow": mock.Mock()}
             with (
-                mock.patch.dict(sys.modules, {module: library}),
+                mock.patch.dict(sys.modules, modules),
                 mock.patch.dict(
                     os.environ, TF_USE_LEGACY_KERAS=str(int(keras == 2))
                 ),

@@ -12,11 +12,15 @@ import re
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+
+# What `tf.test.TestCase` sets a seed with.
+from tensorflow.python.framework import random_seed
 
 import etcmodel
 from etcmodel import checkpoints
@@ -98,6 +102,12 @@ def _read(encoder, inputs):
 
 
 class TasksTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        # With a new seed, TensorFlow would optimize all loaded functions again.
+        # No test here depends on one.
+        with mock.patch.object(random_seed, "set_random_seed"):
+            super().setUp()
+
     def _records(self, task):
         """The records of the data file."""
         spec = registry.get(task)
