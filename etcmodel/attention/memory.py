@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from etcmodel import tensor_utils
 from etcmodel.attention import core
+from etcmodel.attention import shared_graphs
 from etcmodel.attention import sparse
 from etcmodel.attention import streaming
 
@@ -105,8 +106,8 @@ def _check_batches(examples, batch):
 def attend(
     queries: tf.Tensor,
     pieces: Sequence[core.Keys],
-    drop: Callable | None = None,
-    added_scores: Callable | None = None,
+    dropout: core.Dropout | None = None,
+    added_scores: tf.Tensor | None = None,
     default_key: tf.Tensor | None = None,
     top_k: int | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -119,10 +120,9 @@ def attend(
             `<float>[batch, to, heads, size]`; masks are
             `<any>[batch, main, to]` or, where all tokens of an example see the
             same, `<any>[batch, to]`.
-        drop: dropout, a function of probabilities.
-        added_scores: function of the scaled queries,
-            `<float>[heads, batch, main, size]`, to what is added to the scores
-            of the first piece, `<float>[heads, batch, main or 1, to]`, or None.
+        dropout: of the probabilities.
+        added_scores: what is added to the scores of the first piece,
+            `<float32 or float64>[heads, batch, main or 1, to]`.
         default_key: `<float>[heads, size]`, one more key, never masked, whose
             value is zeros.
         top_k: to how many keys a query attends, those with the highest scores,
@@ -137,16 +137,24 @@ def attend(
     Raises:
         ValueError: a mask has another rank, or another number of columns.
     """
+    pieces = [
+        x._replace(mask=as_mask(x.mask, f"{x.name}att_mask")) for x in pieces
+    ]
+    for piece in pieces:
+        check_columns(piece)
+    return _attend(queries, pieces, dropout, added_scores, default_key, top_k)
+
+
+@shared_graphs.shared
+def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
+    """What `attend` returns, of masks as they fit scores."""
     # [heads, batch, main, size]
     queries = core.scaled(heads_first(queries))
     # [heads, batch, main, to] each
     scores = [attention_scores(queries, heads_first(x.keys)) for x in pieces]
-    masks = [as_mask(x.mask, f"{x.name}att_mask") for x in pieces]
-    for mask, piece_scores in zip(masks, scores, strict=True):
-        check_columns(mask, piece_scores)
-    added = None if added_scores is None else added_scores(queries)
-    if added is not None:
-        scores[0] += added
+    masks = [x.mask for x in pieces]
+    if added_scores is not None:
+        scores[0] += added_scores
     if default_key is not None:
         # [heads, batch, main, 1]
         scores.append(attention_scores(queries, default_key[:, tf.newaxis]))
@@ -158,11 +166,17 @@ def attend(
             for x, mask in zip(scores, masks, strict=True)
         ]
     probs = core.joint_softmax(scores, masks)[: len(pieces)]
+    kept = probs
+    if dropout is not None:
+        kept = [
+            x * dropout.factors(tf.shape(x), i, x.dtype)
+            for i, x in enumerate(probs)
+        ]
     # [heads, batch, main, size]
     output = tf.add_n(
         [
-            weighted_sum(drop(x) if drop else x, heads_first(piece.values))
-            for x, piece in zip(probs, pieces, strict=True)
+            weighted_sum(x, heads_first(piece.values))
+            for x, piece in zip(kept, pieces, strict=True)
         ]
     )
     # [batch, main, heads * size]
@@ -323,22 +337,23 @@ def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
     return tf.split(att_mask, [main_len, side_len], axis=-1)
 
 
-def check_columns(mask, scores):
+def check_columns(piece: core.Keys) -> None:
     """Raises a ValueError unless a mask has a column a key.
 
     One column would be taken for all keys.
 
     Args:
-        mask: `<bool>[..., to]` or None.
-        scores: `<float>[..., to]`.
+        piece: keys `<float>[..., to, heads, size]` with a mask
+            `<bool>[..., to]`, or None.
 
     Raises:
         ValueError: the numbers are known and differ.
     """
-    if mask is None or None in (mask.shape[-1], scores.shape[-1]):
+    mask, number = piece.mask, piece.keys.shape[-3]
+    if mask is None or None in (mask.shape[-1], number):
         return
-    if mask.shape[-1] != scores.shape[-1]:
+    if mask.shape[-1] != number:
         raise ValueError(
             f"a mask of {mask.shape[-1]} columns (shape {mask.shape}) does not "
-            f"fit {scores.shape[-1]} keys."
+            f"fit {number} keys."
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
+from etcmodel import attention
 from etcmodel.layers import recompute
 
 
@@ -198,6 +199,24 @@ class RecomputingDropout(tf.keras.layers.Layer):
         return tf.random.uniform(
             [2], tf.int32.min, tf.int32.max, dtype=tf.int32, seed=self.seed
         )
+
+    def of_probabilities(self, training) -> attention.Dropout | None:
+        """Describes the dropout of the probabilities of one attention.
+
+        Args:
+            training: whether dropout is applied; a bool, None or `<bool>[]`.
+
+        Returns:
+            A dropout with a seed of its own, or None.
+        """
+        rate = self.rate
+        if not rate:
+            return None
+        if tf.is_tensor(training):
+            rate = tf.where(training, rate, 0.0)
+        elif not training:
+            return None
+        return attention.Dropout(rate, self.draw_seed())
 
     def compute_output_shape(self, input_shape):
         """The shape of the inputs."""

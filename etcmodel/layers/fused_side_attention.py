@@ -1,7 +1,5 @@
 """Attention of a sequence to itself and to a side sequence at once."""
 
-import functools
-
 import tensorflow as tf
 
 from etcmodel import attention
@@ -222,8 +220,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         output, scores = memory.attend(
             self.main_query_projection(main_input),
             pieces,
-            drop=self.att_dropout_prob
-            and functools.partial(self.att_dropout, training=training),
+            self.att_dropout.of_probabilities(training),
         )
         output = tensor_utils.apply_to_rows(self.output_projection, output)
         return output, scores

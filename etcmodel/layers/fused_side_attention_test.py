@@ -249,7 +249,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(
             output, reference(layer, main, side, mask), 1e-9, 1e-9
         )
-        queries, _ = attend.call_args.args
+        queries, *_ = attend.call_args.args
         self.assertEqual(queries.shape[0], None if is_dynamic else 3)
 
     def test_masks_of_all_forms(self):

@@ -149,7 +149,9 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             ),
         )
         output = attention.long_attention(
-            *call, child.make_dropout(training), att_implementation
+            *call,
+            child.att_dropout.of_probabilities(training),
+            att_implementation,
         )
         if return_attention_scores:
             near, side = attention.long_scores(*call, query_positions)

@@ -203,7 +203,9 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
             attention.Keys(keys, values, att_mask, relative_att_ids),
             self.label_table(queries.dtype, relative_att_ids),
         )
-        output = attention.dense_attention(*call, self.make_dropout(training))
+        output = attention.dense_attention(
+            *call, self.att_dropout.of_probabilities(training)
+        )
         if return_attention_scores:
             return output, attention.dense_scores(*call)
         return output
@@ -234,24 +236,6 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
             tf.cast(tf.convert_to_tensor(self.relative_bias_table), dtype),
             self.use_one_hot_lookup,
         )
-
-    def make_dropout(self, training) -> attention.Dropout | None:
-        """The dropout of one call's probabilities.
-
-        Args:
-            training: whether dropout is applied; a bool, None or `<bool>[]`.
-
-        Returns:
-            A dropout with a seed of its own, or None.
-        """
-        if not self.att_dropout_prob:
-            return None
-        rate = self.att_dropout_prob
-        if tf.is_tensor(training):
-            rate = tf.where(training, rate, 0.0)
-        elif not training:
-            return None
-        return attention.Dropout(rate, self.att_dropout.draw_seed())
 
     def compute_output_shape(
         self,

@@ -1,7 +1,5 @@
 """Attention of a sequence to a side sequence, such as a memory."""
 
-import functools
-
 import tensorflow as tf
 
 from etcmodel import attention
@@ -366,11 +364,8 @@ class SideAttention(graph_layer.GraphLayer):
         output, (scores,) = memory.attend(
             queries,
             [attention.Keys(keys, values, mask)],
-            drop=self.att_dropout_prob
-            and functools.partial(self.att_dropout, training=training),
-            added_scores=lambda queries: self._position_scores(
-                queries, main_pos, side_pos
-            ),
+            self.att_dropout.of_probabilities(training),
+            self._position_scores(queries, main_pos, side_pos),
             default_key=default_key,
             top_k=self.top_k_attention,
         )
@@ -414,7 +409,7 @@ class SideAttention(graph_layer.GraphLayer):
         """What positions add to the scores.
 
         Args:
-            queries: `<float>[heads, batch, main, size]`, scaled.
+            queries: `<float>[batch, main, heads, size]`.
             main_pos: `<int32>[batch]`.
             side_pos: `<int32>[side]` or `<int32>[batch, side]`.
 
@@ -453,7 +448,9 @@ class SideAttention(graph_layer.GraphLayer):
             )
         )
         # [heads, batch, main, 2 * pos_embed_size + 1]
-        columns = memory.attention_scores(queries, memory.heads_first(table))
+        columns = memory.attention_scores(
+            core.scaled(memory.heads_first(queries)), memory.heads_first(table)
+        )
         return choose_columns(columns, ids, self.use_one_hot_embeddings)
 
     def compute_output_shape(self, input_shape):

@@ -241,7 +241,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             [length, MAIN, HIDDEN],
             compute.get_concrete_function().output_shapes.as_list(),
         )
-        queries, _ = attend.call_args.args
+        queries, *_ = attend.call_args.args
         self.assertEqual(queries.shape[0], 1 if is_static else None)
 
 

@@ -199,6 +199,30 @@ class TransformerWithSideInputLayersTest(
             )
         self.assertNotAllClose(expected, layer(main, side_input=side))
 
+    def test_layers_share_traces(self):
+        def functions(num_hidden_layers):
+            layer = make_layer(num_hidden_layers)
+
+            def gradients(main, side, mask):
+                with tf.GradientTape() as tape:
+                    output = layer(main, side, att_mask=mask, training=True)
+                return tape.gradient(output, layer.trainable_variables)
+
+            graph = (
+                tf.function(gradients, autograph=False)
+                .get_concrete_function(*make_inputs())
+                .graph
+            )
+            calls = [x for x in graph.get_operations() if "Call" in x.type]
+            return calls, {x.get_attr("f").name for x in calls}
+
+        calls, names = functions(2)
+        more_calls, more_names = functions(3)
+        # Attention, normalization, feed-forward part, and the gradients of each.
+        self.assertLen(names, 6)
+        self.assertLen(more_names, 6)
+        self.assertEqual(len(more_calls), len(calls) * 3 / 2)
+
     def test_a_list_has_one_entry_a_layer(self):
         layer = make_layer()
         main, side, _ = make_inputs()
