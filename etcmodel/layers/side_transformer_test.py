@@ -218,7 +218,7 @@ class TransformerWithSideInputLayersTest(
 
         calls, names = functions(2)
         more_calls, more_names = functions(3)
-        # Attention, normalization, feed-forward part, and the gradients of each.
+        # Attention, normalization, a feed-forward part; gradients of each.
         self.assertLen(names, 6)
         self.assertLen(more_names, 6)
         self.assertEqual(len(more_calls), len(calls) * 3 / 2)
