@@ -20,6 +20,7 @@ from tensorflow.python.ops import gradients_util
 
 from etcmodel.attention import custom_gradients
 from etcmodel.attention import elementwise_jit
+from etcmodel.attention import traces
 
 # What has been traced, the latest last. A `tf.function` tells the devices and
 # strategies of graphs apart by itself.
@@ -127,11 +128,7 @@ def _make_function(function, args):
         )
         return function(*inside)
 
-    # TensorFlow would otherwise copy the trace into the graph for each call,
-    # and optimize each copy: most of the time of a first step.
-    return tf.function(
-        run, autograph=False, experimental_attributes={"_noinline": True}
-    )
+    return traces.once(run)
 
 
 def _sizes(tensor):

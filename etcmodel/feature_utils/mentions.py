@@ -59,11 +59,13 @@ def link_mentions(
     rows = tf.range(keys.nrows())
     inner = keys
     while isinstance(inner, tf.RaggedTensor):
-        rows = tf.gather(rows, ragged_rows.owners_in(inner))
-        ends = tf.gather(inner.row_splits[1:], ragged_rows.owners_in(inner))
+        owner, splits = ragged_rows.owners_in(inner), inner.row_splits
+        rows = tf.gather(rows, owner)
         inner = inner.values
+    ends = tf.gather(splits[1:], owner)
 
     lengths = candidates.values.row_lengths()
+    candidate_rows = ragged_rows.owners_in(candidates)
     linked = _match(
         text=tf.cast(inner, tf.int64),
         rows=rows,
@@ -71,9 +73,8 @@ def link_mentions(
         tokens=tf.cast(candidates.flat_values, tf.int64),
         starts=candidates.values.row_starts(),
         lengths=lengths,
-        candidate_rows=ragged_rows.owners_in(candidates),
-        indices=tf.range(tf.size(lengths, tf.int64))
-        - tf.gather(candidates.row_starts(), ragged_rows.owners_in(candidates)),
+        candidate_rows=candidate_rows,
+        indices=ragged_rows.index_in(candidate_rows, candidates.row_splits),
         most=most,
     )
     return keys.with_flat_values(linked[:, 0] if most == 1 else linked)

@@ -103,8 +103,7 @@ def tokenize_pages(
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
-        tf.range(tf.size(row, tf.int64)) - tf.gather(words.row_starts(), row),
-        tf.int32,
+        ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
     )
     # The last candidate that starts at or before each word. One more word and
     # one more candidate, for when there are none.

@@ -4,28 +4,9 @@ A graph of features uses these functions hundreds of times. It calls one trace
 of each, instead of holding, and optimizing, a copy of it for every use.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-
-def once(function: Callable) -> Callable:
-    """Makes graphs call a trace of a function rather than hold copies of it.
-
-    Args:
-        function: from tensors, and other hashable arguments, to tensors. It
-            keeps nothing of the graph that it is called in.
-
-    Returns:
-        A `tf.function` that TensorFlow does not inline.
-    """
-    return tf.function(
-        function,
-        autograph=False,
-        # A trace of its own for each size would be none for all.
-        reduce_retracing=True,
-        experimental_attributes={"_noinline": True},
-    )
+from etcmodel.attention.traces import once
 
 
 @once
@@ -56,10 +37,7 @@ def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
     Returns:
         <int64>[rows].
     """
-    sums = tf.gather(
-        tf.pad(tf.cumsum(tf.cast(values, tf.int64)), [[1, 0]]), splits
-    )
-    return sums[1:] - sums[:-1]
+    return lengths(tf.gather(cumulative(values), splits))
 
 
 @once
@@ -154,14 +132,8 @@ def keep(ragged: tf.RaggedTensor, mask: tf.Tensor) -> tf.RaggedTensor:
         <dtype>[rows, (kept values), ...].
     """
     splits = tf.cast(ragged.row_splits, tf.int64)
-    index, splits = _kept(mask, splits)
     return tf.RaggedTensor.from_row_splits(
-        tf.gather(ragged.values, index), splits, validate=False
+        tf.gather(ragged.values, tf.where(mask)[:, 0]),
+        tf.gather(cumulative(mask), splits),
+        validate=False,
     )
-
-
-@once
-def _kept(mask, splits):
-    """Index of what is kept, and where rows of that start."""
-    sums = tf.pad(tf.cumsum(tf.cast(mask, tf.int64)), [[1, 0]])
-    return tf.where(mask)[:, 0], tf.gather(sums, splits)

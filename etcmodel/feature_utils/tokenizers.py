@@ -15,12 +15,12 @@ Special tokens that stand in the text, such as "[CLS]", are ordinary text.
 """
 
 import os
-import weakref
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.attention import traces
 from etcmodel.feature_utils import bert_words
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import tokenizer_settings
@@ -112,10 +112,6 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
     return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
-# Tokenizer -> name of a method -> the method, traced.
-_functions = weakref.WeakKeyDictionary()
-
-
 class _Tokenizer(tf.Module):
     """What both kinds share: any rank, dense or ragged.
 
@@ -139,8 +135,8 @@ class _Tokenizer(tf.Module):
     # What tokens that continue a word look like, as a regular expression.
     _continuation: str
 
-    def _tokenize_flat(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids of <string>[n], as <int32>[n, (tokens)]."""
+    def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
+        """Ids of <string>[n], one <int32>[n, (tokens)]."""
         raise NotImplementedError
 
     def _tokenize_flat_with_offsets(
@@ -155,9 +151,9 @@ class _Tokenizer(tf.Module):
         """Ids of <string>[n] and their keys."""
         raise NotImplementedError
 
-    def _apply(self, name, texts) -> tuple[tf.RaggedTensor, ...]:
+    def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
         """Runs a method for a flat vector on strings of any shape."""
-        function = self._traced(name)
+        function = traces.once_method(method)
         if not isinstance(texts, tf.RaggedTensor):
             texts = tf.convert_to_tensor(texts, tf.string)
             if texts.shape.rank is None:
@@ -166,7 +162,7 @@ class _Tokenizer(tf.Module):
                 # [(tokens)]
                 return tuple(x[0] for x in function(texts[tf.newaxis]))
             if texts.shape.rank == 1:
-                return function(texts)
+                return tuple(function(texts))
             texts = tf.RaggedTensor.from_tensor(
                 texts, ragged_rank=texts.shape.rank - 1
             )
@@ -178,18 +174,6 @@ class _Tokenizer(tf.Module):
             texts.with_flat_values(x) for x in function(texts.flat_values)
         )
 
-    def _traced(self, name):
-        """A method that a graph calls, however often it cuts texts."""
-        # No attributes: a SavedModel of the tokenizer would store them.
-        functions = _functions.setdefault(self, {})
-        if name not in functions:
-            # Without the tokenizer, which could not be freed.
-            method = weakref.WeakMethod(getattr(self, name))
-            functions[name] = ragged_rows.once(
-                lambda texts: tuple(tf.nest.flatten(method()(texts)))
-            )
-        return functions[name]
-
     def tokenize(self, texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
         """Cuts texts into tokens; graph code.
 
@@ -199,7 +183,7 @@ class _Tokenizer(tf.Module):
         Returns:
             Token ids, <int32>[..., (tokens)].
         """
-        return self._apply("_tokenize_flat", texts)[0]
+        return self._apply(self._tokenize_flat, texts)[0]
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor | tf.RaggedTensor
@@ -217,7 +201,7 @@ class _Tokenizer(tf.Module):
             if it was not valid UTF-8), the start and the exclusive end of each
             token: three <int32>[..., (tokens)].
         """
-        return self._apply("_tokenize_flat_with_offsets", texts)
+        return self._apply(self._tokenize_flat_with_offsets, texts)
 
     def tokenize_with_keys(
         self, texts: tf.Tensor | tf.RaggedTensor
@@ -235,7 +219,7 @@ class _Tokenizer(tf.Module):
             of the vocabulary is its id, that of an unknown one is a hash of
             the text, not less than `vocab_size`.
         """
-        return self._apply("_tokenize_flat_with_keys", texts)
+        return self._apply(self._tokenize_flat_with_keys, texts)
 
     def _unknown_keys(
         self,
@@ -401,7 +385,7 @@ class WordpieceTokenizer(_Tokenizer):
 
     def _tokenize_flat(self, texts):
         words = self._words(texts)
-        return words.join(self._tokenizer.tokenize(self._known(words)))
+        return (words.join(self._tokenizer.tokenize(self._known(words))),)
 
     def _tokenize_flat_with_offsets(self, texts):
         words = self._words(texts)
@@ -509,7 +493,7 @@ class SentencepieceTokenizer(_Tokenizer):
         return tf.strings.regex_replace(sanitize(texts), r"\s", " ")
 
     def _tokenize_flat(self, texts):
-        return self._tokenizer.tokenize(self._clean(texts))
+        return (self._tokenizer.tokenize(self._clean(texts)),)
 
     def _tokenize_flat_with_offsets(self, texts):
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(

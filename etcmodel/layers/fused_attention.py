@@ -369,9 +369,8 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
 
     def _weights_of(self, layer, dtype, ids, training):
         """A `QkvRelativeAttention`'s labels and dropout."""
-        return layer.label_table(
-            dtype, *ids
-        ), layer.att_dropout.of_probabilities(training)
+        table = layer.label_table(dtype, *ids)
+        return table, layer.att_dropout.of_probabilities(training)
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None

@@ -20,10 +20,12 @@ class GraphLayer(tf.keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):
         """Calls the layer; see `call`."""
-        if any(map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))):
-            with _only_shapes():
-                return super().__call__(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+        # Keras 3 calls `compute_output_spec` for that.
+        is_asked = not hasattr(tf.keras, "Operation") and any(
+            map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))
+        )
+        with _only_shapes() if is_asked else contextlib.nullcontext():
+            return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         """What Keras 3 knows of a call in a functional model, by tracing it.
@@ -63,5 +65,5 @@ def _is_keras_tensor(value):
     try:
         return tf.keras.backend.is_keras_tensor(value)
     except ValueError:
-        # Keras 2 wants to be asked about tensors only.
+        # It is no tensor at all.
         return False
