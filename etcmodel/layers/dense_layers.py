@@ -8,6 +8,7 @@ from etcmodel import tensor_utils
 from etcmodel.activations import get_layer_activation
 from etcmodel.layers import building
 from etcmodel.layers import dense_chain
+from etcmodel.layers import dense_rows
 from etcmodel.layers import initializers
 
 
@@ -123,11 +124,7 @@ class DenseLayers(tf.keras.layers.Layer):
         """Whether the layers are nothing but products and a function."""
         return len(self.layers) > 1 and not (
             isinstance(self.activation, tf.keras.layers.Layer)
-            # A quantized kernel (Keras 3) is for the layer to scale.
-            or any(
-                getattr(layer, "quantization_mode", None) is not None
-                for layer in self.layers
-            )
+            or any(map(dense_rows.is_quantized, self.layers))
         )
 
     def compute_output_shape(self, input_shape):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl import logging
 
 from etcmodel import attention
+from etcmodel.attention import shared_graphs
 from etcmodel.layers import recompute
 
 
@@ -85,27 +86,31 @@ def stateless_dropout(
                     5,
                     static_rate,
                 )
-        shape = tf.shape(x)
         if noise_shape is not None:
-            noise_shape = [
-                shape[i] if size is None else size
-                for i, size in enumerate(noise_shape)
-            ]
-        # Half precision is too coarse for draws and for the scale.
-        draw_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
-        if tf.is_tensor(rate):
-            rate = tf.cast(rate, draw_dtype)
-        else:
-            rate = tf.constant(rate, draw_dtype)
-        draws = tf.random.stateless_uniform(
-            shape if noise_shape is None else noise_shape,
-            seed=tf.cast(seed, tf.int32),
-            dtype=draw_dtype,
-        )
-        scaled = x * tf.cast(1.0 / (1.0 - rate), x.dtype)
-        result = tf.where(draws >= rate, scaled, tf.zeros([], x.dtype))
-        result.set_shape(x.shape)
-        return result
+            noise_shape = tuple(noise_shape)
+        return _dropped(x, tf.cast(seed, tf.int32), rate, noise_shape)
+
+
+@shared_graphs.shared
+def _dropped(x, seed, rate, noise_shape):
+    """`stateless_dropout` of checked arguments."""
+    shape = tf.shape(x)
+    if noise_shape is not None:
+        shape = [
+            shape[i] if size is None else size
+            for i, size in enumerate(noise_shape)
+        ]
+    # Half precision is too coarse for draws and for the scale.
+    draw_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
+    if tf.is_tensor(rate):
+        rate = tf.cast(rate, draw_dtype)
+    else:
+        rate = tf.constant(rate, draw_dtype)
+    draws = tf.random.stateless_uniform(shape, seed=seed, dtype=draw_dtype)
+    scaled = x * tf.cast(1.0 / (1.0 - rate), x.dtype)
+    result = tf.where(draws >= rate, scaled, tf.zeros([], x.dtype))
+    result.set_shape(x.shape)
+    return result
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")

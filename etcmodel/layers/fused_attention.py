@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from etcmodel import attention
-from etcmodel import tensor_utils
 from etcmodel.layers import building
+from etcmodel.layers import dense_rows
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
 from etcmodel.layers import local_attention
@@ -349,11 +349,11 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         outputs = [
             # [batch, long, long_hidden_size]
-            tensor_utils.apply_to_rows(
+            dense_rows.apply(
                 self.long_output_projection, long_output, row_rank=2
             ),
             # [batch, global, global_hidden_size]
-            tensor_utils.apply_to_rows(
+            dense_rows.apply(
                 self.global_output_projection, global_output, row_rank=2
             ),
         ]

@@ -6,6 +6,7 @@ from etcmodel import attention
 from etcmodel import tensor_utils
 from etcmodel.attention import memory
 from etcmodel.layers import building
+from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
@@ -222,7 +223,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
             pieces,
             self.att_dropout.of_probabilities(training),
         )
-        output = tensor_utils.apply_to_rows(self.output_projection, output)
+        output = dense_rows.apply(self.output_projection, output)
         return output, scores
 
     def compute_output_shape(self, input_shape):

@@ -6,8 +6,8 @@ They hold the weights; the arithmetic is in `etcmodel.attention`.
 import tensorflow as tf
 
 from etcmodel import attention
-from etcmodel import tensor_utils
 from etcmodel.layers import building
+from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
@@ -69,7 +69,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         Returns:
             `<float>[..., num_heads, size_per_head]`.
         """
-        return tensor_utils.apply_to_rows(
+        return dense_rows.apply(
             self.linear, inputs, split=[self.num_heads, self.size_per_head]
         )
 
@@ -452,9 +452,7 @@ class RelativeAttention(graph_layer.GraphLayer):
         if return_attention_scores:
             output, scores = output
         # [batch, from, hidden_size]
-        output = tensor_utils.apply_to_rows(
-            self.output_projection, output, row_rank=2
-        )
+        output = dense_rows.apply(self.output_projection, output, row_rank=2)
         return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):

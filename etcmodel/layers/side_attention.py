@@ -7,6 +7,7 @@ from etcmodel import tensor_utils
 from etcmodel.attention import core
 from etcmodel.attention import memory
 from etcmodel.layers import building
+from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
@@ -370,7 +371,7 @@ class SideAttention(graph_layer.GraphLayer):
             top_k=self.top_k_attention,
         )
         if self.output_projection is not None:
-            output = tensor_utils.apply_to_rows(self.output_projection, output)
+            output = dense_rows.apply(self.output_projection, output)
         return output, scores
 
     def _check_positions(self, main_pos, side_pos):

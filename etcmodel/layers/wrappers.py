@@ -179,7 +179,8 @@ class ResidualBlock(tf.keras.layers.Layer):
         outputs = list(outputs) if has_streams else [outputs]
         self._check_number("outputs of the inner layer", outputs)
         outputs = [
-            stream + layer(output, training=training)
+            # Of equal shapes, its gradient takes no operations.
+            tf.add_n([stream, layer(output, training=training)])
             for stream, layer, output in zip(
                 streams, self.dropout_layers, outputs, strict=True
             )

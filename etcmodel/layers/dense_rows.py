@@ -1,0 +1,68 @@
+"""A `Dense` layer, applied by a function that all layers share."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel import tensor_utils
+from etcmodel.attention import shared_graphs
+
+
+def apply(
+    layer: tf.keras.layers.Layer,
+    inputs: tf.Tensor,
+    row_rank: int = 1,
+    split: Sequence[int] | None = None,
+) -> tf.Tensor:
+    """Applies a dense layer to the last axes of a tensor.
+
+    Args:
+        layer: a built `Dense` layer, whose product is traced once for all
+            layers. Any other layer of `<float>[rows, size]`, such as one that
+            is derived from `Dense` or quantized, is called.
+        inputs: `<float>[..., size]`, of a higher rank than a row has.
+        row_rank: number of last axes that form a row; their sizes are known.
+        split: sizes of the axes that replace `units`, if it is to be split.
+
+    Returns:
+        `<float>[..., units]`, or `<float>[..., *split]`.
+    """
+    if not _is_product(layer):
+        return tensor_utils.apply_to_rows(layer, inputs, row_rank, split)
+    inputs = tf.cast(inputs, layer.compute_dtype)
+    weights = [
+        tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
+        for weight in (layer.kernel, layer.bias)
+        if weight is not None
+    ]
+    return _product(inputs, weights, row_rank, split)
+
+
+def is_quantized(layer: tf.keras.layers.Layer) -> bool:
+    """Returns whether a kernel (of Keras 3) is for the layer to scale."""
+    return getattr(layer, "quantization_mode", None) is not None
+
+
+def _is_product(layer):
+    """Whether a layer is nothing but a product and a bias."""
+    return (
+        type(layer) is tf.keras.layers.Dense
+        and layer.activation is tf.keras.activations.linear
+        and layer.activity_regularizer is None
+        and not is_quantized(layer)
+    )
+
+
+@shared_graphs.shared
+def _product(inputs, weights, row_rank, split):
+    """The product of rows with a kernel, and the bias if there is one."""
+    kernel, *biases = weights
+
+    def apply_to_matrix(rows):
+        # [rows, units]
+        rows = tf.matmul(rows, kernel)
+        for bias in biases:
+            rows = tf.nn.bias_add(rows, bias)
+        return rows
+
+    return tensor_utils.apply_to_rows(apply_to_matrix, inputs, row_rank, split)
