@@ -218,9 +218,10 @@ class TransformerWithSideInputLayersTest(
 
         calls, names = functions(2)
         more_calls, more_names = functions(3)
-        # Attention, normalization, a feed-forward part; gradients of each.
-        self.assertLen(names, 6)
-        self.assertLen(more_names, 6)
+        # Attention, its projections of either input and of the output,
+        # dropout, normalization, a feed-forward part; gradients of each.
+        self.assertLen(names, 14)
+        self.assertLen(more_names, 14)
         self.assertEqual(len(more_calls), len(calls) * 3 / 2)
 
     def test_a_list_has_one_entry_a_layer(self):
