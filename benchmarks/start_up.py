@@ -15,8 +15,9 @@ own. Columns are seconds, but for the operations of the graph:
     later step.
 *   `forward`, `backward`: tracing of the model and of its gradients; `loops`:
     the part of both that `tf.while_loop` takes. `first run`: the first run of
-    this graph, with TensorFlow's optimizations of graphs and XLA's compilation
-    of small functions; `without XLA`: the same without the latter.
+    this graph: with TensorFlow's optimizations of graphs, XLA's compilation of
+    small functions, and memory that the process asks for the first time.
+    `without XLA`: the same without compiled functions. `run`: a later run.
 *   `export`, `load`, `first request`, and `request`, a later one.
 *   `forward operations`, `operations`: of the model and with its gradients, in
     all functions that the graph calls, before TensorFlow optimizes it.
@@ -79,6 +80,7 @@ _COLUMNS = {
     "loops": ".1f",
     "first run": ".1f",
     "without XLA": ".1f",
+    "run": ".2f",
     "export": ".1f",
     "load": ".1f",
     "first request": ".1f",
@@ -224,6 +226,22 @@ def make_batch(case: Case) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return inputs, rng.random((*sentences, 1), np.float32)
 
 
+def make_dataset(case: Case) -> tf.data.Dataset:
+    """Makes a dataset of one batch.
+
+    Args:
+        case: what it is for.
+
+    Returns:
+        The dataset, not autotuned: at the end of `fit`, deleting an iterator
+        that is can wait for its tuning thread, as long again as `fit` took.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = tf.data.Dataset.from_tensor_slices(make_batch(case))
+    return dataset.batch(_BATCH_SIZE).with_options(options)
+
+
 def count_operations(graph: tf.Graph) -> int:
     """Counts a graph's operations, with those of the functions it calls.
 
@@ -284,14 +302,11 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
         Seconds by column.
     """
     seconds = {}
-    inputs, targets = make_batch(case)
     with _implementation(case):
         with _timed(seconds, "build"):
             model = make_model(case)
         model.compile("adam", "mse", jit_compile=case.compiled)
-        fit = functools.partial(
-            model.fit, inputs, targets, batch_size=_BATCH_SIZE, verbose=0
-        )
+        fit = functools.partial(model.fit, make_dataset(case), verbose=0)
         with _timed(seconds, "first fit"):
             fit()
         # Untimed, so that nothing is left to be prepared.
@@ -309,13 +324,12 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
 def fit_with_built_optimizer(case: Case) -> dict[str, float]:
     """Measures the first step after the optimizer was built."""
     seconds = {}
-    inputs, targets = make_batch(case)
     with _implementation(case):
         model = make_model(case)
         model.compile("adam", "mse", jit_compile=case.compiled)
         with _timed(seconds, "built optimizer"):
             model.optimizer.build(model.trainable_variables)
-            model.fit(inputs, targets, batch_size=_BATCH_SIZE, verbose=0)
+            model.fit(make_dataset(case), verbose=0)
     return seconds
 
 
@@ -333,9 +347,8 @@ def load_and_ask(case: Case, directory: str) -> dict[str, float]:
     return seconds
 
 
-def trace(case: Case) -> dict[str, float]:
-    """Measures where the time of the first step goes."""
-    seconds = {}
+def _trace_gradients(case, seconds):
+    """Traces a model and its gradients; returns it and both functions."""
     inputs, targets = make_batch(case)
     signature = tf.nest.map_structure(
         # [batch, length, ...]
@@ -345,10 +358,9 @@ def trace(case: Case) -> dict[str, float]:
         (inputs, targets),
     )
     while_loop = tf.while_loop
-    loops = {}
 
     def timed_loop(*args, **kwargs):
-        with _timed(loops, "loops"):
+        with _timed(seconds, "loops"):
             return while_loop(*args, **kwargs)
 
     with _implementation(case):
@@ -369,25 +381,41 @@ def trace(case: Case) -> dict[str, float]:
 
         with _timed(seconds, "forward"):
             forward = traced(loss)
+        seconds["loops"] = 0.0
         with (
             mock.patch.object(tf, "while_loop", timed_loop),
             _timed(seconds, "backward"),
         ):
             both = traced(gradients)
         seconds["backward"] -= seconds["forward"]
-        seconds["loops"] = loops.get("loops", 0.0)
-        arguments = tf.nest.map_structure(tf.constant, (inputs, targets))
-        with _timed(seconds, "first run"):
+    return model, forward, both
+
+
+def trace(case: Case) -> dict[str, float]:
+    """Measures where the time of the first step goes."""
+    seconds = {}
+    # Without the model there would be no weights.
+    _model, forward, both = _trace_gradients(case, seconds)
+    arguments = tf.nest.map_structure(tf.constant, make_batch(case))
+    for name in ("first run", "run"):
+        with _timed(seconds, name):
             both(*arguments)
-        with elementwise_jit.elementwise_jit(False):
-            plain = traced(gradients)
-        with _timed(seconds, "without XLA"):
-            plain(*arguments)
     return {
         **seconds,
         "forward operations": count_operations(forward.graph),
         "operations": count_operations(both.graph),
     }
+
+
+def run_without_xla(case: Case) -> dict[str, float]:
+    """Measures the first run of a graph without compiled functions."""
+    seconds = {}
+    with elementwise_jit.elementwise_jit(False):
+        _model, _, both = _trace_gradients(case, {})
+    arguments = tf.nest.map_structure(tf.constant, make_batch(case))
+    with _timed(seconds, "without XLA"):
+        both(*arguments)
+    return seconds
 
 
 def measure_case(case: Case) -> dict[str, Any]:
@@ -410,6 +438,7 @@ def measure_case(case: Case) -> dict[str, Any]:
         line |= run(load_and_ask, case, directory)
         line |= run(fit_with_built_optimizer, case)
         line |= run(trace, case)
+        line |= run(run_without_xla, case)
         line |= run(measure.environment)
     return line
 

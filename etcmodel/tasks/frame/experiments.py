@@ -347,11 +347,6 @@ def read_batches(
     Raises:
         UserError: there are no such files.
     """
-    files = tfrecords.find_files(params.input_path)
-    dataset_fn = functools.partial(
-        tf.data.TFRecordDataset,
-        compression_type=tfrecords.compression_type(files),
-    )
 
     def batch(dataset, input_context):
         size, replicas = params.global_batch_size, 1
@@ -381,12 +376,46 @@ def read_batches(
         )
         return dataset.concatenate(nothing.repeat(replicas - 1))
 
+    return read_files(params, batch, input_context)
+
+
+def read_files(
+    params: cfg.DataConfig,
+    batch: Callable[
+        [tf.data.Dataset, tf.distribute.InputContext | None], tf.data.Dataset
+    ],
+    input_context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Reads TFRecords with Model Garden's reader.
+
+    The dataset is not autotuned: deleting an iterator that is takes as long
+    again as the iterator was in use, up to a minute, whenever its tuning
+    thread misses the signal to stop. Each validation would end with that.
+
+    Args:
+        params: files (see `tfrecords.find_files`), shuffling.
+        batch: makes a dataset of batches of one of serialized examples,
+            `<string>[]`.
+        input_context: which part of the input belongs to this host.
+
+    Returns:
+        The dataset of batches.
+
+    Raises:
+        UserError: there are no such files.
+    """
+    files = tfrecords.find_files(params.input_path)
     reader = input_reader.InputReader(
         params.replace(input_path=files),
-        dataset_fn=dataset_fn,
+        dataset_fn=functools.partial(
+            tf.data.TFRecordDataset,
+            compression_type=tfrecords.compression_type(files),
+        ),
         transform_and_batch_fn=batch,
     )
-    return reader.read(input_context)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return reader.read(input_context).with_options(options)
 
 
 def fine_tuning_trainer(

@@ -109,6 +109,11 @@ class ReadBatchesTest(tf.test.TestCase):
             seen.update(features["pair"][:, 0].tolist())
         self.assertEqual({1, 2, 3, 4, 5}, seen)
 
+    def test_no_tuning_thread_keeps_iterators_alive(self):
+        for is_training in (False, True):
+            options = self._read(is_training=is_training).options()
+            self.assertIs(False, options.autotune.enabled)
+
 
 class TrainerTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("adamw", "lamb")

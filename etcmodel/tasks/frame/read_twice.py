@@ -7,16 +7,13 @@ from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 from official.core import config_definitions as cfg
-from official.core import input_reader
 
 from etcmodel.errors import UserError
 from etcmodel.models import ReadTwiceConfig
-from etcmodel.tasks import tfrecords
 
 
 @dataclasses.dataclass
@@ -104,7 +101,6 @@ def read_blocks(
         UserError: there are no such files, or the batch size does not go
             together with the size of examples or the number of replicas.
     """
-    files = tfrecords.find_files(params.input_path)
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
         host = input_context.input_pipeline_id
@@ -145,15 +141,7 @@ def read_blocks(
         dataset = dataset.unbatch().unbatch()
         return dataset.batch(size // replicas, drop_remainder=True)
 
-    reader = input_reader.InputReader(
-        params.replace(input_path=files),
-        dataset_fn=functools.partial(
-            tf.data.TFRecordDataset,
-            compression_type=tfrecords.compression_type(files),
-        ),
-        transform_and_batch_fn=batch,
-    )
-    return reader.read(input_context)
+    return experiments.read_files(params, batch, input_context)
 
 
 def number_documents(block_ids, example_numbers) -> tf.Tensor:
