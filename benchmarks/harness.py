@@ -130,7 +130,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
 
     Args:
         kind: "tensors" for int32 tensors, "specs" for what describes them,
-            where long tokens take part (see `etcmodel.attention`). The
+            where long tokens take part (see `etcmodel.ops.attention`). The
             ids in a description are inputs of the graph that uses it, no
             constants from which masks could be made in advance.
         sizes: sizes of the attention.

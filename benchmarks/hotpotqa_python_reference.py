@@ -18,7 +18,7 @@ from typing import NamedTuple
 from benchmarks.python_tokenizer import BertTokenizer
 from benchmarks.wikihop_python_reference import to_example
 from benchmarks.wikihop_python_reference import to_json
-from etcmodel.feature_utils import word_cuts
+from etcmodel.feature_utils.text import word_cuts
 
 PADDING = {
     "long_token_ids": 0,

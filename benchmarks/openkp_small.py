@@ -1,6 +1,6 @@
 r"""OpenKP's model on generated pages: what looks and all occurrences are worth.
 
-The keyphrases of the pages are their headings (see `openkp_testing`), so that
+The keyphrases of the pages are their headings (see `testing.openkp`), so that
 how a node looks tells which phrases they are. The same small model learns them
 with and without visual features, and from the first or the best occurrence of
 each:
@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks import measure
 from benchmarks import training_runs
-from etcmodel.tasks import openkp_testing
+from testing import openkp
 
 _LENGTHS = ("--long_length=160", "--global_length=24")
 _BATCH_SIZE = 32
@@ -95,10 +95,10 @@ def prepare(folder: str, vocab_file: str | None, pages: int, heldout: int):
     """
     for i, (split, number) in enumerate((("train", pages), ("dev", heldout))):
         options = {
-            "words": openkp_testing.WORDS[i::2],
+            "words": openkp.WORDS[i::2],
             "other_headings": OTHER_HEADINGS[i::2],
         }
-        path, own = openkp_testing.write_small_openkp(
+        path, own = openkp.write_small_openkp(
             *(folder, number, i * 10**6), **(options if vocab_file else {})
         )
         training_runs.run_command(

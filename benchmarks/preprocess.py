@@ -28,11 +28,11 @@ from benchmarks import hotpotqa_python_reference  # noqa: E402
 from benchmarks import nq_python_reference  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
 from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
+from etcmodel.cli import preprocess  # noqa: E402
 from etcmodel.errors import BadRecords  # noqa: E402
-from etcmodel.feature_utils import vocabulary_files  # noqa: E402
+from etcmodel.feature_utils.text import vocabulary_files  # noqa: E402
+from etcmodel.pipeline.example_writer import FeatureEncoder  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
-from etcmodel.tasks.commands import preprocess  # noqa: E402
-from etcmodel.tasks.frame.encoder import FeatureEncoder  # noqa: E402
 
 # The plain Python of each task.
 REFERENCES = {

@@ -9,13 +9,13 @@ from absl.testing import flagsaver
 from absl.testing import parameterized
 
 from benchmarks import preprocess
-from etcmodel.tasks import task_testing
+from testing import tasks
 
 
 class PreprocessTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("wikihop", "hotpotqa", "nq")
     def test_table(self, task):
-        write, _ = task_testing.SMALL_RECORDS[task]
+        write, _ = tasks.SMALL_RECORDS[task]
         data, vocab = write(self.get_temp_dir(), 3)
         with (
             flagsaver.as_parsed(

@@ -108,7 +108,7 @@ def _read_tokens(records: str) -> Iterable[int]:
     """All tokens of preprocessed texts."""
     import tensorflow as tf
 
-    from etcmodel.tasks import tfrecords
+    from etcmodel.pipeline import tfrecords
 
     files = tfrecords.find_files(records)
     for serialized in tf.data.TFRecordDataset(

@@ -31,11 +31,11 @@ from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.datasets.wikihop import WikiHopRecord
-from etcmodel.feature_utils import sentences
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils import vocabulary_files
+from etcmodel.feature_utils.text import sentences
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.tasks import registry
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 # Scripts with and without case, with marks that are a part of a character or
 # follow it, syllables and ideographs of every block, white space of every kind,

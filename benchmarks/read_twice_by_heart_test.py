@@ -10,13 +10,13 @@ from absl import flags
 from benchmarks import read_twice_by_heart
 from benchmarks import training_runs
 from etcmodel.datasets import narrativeqa
-from etcmodel.tasks import reading_testing
+from testing import reading
 
 
 class ReadTwiceByHeartTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.qaps, self.vocab = reading_testing.write_small_narrativeqa(
+        self.qaps, self.vocab = reading.write_small_narrativeqa(
             self.get_temp_dir(), 4
         )
 
@@ -78,9 +78,7 @@ class ReadTwiceByHeartTest(tf.test.TestCase):
         """Each row has the preset that its memories need."""
         values = flags.FlagValues()
         read_twice_by_heart.define_flags(values)
-        records, vocab = reading_testing.write_small_triviaqa(
-            self.get_temp_dir(), 2
-        )
+        records, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 2)
         values(
             [
                 *("x", "--task=triviaqa", f"--input={records}"),

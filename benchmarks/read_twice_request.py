@@ -80,7 +80,7 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
     import tensorflow as tf
 
     from etcmodel.models import ReadTwiceConfig
-    from etcmodel.tasks.frame import export as export_lib
+    from etcmodel.serving import saved_model as export_lib
     from etcmodel.tasks.read_twice_qa import serving
 
     spec = registry.get("read_twice_narrativeqa")

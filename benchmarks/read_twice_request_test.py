@@ -6,14 +6,14 @@ from absl import flags
 
 from benchmarks import measure
 from benchmarks import read_twice_request
-from etcmodel.tasks import reading_testing
+from testing import reading
 
 
 class ReadTwiceRequestTest(tf.test.TestCase):
     def test_a_small_story(self):
         """More tokens than a segment has, and a process of some size."""
         folder = self.get_temp_dir()
-        _, vocab = reading_testing.write_small_narrativeqa(folder, 1)
+        _, vocab = reading.write_small_narrativeqa(folder, 1)
         story = os.path.join(folder, "long.content")
         with open(story, "w") as stream:
             stream.write("Jan lives in Oslo. " * 30)

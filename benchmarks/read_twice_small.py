@@ -22,7 +22,7 @@ from absl import flags
 
 from benchmarks import measure
 from benchmarks import training_runs
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 
 NAMES = (
     "Adam Bella Clara David Emma Felix Greta Hugo Ivan Julia Karl Lena Max "

@@ -7,7 +7,7 @@ from absl import flags
 
 from benchmarks import read_twice_small
 from benchmarks import training_runs
-from etcmodel.datasets.hotpotqa import reading
+from etcmodel.datasets.hotpotqa import answer_only
 
 
 class ReadTwiceSmallTest(tf.test.TestCase):
@@ -19,7 +19,7 @@ class ReadTwiceSmallTest(tf.test.TestCase):
                 [read_twice_small.make_record(i) for i in range(60)], stream
             )
         answers, places = set(), set()
-        for record in reading.FORMAT.read(path):
+        for record in answer_only.FORMAT.read(path):
             parts = record.text.split("\n\n")
             self.assertLen(parts, 5)
             (answer,) = record.answers

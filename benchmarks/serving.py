@@ -23,9 +23,9 @@ from absl import flags
 from absl import logging
 
 from etcmodel.models import EtcConfig
+from etcmodel.serving import saved_model
+from etcmodel.serving import signatures
 from etcmodel.tasks import registry
-from etcmodel.tasks.frame import export
-from etcmodel.tasks.frame import serving
 
 _LENGTHS = flags.DEFINE_list(
     "lengths", ["256", "512", "1024", "4096"], "Long lengths, ascending."
@@ -96,10 +96,10 @@ def main(_):
             model = task_model.build(config, **sizes)
             directory = os.path.join(root, str(length))
             start = time.perf_counter()
-            module, requests = serving.make_serving_module(
+            module, requests = signatures.make_serving_module(
                 model, builder, task_model
             )
-            export.export_saved_model(
+            saved_model.export_saved_model(
                 module,
                 directory,
                 model_name="hotpotqa",
@@ -113,7 +113,7 @@ def main(_):
                 flush=True,
             )
             answer = tf.saved_model.load(directory).signatures[
-                serving.SERVING_DEFAULT
+                signatures.SERVING_DEFAULT
             ]
             requests = {x: request(x) for x in lengths if x <= length}
             # The first calls after loading are slow, whatever they ask.

@@ -13,9 +13,10 @@ own. Columns are seconds, but for the operations of the graph:
 *   `build`, then `first fit`: one step, with all that comes before it.
     `built optimizer`: the same after `model.optimizer.build(...)`. `step`: a
     later step.
-*   `forward`, `backward`: tracing of the model and of its gradients; `loops`:
-    the part of both that `tf.while_loop` takes. `first run`: the first run of
-    this graph: with TensorFlow's optimizations of graphs, XLA's compilation of
+*   `forward`, `backward`: tracing of the model, and what its gradients add;
+    what layers share is traced only for the first of them. `loops`: the part
+    of both that `tf.while_loop` takes. `first run`: the first run of this
+    graph, with TensorFlow's optimizations of graphs, XLA's compilation of
     small functions, and memory that the process asks for the first time.
     `without XLA`: the same without compiled functions. `run`: a later run.
 *   `export`, `load`, `first request`, and `request`, a later one.
@@ -48,10 +49,10 @@ from absl import flags  # noqa: E402
 
 from benchmarks import measure  # noqa: E402
 from benchmarks import program  # noqa: E402
-from etcmodel.attention import dispatch  # noqa: E402
-from etcmodel.attention import elementwise_jit  # noqa: E402
 from etcmodel.models import EtcConfig  # noqa: E402
 from etcmodel.models import build_encoder  # noqa: E402
+from etcmodel.ops import compilation  # noqa: E402
+from etcmodel.ops.attention import dispatch  # noqa: E402
 
 MODELS = ("etcmodel", "keras", "keras_hub")
 _CHOICES = {
@@ -101,7 +102,7 @@ class Case:
         layers: how many of them.
         length: long tokens of an example.
         global_length: global tokens of an example.
-        implementation: of attention, see `etcmodel.attention`.
+        implementation: of attention, see `etcmodel.ops.attention`.
         shapes: whether the model is built for these lengths or for any.
         compiled: whether XLA compiles the whole step (`jit_compile`).
     """
@@ -306,7 +307,9 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
         with _timed(seconds, "build"):
             model = make_model(case)
         model.compile("adam", "mse", jit_compile=case.compiled)
-        fit = functools.partial(model.fit, make_dataset(case), verbose=0)
+        fit = functools.partial(
+            model.fit, make_dataset(case), shuffle=False, verbose=0
+        )
         with _timed(seconds, "first fit"):
             fit()
         # Untimed, so that nothing is left to be prepared.
@@ -329,7 +332,7 @@ def fit_with_built_optimizer(case: Case) -> dict[str, float]:
         model.compile("adam", "mse", jit_compile=case.compiled)
         with _timed(seconds, "built optimizer"):
             model.optimizer.build(model.trainable_variables)
-            model.fit(make_dataset(case), verbose=0)
+            model.fit(make_dataset(case), shuffle=False, verbose=0)
     return seconds
 
 
@@ -410,7 +413,7 @@ def trace(case: Case) -> dict[str, float]:
 def run_without_xla(case: Case) -> dict[str, float]:
     """Measures the first run of a graph without compiled functions."""
     seconds = {}
-    with elementwise_jit.elementwise_jit(False):
+    with compilation.elementwise_jit(False):
         _model, _, both = _trace_gradients(case, {})
     arguments = tf.nest.map_structure(tf.constant, make_batch(case))
     with _timed(seconds, "without XLA"):

@@ -9,7 +9,7 @@ from unittest import mock
 from absl import flags as absl_flags
 
 from benchmarks import training_runs
-from etcmodel.tasks.commands import cli
+from etcmodel.cli import command_line
 
 
 class TrainingRunsTest(unittest.TestCase):
@@ -37,7 +37,9 @@ class TrainingRunsTest(unittest.TestCase):
 
     def test_run_command(self):
         """In a process of its own, whatever Keras this one has."""
-        with mock.patch.object(cli, "main", side_effect=AssertionError):
+        with mock.patch.object(
+            command_line, "main", side_effect=AssertionError
+        ):
             training_runs.run_command("experiments")
             with self.assertRaisesRegex(RuntimeError, "export failed"):
                 training_runs.run_command("export")

@@ -1,3 +1,11 @@
-"""ETC and ReadTwice for TensorFlow: long and structured documents in Keras."""
+"""ETC and ReadTwice for TensorFlow: long and structured documents in Keras.
+
+The names of `__init__.pyi` are imported when they are first used, and
+TensorFlow with them.
+"""
+
+import lazy_loader
 
 __version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,11 +12,11 @@ def run() -> int:
         The exit code.
     """
     try:
-        from etcmodel.tasks.commands import cli
+        from etcmodel.cli import command_line
     except MissingExtraError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    return cli.main(sys.argv[1:])
+    return command_line.main(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ from unittest import mock
 
 import etcmodel
 from etcmodel import __main__ as main_module
-from etcmodel.tasks.commands import cli
+from etcmodel.cli import command_line
 
 
 class MainTest(unittest.TestCase):
     def test_passes_arguments_and_exit_code_on(self):
         with (
             mock.patch.object(sys, "argv", ["etcmodel", "predict", "--x=1"]),
-            mock.patch.object(cli, "main", return_value=130) as main,
+            mock.patch.object(command_line, "main", return_value=130) as main,
         ):
             self.assertEqual(130, main_module.run())
         main.assert_called_once_with(["predict", "--x=1"])

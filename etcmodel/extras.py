@@ -50,3 +50,18 @@ def require(*modules: str) -> None:
         f"'etcmodel[{extra}]'`, or '.[{extra}]' in a checkout.",
         name=missing[0],
     )
+
+
+def require_extra(extra: str) -> None:
+    """Raises an error that names the extra if any of its modules is missing.
+
+    Args:
+        extra: of `EXTRAS`; "tasks" has the modules of "text", too.
+
+    Raises:
+        MissingExtraError: a module is not installed.
+    """
+    modules = EXTRAS[extra]
+    if extra == "tasks":
+        modules += EXTRAS["text"]
+    require(*modules)

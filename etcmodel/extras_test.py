@@ -5,9 +5,22 @@ import unittest
 from unittest import mock
 
 from etcmodel import extras
-from tools import write_build
+
+# Those that are not called as their modules.
+DISTRIBUTIONS = {"official": "tf-models-official", "yaml": "pyyaml"}
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def listed():
+    """Name of a list of pyproject.toml -> the requirements it has."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    lists = re.findall(r"^(\w+) = \[(.*?)\]$", text, re.M | re.S)
+    found = {name: re.findall(r'"([^"]+)"', x) for name, x in lists}
+    return {
+        name: found[name]
+        for name in ("requires", "dependencies", "text", "tasks", "test")
+    }
 
 
 class ExtrasTest(unittest.TestCase):
@@ -35,15 +48,26 @@ class ExtrasTest(unittest.TestCase):
             )
 
     def test_an_extra_brings_what_pyproject_says(self):
-        text = (ROOT / "pyproject.toml").read_text("utf-8")
+        lists = listed()
         for extra, modules in extras.EXTRAS.items():
-            (listed,) = re.findall(rf"^{extra} = \[(.*?)\]$", text, re.M | re.S)
-            brought = set(re.findall(r'"([\w-]+)[><=]', listed))
-            if extra == "tasks":
-                modules = (*modules, *extras.EXTRAS["text"])
             self.assertEqual(
-                brought, {write_build.DISTRIBUTIONS[x] for x in modules}
+                {DISTRIBUTIONS.get(x, x.replace("_", "-")) for x in modules},
+                {re.split("[><=[]", x)[0] for x in lists[extra]} - {"etcmodel"},
             )
+
+    def test_requirements_are_those_of_all_extras(self):
+        lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+        lists = listed()
+        lists.pop("requires")
+        self.assertEqual(
+            sorted(x for x in lines if x and x[0] != "#"),
+            sorted(
+                x
+                for names in lists.values()
+                for x in names
+                if not x.startswith("etcmodel[")
+            ),
+        )
 
 
 if __name__ == "__main__":

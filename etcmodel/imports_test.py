@@ -10,39 +10,20 @@ from etcmodel import extras
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 
-# What the modules of a room may import from the project: rooms below it.
-ALLOWED = {
-    "attention": {"attention", "tensor_utils"},
-    "layers": {"layers", "attention", "tensor_utils", "activations"},
-    "feature_utils": {
-        "feature_utils",
-        "attention",
-        "tensor_utils",
-        "gathering",
-        "extras",
-    },
-    "models": {
-        "models",
-        "layers",
-        "attention",
-        "feature_utils",
-        "tensor_utils",
-        "activations",
-        "cross_replica",
-        "gathering",
-        "weight_paths",
-    },
-    "datasets": {"datasets", "errors", "extras"},
-    "checkpoints": {
-        "checkpoints",
-        "models",
-        "layers",
-        "feature_utils",
-        "weight_paths",
-        "errors",
-        "extras",
-    },
-}
+# Rooms from top to bottom: each may import those of lower levels, and modules
+# that are in none.
+LEVELS = (
+    ("demo",),
+    ("cli",),
+    ("tasks",),
+    ("training", "serving", "inspection"),
+    ("pipeline",),
+    ("checkpoints",),
+    ("models",),
+    ("datasets", "feature_utils", "layers"),
+    ("ops",),
+)
+LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}
 
 
 def imported_names(path):
@@ -100,17 +81,28 @@ class ImportsTest(unittest.TestCase):
         ]
 
     def test_rooms_import_downwards_only(self):
-        for room, allowed in ALLOWED.items():
+        rooms = {x.parent.name for x in PACKAGE.glob("*/__init__.py")}
+        self.assertEqual(rooms, LEVEL.keys())
+        for room, level in LEVEL.items():
             for path in self.files(room):
-                rooms = {
-                    name.split(".")[1]
-                    for name in imported_names(path)
-                    if name.startswith("etcmodel.")
-                }
-                self.assertLessEqual(rooms, allowed, path)
+                for name in imported_names(path):
+                    if not name.startswith("etcmodel."):
+                        continue
+                    other = name.split(".")[1]
+                    if other != room and other in LEVEL:
+                        self.assertGreater(LEVEL[other], level, (path, name))
 
-    def test_attention_knows_nothing_of_keras(self):
-        for path in self.files("attention"):
+    def test_nothing_that_is_installed_imports_what_is_not(self):
+        for path in self.files("."):
+            for name in imported_names(path):
+                self.assertNotIn(
+                    name.split(".")[0],
+                    ("benchmarks", "examples", "testing", "tools"),
+                    path,
+                )
+
+    def test_ops_know_nothing_of_keras(self):
+        for path in self.files("ops"):
             self.assertNotIn("tf.keras", path.read_text("utf-8"), path)
 
     def test_no_task_imports_another(self):
@@ -155,8 +147,6 @@ class ImportsTest(unittest.TestCase):
         names = [
             ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
             for path in self.files(".")
-            # Helpers of tests, which the extra "test" is for.
-            if not path.name.endswith("testing.py")
         ]
         self.assertGreater(len(names), 100)
         result = run_python(IMPORT_ALL, *names)
@@ -164,14 +154,12 @@ class ImportsTest(unittest.TestCase):
         lines = result.stdout.splitlines()
         wrong = [x for x in lines if not x.startswith("imported ")]
         self.assertEqual([], wrong)
-        for name in ("layers.dropout", "models.etc_model", "checkpoints"):
+        for name in ("layers.dropout", "models.etc.etc_model", "checkpoints"):
             self.assertIn(f"imported etcmodel.{name}", result.stdout)
 
     def test_packages_of_extras_are_required_before_they_are_imported(self):
         optional = set(sum(extras.EXTRAS.values(), ()))
         for path in self.files("."):
-            if path.name.endswith("testing.py"):
-                continue
             used = {x.split(".")[0] for x in imported_names(path)} & optional
             required = set()
             for file in (
@@ -182,10 +170,11 @@ class ImportsTest(unittest.TestCase):
                     if folder.is_relative_to(PACKAGE)
                 ),
             ):
-                for call in re.findall(
-                    r"\brequire\(([^)]*)\)", file.read_text("utf-8")
-                ):
+                text = file.read_text("utf-8")
+                for call in re.findall(r"\brequire\(([^)]*)\)", text):
                     required |= set(re.findall(r'"(\w+)"', call))
+                if 'require_extra("tasks")' in text:
+                    required |= optional
             self.assertLessEqual(used, required, path)
 
     def test_the_program_without_its_extra_ends_with_one_line(self):

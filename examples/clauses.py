@@ -12,10 +12,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.attention import for_inference
 from etcmodel.feature_utils import layout
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
+from etcmodel.ops.attention import for_inference
 
 CLAUSES, WORDS = 6, 24
 # One global token a clause, tied to that of the clause it refers to.

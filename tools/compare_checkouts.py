@@ -3,7 +3,7 @@
     python -m tools.compare_checkouts ../before .
 
 Runs `preprocess` of every task in both, on real records of every official
-file (see `etcmodel.testing.real_data_path`), and compares what is stored:
+file (see `testing.helpers.real_data_path`), and compares what is stored:
 every value of every example, and the counts. Prints what differs; the exit code
 is 1 if anything does.
 
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel import testing
+from testing import helpers
 
 
 class Data(NamedTuple):
@@ -142,11 +142,11 @@ def differences(
 def export(checkout: pathlib.Path, task: str, folder: pathlib.Path) -> None:
     """Trains a step of a small model and exports it to a folder."""
     train, _, overrides = PREDICTIONS[task]
-    vocabulary = testing.real_data_path(VOCABULARY)
+    vocabulary = helpers.real_data_path(VOCABULARY)
     run(
         checkout,
         *("preprocess", f"--task={task}", f"--vocab_file={vocabulary}"),
-        f"--input={testing.real_data_path(train)}",
+        f"--input={helpers.real_data_path(train)}",
         *(f"--output_dir={folder / 'data'}", "--num_shards=1"),
     )
     overrides = [f"task.train_data.input_path={folder / 'data'}", *overrides]
@@ -191,7 +191,7 @@ def compare_predictions(
         run(
             checkout,
             *("predict", f"--saved_model={folder / 'model'}"),
-            f"--input={testing.real_data_path(PREDICTIONS[task][1])}",
+            f"--input={helpers.real_data_path(PREDICTIONS[task][1])}",
             f"--output={folder / 'predictions'}",
         )
     first, second = (
@@ -248,8 +248,8 @@ def main(arguments: Sequence[str]) -> int:
                 run(
                     checkout,
                     *("preprocess", f"--task={data.task}", "--overwrite"),
-                    f"--input={testing.real_data_path(data.file)}",
-                    f"--vocab_file={testing.real_data_path(VOCABULARY)}",
+                    f"--input={helpers.real_data_path(data.file)}",
+                    f"--vocab_file={helpers.real_data_path(VOCABULARY)}",
                     *(f"--output_dir={work / str(i)}", "--num_shards=1"),
                     *data.options,
                 )

@@ -6,7 +6,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel import testing
+from testing import helpers
 from tools import compare_checkouts
 
 
@@ -83,7 +83,7 @@ class CompareCheckoutsTest(unittest.TestCase):
 
         with (
             mock.patch.object(compare_checkouts, "run", run),
-            mock.patch.object(testing, "real_data_path", lambda path: path),
+            mock.patch.object(helpers, "real_data_path", lambda path: path),
         ):
             self.assertEqual([], compare("1", "2"))
             self.assertEqual(["line 3: nothing -> one more"], compare("1", "3"))

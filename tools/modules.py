@@ -8,11 +8,22 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("benchmarks", "etcmodel", "examples", "tools")
+FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 
 # The Model Garden, which runs on Keras 2, and what is built on it.
 _ENGINE = ("official", "orbit", "tf_keras")
-_ENGINE_ROOMS = ("etcmodel/demo/", "etcmodel/tasks/")
+_ENGINE_ROOMS = tuple(
+    f"etcmodel/{room}/"
+    for room in (
+        "cli",
+        "demo",
+        "inspection",
+        "pipeline",
+        "serving",
+        "tasks",
+        "training",
+    )
+)
 
 
 def module_files() -> list[pathlib.Path]:
@@ -25,7 +36,7 @@ def module_files() -> list[pathlib.Path]:
 
 
 def target_of(path: pathlib.Path) -> str:
-    """The name of a file in the BUILD file: its path without the ending."""
+    """A module's path without the ending."""
     return path.with_suffix("").as_posix()
 
 
@@ -94,11 +105,12 @@ def _target_of_name(name: str) -> str | None:
 
 
 @functools.cache
-def imports_of(target: str) -> frozenset[str]:
+def imports_of(target: str, strings: bool = True) -> frozenset[str]:
     """The modules of the project that a module depends on.
 
     Args:
         target: the module.
+        strings: whether those that it names in strings count.
 
     Returns:
         The modules it imports names from, and those it names in strings, as
@@ -107,7 +119,9 @@ def imports_of(target: str) -> frozenset[str]:
     """
     source = _source(target)
     names = {x for x in source.imports if x.split(".")[0] in FOLDERS}
-    found = {_target_of_name(name) for name in names | source.strings}
+    if strings:
+        names |= source.strings
+    found = {_target_of_name(name) for name in names}
     return frozenset(found - {None, target})
 
 

@@ -38,7 +38,7 @@ _OPTIONS_WITH_VALUES = (
     "--basetemp",
 )
 # Of the project as a whole: any change may break them.
-_ALWAYS = ("etcmodel/imports_test", "tools/write_build_test")
+_ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -62,7 +62,7 @@ def test_task():
 """,
     "fail.txt": "no",
     "etcmodel/imports_test.py": "",
-    "tools/write_build_test.py": "",
+    "tools/build_file_test.py": "",
     "tools/empty/x.yaml": "",
     ".gitignore": "__pycache__/\n.pytest_cache/\n.ruff_cache/\nlog.txt\n",
 }

@@ -33,7 +33,7 @@ class SuitePluginTest(unittest.TestCase):
 
     def test_record(self):
         # These two files are there.
-        first, second = "etcmodel/testing_test.py", "etcmodel/imports_test.py"
+        first, second = "testing/helpers_test.py", "etcmodel/imports_test.py"
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = pathlib.Path(folder.name) / "seconds.json"

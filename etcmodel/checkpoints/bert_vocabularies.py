@@ -16,7 +16,7 @@ from etcmodel import extras
 from etcmodel.checkpoints import bert_configs
 from etcmodel.checkpoints import vocabularies
 from etcmodel.checkpoints.vocabularies import Vocabulary
-from etcmodel.feature_utils import tokenizer_settings
+from etcmodel.feature_utils.text import tokenizer_settings
 
 _WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
 _BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
@@ -382,7 +382,7 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
             no tokenizer for it.
     """
     # Only what reads vocabularies needs TensorFlow Text.
-    from etcmodel.feature_utils import tokenizers
+    from etcmodel.feature_utils.text import tokenizers
 
     if source.kind == "bpe":
         raise ValueError(vocabularies.NO_TOKENIZER.format(source.path))

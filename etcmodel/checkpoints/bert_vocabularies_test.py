@@ -8,9 +8,9 @@ import tensorflow as tf
 import tokenizers as hugging_face
 from absl.testing import parameterized
 
-from etcmodel import testing
 from etcmodel.checkpoints import bert_vocabularies
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
+from testing import helpers
 
 _LINES = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one", "##s"]
 
@@ -54,7 +54,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertRegex(lifted.notes[0], "5 tokens contain white space")
 
     def test_chinese(self):
-        path = testing.real_data_path("vocab/bert_chinese_vocab.txt")
+        path = helpers.real_data_path("vocab/bert_chinese_vocab.txt")
         folder = self.folder
         written = bert_vocabularies.write_vocabulary(path, folder)
         tokenizer = tokenizers.make_tokenizer(written)

@@ -13,7 +13,7 @@ from absl import logging
 
 from etcmodel.checkpoints import bert_names
 from etcmodel.models import ReadTwiceModel
-from etcmodel.models import encoder_layer
+from etcmodel.models.etc import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
 
 # What a checkpoint of TensorFlow 2 has beside its variables.

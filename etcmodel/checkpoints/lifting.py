@@ -18,7 +18,7 @@ from etcmodel.checkpoints import bert_names
 from etcmodel.checkpoints import files
 from etcmodel.checkpoints import token_rows
 from etcmodel.checkpoints.bert_files import Bert
-from etcmodel.layers import building
+from etcmodel.layers import keras_compat
 from etcmodel.models import EtcConfig
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models.pretraining_heads import LanguageModelHead
@@ -205,7 +205,7 @@ def lift(
             f"{', '.join(GLOBAL_TOKENS)}."
         )
     encoder = files.find_encoder(model)
-    building.build_once(encoder, None)
+    keras_compat.build_once(encoder, None)
     _check_sizes(encoder.config, source)
     lifting = _Lifting(
         encoder, source, vocab_file, global_tokens, own_text_bias
@@ -213,7 +213,7 @@ def lift(
     weights = get_weight_paths(encoder)
     values = {path: lifting.value(path, x) for path, x in weights.items()}
     if head is not None:
-        building.build_once(head, (None, source.sizes["hidden_size"]))
+        keras_compat.build_once(head, (None, source.sizes["hidden_size"]))
         lifting.check_head(head)
         weights |= {f"head/{k}": x for k, x in get_weight_paths(head).items()}
         values |= {x: lifting.head_value(x) for x in weights if "head/" in x}

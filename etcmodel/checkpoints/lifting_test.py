@@ -5,20 +5,20 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import testing
 from etcmodel import weight_paths
 from etcmodel.checkpoints import bert_files
 from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import lifting
 from etcmodel.checkpoints import vocabularies
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
-from etcmodel.models import side_inputs
-from etcmodel.models.encoder import StructuredEtcModel
+from etcmodel.models.etc import side_inputs
+from etcmodel.models.etc.structured_etc_model import StructuredEtcModel
+from testing import helpers
 
 # Words, not global tokens, which are 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
@@ -344,7 +344,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
 
 class LiftRobertaTest(tf.test.TestCase):
     def test_with_the_equivalent_sentencepiece_model(self):
-        model_file = testing.real_data_path("vocab/gpt2.model")
+        model_file = helpers.real_data_path("vocab/gpt2.model")
         target = vocabularies.read_vocabulary(model_file)
         pieces = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces[::-1], "<mask>"]
@@ -470,7 +470,7 @@ class RealBertTest(tf.test.TestCase):
     """A BERT of six layers that was trained on a billion sentences."""
 
     def test_another_vocabulary_of_the_same_size(self):
-        bert = bert_files.read_bert(testing.real_bert())
+        bert = bert_files.read_bert(helpers.real_bert())
         config = lifting.lifted_config(bert, num_hidden_layers=1)
         bert = bert._replace(sizes={**bert.sizes, "num_hidden_layers": 1})
         self.assertEqual([], lifting.lift(EtcModel(config), bert).notes)
@@ -488,7 +488,7 @@ class RealBertTest(tf.test.TestCase):
         self.assertLen(report.notes, 1)
 
     def test_real_sentences(self):
-        bert = bert_files.read_bert(testing.real_bert())
+        bert = bert_files.read_bert(helpers.real_bert())
         config = lifting.lifted_config(
             bert, absolute_positions="paragraph", local_radius=63
         )

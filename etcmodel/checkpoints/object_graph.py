@@ -8,7 +8,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from etcmodel.checkpoints import files
 from etcmodel.checkpoints import original
-from etcmodel.layers import building
+from etcmodel.layers import keras_compat
 from etcmodel.models import LanguageModelHead
 from etcmodel.weight_paths import get_weight_paths
 
@@ -59,7 +59,7 @@ def load_checkpoint(
     """
     path = os.fspath(path)
     encoder = files.find_encoder(model)
-    building.build_once(encoder, None)
+    keras_compat.build_once(encoder, None)
     checkpoint = files.open_checkpoint(path)
     if files.OBJECT_GRAPH not in checkpoint.shapes:
         original.load_original(encoder, path)

@@ -8,8 +8,8 @@ from etcmodel import models
 from etcmodel.checkpoints import load_checkpoint
 from etcmodel.checkpoints import load_head
 from etcmodel.checkpoints import save_etc
-from etcmodel.feature_utils import layout_spec
-from etcmodel.models.etc_pretraining import EtcPretrainModel
+from etcmodel.feature_utils.layout import spec as spec_lib
+from etcmodel.models.etc.pretraining import EtcPretrainModel
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
@@ -97,9 +97,9 @@ class LoadCheckpointTest(tf.test.TestCase):
 
     def test_what_embeds_values_may_begin_anew(self):
         """Unless the checkpoint has some of it; of both layouts."""
-        spec = layout_spec.LayoutSpec(
-            [layout_spec.Section("text")],
-            values=[layout_spec.Value("place", "text", shape=(2,), embed=True)],
+        spec = spec_lib.LayoutSpec(
+            [spec_lib.Section("text")],
+            values=[spec_lib.Value("place", "text", shape=(2,), embed=True)],
         )
         plain = models.build_encoder(_config(), "paragraphs")
         original = os.path.join(self.get_temp_dir(), "original")

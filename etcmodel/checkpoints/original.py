@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.checkpoints import files
-from etcmodel.layers import building
+from etcmodel.layers import keras_compat
 from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
 from etcmodel.models import ReadTwiceModel
@@ -171,7 +171,7 @@ def _find(model, kind):
             f"{model.name} has no {kind.__name__}, but a "
             f"{type(encoder).__name__}."
         )
-    building.build_once(encoder, None)
+    keras_compat.build_once(encoder, None)
     scope, _ = _KINDS[kind]
     weights = {}
     for path, weight in get_weight_paths(encoder).items():

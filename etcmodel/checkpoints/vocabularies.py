@@ -59,7 +59,7 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
     if path.endswith(".json"):
         raise ValueError(NO_TOKENIZER.format(path))
     # Only what reads such a file needs TensorFlow Text.
-    from etcmodel.feature_utils import tokenizers
+    from etcmodel.feature_utils.text import tokenizers
 
     tokenizer = tokenizers.make_tokenizer(path)
     pieces = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()

@@ -4,10 +4,10 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import testing
 from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import vocabularies
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
+from testing import helpers
 
 
 def in_disguise(piece):
@@ -56,7 +56,7 @@ class VocabulariesTest(tf.test.TestCase):
         )
 
     def test_all_pieces_of_the_equivalent_model(self):
-        model = testing.real_data_path("vocab/gpt2.model")
+        model = helpers.real_data_path("vocab/gpt2.model")
         target = vocabularies.read_vocabulary(model)
         # The first 101 are not RoBERTa's.
         words = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]

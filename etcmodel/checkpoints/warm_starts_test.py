@@ -24,7 +24,7 @@ from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import lifting
 from etcmodel.checkpoints import lifting_test
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models import EtcModel
 
 _UNUSED = [f"[unused{i}]" for i in range(5)]

@@ -11,7 +11,7 @@ from etcmodel.datasets import documents as records
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 DOCUMENT = {
     "id": "a",

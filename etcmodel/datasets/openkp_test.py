@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from etcmodel.datasets import openkp
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _WORDS = "Jan Novak  Brno is in Moravia"
 # A heading of 26 points in a block.

@@ -4,7 +4,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import plain_texts
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 WIKITEXT = """ \n = Crow = \n
  It eats 1 @,@ 000 things , and is black @-@ ish . \n

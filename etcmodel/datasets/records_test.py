@@ -22,8 +22,8 @@ from etcmodel.datasets.nq import records_test as nq_test
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.tasks.task_testing import REMOVE
-from etcmodel.tasks.task_testing import changed
+from testing.tasks import REMOVE
+from testing.tasks import changed
 
 _NQ = nq_test.original_record()
 # The module, a good record, the field with its id, the one with "Moravia".

@@ -13,7 +13,7 @@ from etcmodel.datasets import triviaqa
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 
 def good_record(**changes):

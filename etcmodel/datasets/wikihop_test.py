@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 
 from etcmodel.datasets import wikihop
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 
 def good_record(**changes):

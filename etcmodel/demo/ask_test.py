@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.demo import ask
-from etcmodel.tasks import task_testing
+from testing import tasks
 
 
 def _record(*candidates, **more):
@@ -33,7 +33,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         super().setUpClass()
         cls.root = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.root)
-        cls.saved_model = task_testing.write_small_saved_model(cls.root)
+        cls.saved_model = tasks.write_small_saved_model(cls.root)
         cls.model = tf.saved_model.load(cls.saved_model)
 
     def _write(self, content):

@@ -16,10 +16,10 @@ import textwrap
 import time
 from collections.abc import Iterator
 
+from etcmodel.cli import command_line
 from etcmodel.demo import corpus
 from etcmodel.demo.question import QUESTION
 from etcmodel.errors import UserError
-from etcmodel.tasks.commands import cli
 
 # Marks a directory as one that the demo made, and may replace.
 MARKER_FILE = "made_by_the_etcmodel_demo.json"
@@ -391,7 +391,7 @@ def _run_command(command: str, **flag_values) -> None:
             arguments.append(f"--{name}={value}")
     shown = shlex.join([_shown_python(), "-m", "etcmodel", *arguments])
     print(f"  $ {shown}", flush=True)
-    if cli.main(arguments):
+    if command_line.main(arguments):
         raise UserError(f"The step {command!r} failed; see above.")
 
 

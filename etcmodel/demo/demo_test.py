@@ -12,8 +12,8 @@ from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
 from etcmodel.errors import UserError
-from etcmodel.tasks.task_testing import run_cli
 from etcmodel.tasks.wikihop.task import TASK
+from testing.tasks import run_cli
 
 FILES = """
     corpus/train.json corpus/heldout.json vocab.txt records/train/stats.json

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 
 _BATCH_SIZE = 1000
 

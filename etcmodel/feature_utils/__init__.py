@@ -2,7 +2,7 @@
 
 This package's own names are those that need TensorFlow alone. What handles
 text (and imports tensorflow-text) is imported by its module, such as
-`etcmodel.feature_utils.tokenizers`.
+`etcmodel.feature_utils.text.tokenizers`.
 """
 
 from etcmodel.feature_utils.masks import make_att_mask_from_breakpoints

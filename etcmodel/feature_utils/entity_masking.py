@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
 from etcmodel.feature_utils import random_masks
+from etcmodel.ops import shapes
 
 MENTION_MASK_MODES = ("whole_mention", "whole_entity", "whole_entity_batch")
 
@@ -118,7 +118,7 @@ def mask_same_entity_mentions(
         ValueError: `token_ids` is no matrix.
     """
     token_ids = tf.convert_to_tensor(token_ids)
-    batch, length = tensor_utils.get_shape_list(token_ids, 2, "token_ids")
+    batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
     begins, ends, labels, positions, weights = (
         tf.cast(x, tf.int32)
         for x in (
@@ -236,7 +236,7 @@ def mask_tokens(
             "of masks is at least 1 word long"
         )
     token_ids = tf.cast(token_ids, tf.int32)
-    batch, length = tensor_utils.get_shape_list(token_ids, 2, "token_ids")
+    batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
     is_text = tf.cast(is_text, tf.bool)
     begins, ends, labels = (
         tf.cast(x, tf.int32)
@@ -248,7 +248,7 @@ def mask_tokens(
 
     # [batch, mentions]
     is_chosen = random_masks.random_bools(
-        tensor_utils.get_shape_list(labels),
+        shapes.get_shape_list(labels),
         mention_seed,
         mlm_entity_fraction_to_mask,
     )
@@ -338,7 +338,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
     """
     # [batch, length]
     word = random_masks.word_numbers(is_continuation)
-    batch, length = tensor_utils.get_shape_list(word)
+    batch, length = shapes.get_shape_list(word)
     # There are at most as many words as tokens, and runs may begin before the
     # first word.
     # [batch, max_length - 1 + length]
@@ -401,8 +401,8 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     Returns:
         `<bool>[batch, length]`.
     """
-    batch, length = tensor_utils.get_shape_list(is_masked)
-    mentions = tensor_utils.get_shape_list(labels)[1]
+    batch, length = shapes.get_shape_list(is_masked)
+    mentions = shapes.get_shape_list(labels)[1]
     # How many tokens before a position are masked.
     # [batch, length + 1]
     before = tf.pad(

@@ -149,41 +149,6 @@ def serialize(
     return to_example(features, extra).SerializeToString()
 
 
-def serialize_batch(
-    features: Mapping[str, Any],
-    extra: Sequence[Mapping[str, Any]] | None = None,
-) -> list[bytes]:
-    """Every record of a batch as the bytes of a `tf.train.Example`.
-
-    Args:
-        features: EtcFeatures, <int>[batch, long_length] or
-            <int>[batch, global_length] arrays or tensors.
-        extra: for every record what else shall be stored (see `to_example`).
-
-    Returns:
-        One string of bytes for each record.
-
-    Raises:
-        ValueError: as `to_example`, or `extra` is not as long as the batch.
-    """
-    arrays = {name: np.asarray(values) for name, values in features.items()}
-    sizes = {values.shape[0] for values in arrays.values()}
-    if extra is not None:
-        sizes.add(len(extra))
-    if len(sizes) != 1:
-        raise ValueError(
-            "Features and extra values must have one batch size, got "
-            f"{sorted(sizes)}."
-        )
-    return [
-        serialize(
-            {name: values[i] for name, values in arrays.items()},
-            extra[i] if extra is not None else None,
-        )
-        for i in range(sizes.pop())
-    ]
-
-
 def _pad(
     name: str, values: tf.RaggedTensor, pad_value: int, length: int | None
 ) -> tf.Tensor:

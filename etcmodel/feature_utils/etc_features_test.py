@@ -101,13 +101,24 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             etc_features.parse(serialized, 10, 12, names=["long_token_ids"])
 
     def test_extra_values(self):
-        serialized = etc_features.serialize_batch(
-            {"long_token_ids": tf.constant([[1, 0], [2, 3]])},
-            [
-                {"id": "réc", "label": 3, "weight": 0.5, "names": [b"\x00"]},
-                {"id": "b", "label": 4, "weight": 1.0, "names": ["x", "y"]},
-            ],
-        )
+        serialized = [
+            etc_features.serialize({"long_token_ids": ids}, extra)
+            for ids, extra in (
+                (
+                    tf.constant([1, 0]),
+                    {
+                        "id": "réc",
+                        "label": 3,
+                        "weight": 0.5,
+                        "names": [b"\x00"],
+                    },
+                ),
+                (
+                    tf.constant([2, 3]),
+                    {"id": "b", "label": 4, "weight": 1.0, "names": ["x", "y"]},
+                ),
+            )
+        ]
         parsed = etc_features.parse(
             tf.constant(serialized),
             2,
@@ -149,8 +160,6 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 etc_features.serialize(features, extra)
-        with self.assertRaisesRegex(ValueError, "one batch size"):
-            etc_features.serialize_batch({"long_token_ids": [[1]]}, [{}, {}])
         with self.assertRaisesRegex(ValueError, "Unknown features"):
             etc_features.parse(tf.constant([b""]), 1, 1, names=["label"])
         with self.assertRaisesRegex(

@@ -13,13 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel import tensor_utils
-from etcmodel.attention import labels
-from etcmodel.attention import specs
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
 from etcmodel.feature_utils.typed_links import TypedLink
+from etcmodel.ops import attention
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import masks as masks_lib
+from etcmodel.ops.attention import relative_ids
 
 
 @dataclasses.dataclass(eq=False)
@@ -32,7 +32,7 @@ class GlobalLocalTransformerSideInputs:
     distance `k - local_radius`.
 
     Where long tokens take part, a field may also describe its tensor (see
-    `etcmodel.attention`), which then takes memory for each token rather
+    `etcmodel.ops.attention`), which then takes memory for each token rather
     than for each pair.
 
     Attributes:
@@ -305,7 +305,7 @@ def make_fixed_block_side_inputs(
                 "`num_tokens_per_block` must be 1 or more, got "
                 f"{num_tokens_per_block}."
             )
-        batch_size, length = tensor_utils.get_shape_list(input_mask)
+        batch_size, length = shapes.get_shape_list(input_mask)
         num_blocks = -(-length // num_tokens_per_block)
         missing = num_blocks * num_tokens_per_block - length
         # [batch, global, num_tokens_per_block]
@@ -457,7 +457,7 @@ def assemble_side_inputs(
     if relative_pos_max_distance == 0:
         l2l_ids = g2g_ids = l2g_ids = None
     else:
-        batch_size, global_len = tensor_utils.get_shape_list(g2g_att_mask)[:2]
+        batch_size, global_len = shapes.get_shape_list(g2g_att_mask)[:2]
         # [batch, global, global]
         g2g_ids = generator.make_relative_att_ids(global_len, batch_size)
         if global_segment_ids is not None:
@@ -495,18 +495,18 @@ def _spell_out(
     """Turns what describes masks and labels into <int32> tensors."""
     l2l_mask = side_inputs.l2l_att_mask
     l2l_ids = side_inputs.l2l_relative_att_ids
-    batch_size, long_len = tensor_utils.get_shape_list(l2l_mask.segment_ids)
+    batch_size, long_len = shapes.get_shape_list(l2l_mask.segment_ids)
     l2g_ids = side_inputs.l2g_relative_att_ids
     g2l_ids = None
     # [batch, long, global]
     l2g_mask = side_inputs.l2g_att_mask.to_tensor()
     # [batch, global, long]
-    g2l_mask = specs.pair_mask_tensor(
+    g2l_mask = masks_lib.pair_mask_tensor(
         side_inputs.g2l_att_mask, from_global=True
     )
     if l2g_ids is not None:
         # [batch, long, global]
-        l2g_ids = l2g_ids.to_tensor(tensor_utils.get_shape_list(l2g_mask)[2])
+        l2g_ids = l2g_ids.to_tensor(shapes.get_shape_list(l2g_mask)[2])
         l2g_ids.set_shape(l2g_mask.shape)
         # [batch, global, long]
         g2l_ids = tf.transpose(l2g_ids, [0, 2, 1])
@@ -517,7 +517,7 @@ def _spell_out(
         l2g_att_mask=tf.cast(l2g_mask, tf.int32),
         g2l_att_mask=tf.cast(g2l_mask, tf.int32),
         # [batch, long, 2 * local_radius + 1]
-        l2l_relative_att_ids=labels.band_label_tensor(
+        l2l_relative_att_ids=relative_ids.band_label_tensor(
             l2l_ids, batch_size, long_len
         ),
         l2g_relative_att_ids=l2g_ids,

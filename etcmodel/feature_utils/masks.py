@@ -9,7 +9,7 @@ Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 
 import tensorflow as tf
 
-from etcmodel import attention
+from etcmodel.ops import attention
 
 
 def overwrite_relative_att_ids_outside_segments(

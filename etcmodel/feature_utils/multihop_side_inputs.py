@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel import attention
 from etcmodel.feature_utils import global_local_side_inputs as common
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.typed_links import TypedLink
+from etcmodel.ops import attention
 
 
 def make_multihop_side_inputs(

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
+from etcmodel.ops import shapes
 
 
 def make_paragraph_positions(
@@ -39,7 +39,7 @@ def make_paragraph_positions(
         raise ValueError(
             f"num_positions is {num_positions}, expected at least 2."
         )
-    batch, length = tensor_utils.get_shape_list(breakpoints)
+    batch, length = shapes.get_shape_list(breakpoints)
     # [batch, length]
     ends = tf.cast(breakpoints, tf.bool)
     if is_question is None:
@@ -99,7 +99,7 @@ def take_first_owned(
         `<int>[batch, num_global]` of the dtype of `values`, 0 of global tokens
         that own nothing.
     """
-    batch, length = tensor_utils.get_shape_list(values)
+    batch, length = shapes.get_shape_list(values)
     # [batch, 1]
     row = tf.range(batch)[:, tf.newaxis]
     owners = tf.cast(owners, tf.int32)

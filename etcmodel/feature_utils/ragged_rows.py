@@ -6,7 +6,7 @@ of each, instead of holding, and optimizing, a copy of it for every use.
 
 import tensorflow as tf
 
-from etcmodel.attention.traces import once
+from etcmodel.ops.traces import once
 
 
 @once

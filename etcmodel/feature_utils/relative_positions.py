@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import attention
+from etcmodel.ops import attention
 
 
 class RelativePositionGenerator:

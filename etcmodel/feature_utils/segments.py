@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.feature_utils import mention_selection
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.feature_utils.text import mention_selection
 
 _NUM_ENTITIES = 2**31 - 3
 

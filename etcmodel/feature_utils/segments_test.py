@@ -2,10 +2,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import segments
-from etcmodel.feature_utils import tokenizers
-from etcmodel.testing import real_data_path
+from etcmodel.feature_utils.text import mention_finder
+from etcmodel.feature_utils.text import tokenizers
+from testing.helpers import real_data_path
 
 CLS = 9
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel import gathering
-from etcmodel import tensor_utils
 from etcmodel.feature_utils import random_masks
+from etcmodel.ops import gathering
+from etcmodel.ops import shapes
 
 
 class MaskedSentences(NamedTuple):
@@ -82,7 +82,7 @@ def mask_sentences(
     random_masks.check_fraction("cpc_fraction", cpc_fraction)
     random_masks.check_fraction("mlm_fraction", mlm_fraction)
     token_ids = tf.cast(token_ids, tf.int32)
-    shape = tensor_utils.get_shape_list(token_ids, 2, "token_ids")
+    shape = shapes.get_shape_list(token_ids, 2, "token_ids")
     seeds = tf.unstack(tf.random.split(seed, 4, alg=random_masks.ALGORITHM))
     is_masked = _choose_sentences(
         tf.cast(is_sentence, tf.bool), seeds[0], cpc_fraction
@@ -212,7 +212,7 @@ def take_sentences(
 
 def _choose_sentences(is_sentence, seed, fraction):
     """The same fraction of the sentences of each row, at random."""
-    shape = tensor_utils.get_shape_list(is_sentence)
+    shape = shapes.get_shape_list(is_sentence)
     draws = tf.random.stateless_uniform(
         shape,
         seed,
@@ -231,7 +231,7 @@ def _choose_sentences(is_sentence, seed, fraction):
 
 def _of_global(values, ids):
     """The value of the global token that each token is tied to, or False."""
-    length = tensor_utils.get_shape_list(values)[1]
+    length = shapes.get_shape_list(values)[1]
     ids = tf.cast(ids, tf.int32)
     is_tied = (ids >= 0) & (ids < length)
     return is_tied & tf.gather(values, tf.where(is_tied, ids, 0), batch_dims=1)

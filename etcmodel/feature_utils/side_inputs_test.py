@@ -4,11 +4,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
 from etcmodel import feature_utils
-from etcmodel.attention import labels
-from etcmodel.attention import specs
 from etcmodel.feature_utils import side_inputs
+from etcmodel.ops import attention
+from etcmodel.ops.attention import masks
+from etcmodel.ops.attention import relative_ids
 
 RADIUS, MAX_DISTANCE = 3, 2
 FIELDS = (
@@ -239,8 +239,8 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             ("g2l_relative_att_ids", link_labels),
         ):
             self.assertIsInstance(getattr(made, name), kind)
-        side_mask = specs.pair_mask_tensor
-        side_label = labels.pair_label_tensor
+        side_mask = masks.pair_mask_tensor
+        side_label = relative_ids.pair_label_tensor
         size = plain["g2g_att_mask"].shape[1]
         spelled_out = (
             made.l2l_att_mask.to_band(RADIUS),

@@ -11,11 +11,10 @@ from etcmodel.layers.relative_attention import ProjectAttentionHeads
 from etcmodel.layers.relative_attention import QkvRelativeAttention
 from etcmodel.layers.relative_attention import RelativeAttention
 from etcmodel.layers.relative_transformer import RelativeTransformerLayers
+from etcmodel.layers.residual_block import ResidualBlock
 from etcmodel.layers.side_attention import SideAttention
 from etcmodel.layers.side_transformer import TransformerWithSideInputLayers
-from etcmodel.layers.tracked_lambda import TrackedLambda
 from etcmodel.layers.transformer import GlobalLocalTransformerLayers
-from etcmodel.layers.wrappers import ResidualBlock
 
 __all__ = [
     "DenseLayers",
@@ -32,6 +31,5 @@ __all__ = [
     "RelativeTransformerLayers",
     "ResidualBlock",
     "SideAttention",
-    "TrackedLambda",
     "TransformerWithSideInputLayers",
 ]

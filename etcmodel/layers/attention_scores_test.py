@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
 from etcmodel import layers
 from etcmodel.layers import fused_attention_test
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
+from etcmodel.ops import attention
 
 BATCH, LONG, GLOBAL, RADIUS, HEADS, LABELS = 2, 7, 3, 2, 2, 6
 

@@ -1,19 +1,18 @@
-import tempfile
 import unittest
 
 import pytest
 import tensorflow as tf
 
-from etcmodel import activations
 from etcmodel import layers
-from etcmodel.conformance import cases
-from etcmodel.conformance import checks
-from etcmodel.conformance import suite
-from etcmodel.conformance.cases import Case
-from etcmodel.conformance.cases import bools
-from etcmodel.conformance.cases import floats
-from etcmodel.conformance.cases import ints
+from etcmodel.layers import activations
 from etcmodel.layers import normalization
+from testing.conformance import cases
+from testing.conformance import checks
+from testing.conformance import suite
+from testing.conformance.cases import Case
+from testing.conformance.cases import bools
+from testing.conformance.cases import floats
+from testing.conformance.cases import ints
 
 _KEY_BIAS = (
     "it adds the same to the scores of all keys of a query, which a softmax "
@@ -23,11 +22,6 @@ _HIDDEN = 8
 _RADIUS = 2
 _BAND = 2 * _RADIUS + 1
 _LABELS = 6
-
-
-@tf.keras.utils.register_keras_serializable(package="etcmodel_test")
-def scale_and_shift(inputs):
-    return 2.0 * inputs + 1.0
 
 
 def _normal():
@@ -400,13 +394,6 @@ CASES = {
         (_MAIN,),
         variants=_SIDE_ATTENTION_VARIANTS,
     ),
-    "tracked_lambda": Case(
-        layers.TrackedLambda,
-        dict(function=scale_and_shift),
-        dict(inputs=floats(*_MAIN)),
-        (_MAIN,),
-        not_in_config=("dependencies",),
-    ),
     "transformer_layers": Case(
         layers.TransformerWithSideInputLayers,
         dict(
@@ -454,15 +441,6 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
         self.assertEqual(
             registered, {case.layer_class for case in CASES.values()}
         )
-
-    def test_dependencies_of_a_lambda_are_in_checkpoints(self):
-        dense = layers.DenseLayers([2])
-        dense.build((None, 3))
-        layer = layers.TrackedLambda(lambda x: dense(x), dependencies=[dense])
-        with tempfile.TemporaryDirectory() as folder:
-            path = tf.train.Checkpoint(layer=layer).write(f"{folder}/it")
-            shapes = [shape for _, shape in tf.train.list_variables(path)]
-        self.assertIn([3, 2], shapes)
 
 
 class LayersOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.activations import get_layer_activation
-from etcmodel.layers import building
-from etcmodel.layers import dense_chain
 from etcmodel.layers import dense_rows
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
+from etcmodel.layers.activations import get_layer_activation
+from etcmodel.ops import feed_forward
+from etcmodel.ops import shapes
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -21,7 +21,7 @@ class DenseLayers(tf.keras.layers.Layer):
         activation: function between the layers, of each row by itself and
             without variables, a layer, or a Keras name, of which "gelu" is the
             tanh form, that of BERT and ETC (see
-            `etcmodel.activations.get_layer_activation`).
+            `etcmodel.layers.activations.get_layer_activation`).
         use_bias: whether the layers have biases.
         kernel_initializer: initializer of the kernels; None for Keras's
             default.
@@ -69,7 +69,7 @@ class DenseLayers(tf.keras.layers.Layer):
             )
             for i, size in enumerate(hidden_sizes)
         ]
-        building.track_layers(self, "layers")
+        keras_compat.track_layers(self, "layers")
 
     def build(self, input_shape):
         """Builds all layers from the last axis of `input_shape`."""
@@ -78,7 +78,7 @@ class DenseLayers(tf.keras.layers.Layer):
         for layer, hidden_size in zip(
             self.layers, self.hidden_sizes, strict=True
         ):
-            building.build_once(layer, (None, None, size))
+            keras_compat.build_once(layer, (None, None, size))
             size = hidden_size
         super().build(input_shape)
 
@@ -96,7 +96,7 @@ class DenseLayers(tf.keras.layers.Layer):
         """
         if self._is_chain():
             inputs = tf.cast(inputs, self.compute_dtype)
-            *shape, size = tensor_utils.get_shape_list(inputs)
+            *shape, size = shapes.get_shape_list(inputs)
             weights = [
                 [
                     tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
@@ -108,11 +108,11 @@ class DenseLayers(tf.keras.layers.Layer):
                 )
             ]
             # [rows, units]
-            output = dense_chain.apply(
+            output = feed_forward.apply(
                 tf.reshape(inputs, [-1, size]),
                 *weights,
                 self.activation,
-                keep=building.is_training(training),
+                keep=keras_compat.is_training(training),
             )
             return tf.reshape(output, [*shape, self.hidden_sizes[-1]])
         output = self.layers[0](inputs)

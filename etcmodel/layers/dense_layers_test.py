@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import activations
-from etcmodel.attention import streaming
-from etcmodel.layers import dense_chain
+from etcmodel.layers import activations
 from etcmodel.layers.dense_layers import DenseLayers
+from etcmodel.ops import feed_forward
+from etcmodel.ops.attention import streaming
 
 
 class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
@@ -84,7 +84,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         layer = DenseLayers([4, 3], "tanh")
         for training, keep in ((None, False), (False, False), (True, True)):
             with mock.patch.object(
-                dense_chain, "apply", wraps=dense_chain.apply
+                feed_forward, "apply", wraps=feed_forward.apply
             ) as apply:
                 layer(tf.ones([8, 2]), training=training)
             self.assertEqual(keep, apply.call_args.kwargs["keep"])

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.attention import shared_graphs
+from etcmodel.ops import shapes
+from etcmodel.ops import shared_graphs
 
 
 def apply(
@@ -28,7 +28,7 @@ def apply(
         `<float>[..., units]`, or `<float>[..., *split]`.
     """
     if not _is_product(layer):
-        return tensor_utils.apply_to_rows(layer, inputs, row_rank, split)
+        return shapes.apply_to_rows(layer, inputs, row_rank, split)
     inputs = tf.cast(inputs, layer.compute_dtype)
     weights = [
         tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
@@ -65,4 +65,4 @@ def _product(inputs, weights, row_rank, split):
             rows = tf.nn.bias_add(rows, bias)
         return rows
 
-    return tensor_utils.apply_to_rows(apply_to_matrix, inputs, row_rank, split)
+    return shapes.apply_to_rows(apply_to_matrix, inputs, row_rank, split)

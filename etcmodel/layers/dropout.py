@@ -5,9 +5,9 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
-from etcmodel import attention
-from etcmodel.attention import shared_graphs
-from etcmodel.layers import recompute
+from etcmodel.ops import attention
+from etcmodel.ops import recompute
+from etcmodel.ops import shared_graphs
 
 
 def smart_cond(

@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import dropout
-from etcmodel.layers import recompute
+from etcmodel.ops import recompute
 
 
 class StatelessDropoutTest(tf.test.TestCase, parameterized.TestCase):

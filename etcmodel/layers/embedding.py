@@ -5,8 +5,8 @@ import math
 
 import tensorflow as tf
 
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -81,7 +81,7 @@ class EmbeddingLookup(graph_layer.GraphLayer):
             **options,
         )
         if self.projection is not None:
-            building.build_once(
+            keras_compat.build_once(
                 self.projection, (None, None, self.embedding_size)
             )
         super().build(input_shape)

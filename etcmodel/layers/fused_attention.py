@@ -2,13 +2,13 @@
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel.layers import building
 from etcmodel.layers import dense_rows
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
 from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
+from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -71,7 +71,8 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=building.default_name(name, "fused_global_local_att"), **kwargs
+            name=keras_compat.default_name(name, "fused_global_local_att"),
+            **kwargs,
         )
         self.long_hidden_size = long_hidden_size
         self.global_hidden_size = global_hidden_size
@@ -212,20 +213,22 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         for names, shape in ((of_long, long_shape), (of_global, global_shape)):
             for name in names:
-                building.build_once(getattr(self, f"{name}_projection"), shape)
+                keras_compat.build_once(
+                    getattr(self, f"{name}_projection"), shape
+                )
         for layer, total_size in (
             (self.long_qkv_attention, self.long_total_att_size),
             (self.global_qkv_attention, self.global_total_att_size),
         ):
             size_per_head = total_size // self.num_heads
-            building.build_once(
+            keras_compat.build_once(
                 layer, (None, None, self.num_heads, size_per_head)
             )
         for layer, total_size in (
             (self.long_output_projection, self.long_total_att_size),
             (self.global_output_projection, self.global_total_att_size),
         ):
-            building.build_once(layer, (None, None, total_size))
+            keras_compat.build_once(layer, (None, None, total_size))
         super().build(input_shape)
 
     def call(
@@ -251,7 +254,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         All masks are `<int32 or bool>`, 1 where attending is allowed and
         everywhere if None; all ids are `<int32>` labels or None. Where long
         tokens take part, each may also be a description (see
-        `etcmodel.attention`).
+        `etcmodel.ops.attention`).
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.
@@ -376,7 +379,7 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
         """The shapes of both streams, which are those of the inputs."""
-        building.check_is_known(self, global_input_shape, input_shape)
+        keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
     def get_config(self):

@@ -5,10 +5,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
-from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_attention
 from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.ops import attention
+from testing import attention_cases
 
 IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
@@ -85,14 +85,14 @@ def reference(layer, call):
             if parts[0] is None:
                 return None
             if pieces[0] == "l2l":
-                parts[0] = attention_testing.square_of_band(parts[0])
+                parts[0] = attention_cases.square_of_band(parts[0])
             return np.concatenate(parts, axis=-1)
 
         tables = getattr(layer, f"{name}_qkv_attention")
         tables = getattr(tables, "qkv_relative_attention", tables)
         labels = columns("relative_att_ids")
         projection = getattr(layer, f"{name}_query_projection")
-        attended = attention_testing.reference_attention(
+        attended = attention_cases.reference_attention(
             shared.project(projection, inputs[name[0]]),
             keys("key"),
             keys("value"),

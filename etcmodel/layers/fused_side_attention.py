@@ -2,15 +2,15 @@
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel import tensor_utils
-from etcmodel.attention import memory
-from etcmodel.layers import building
 from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
+from etcmodel.ops import attention
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import memory_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -100,7 +100,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
             self.side_value_projection,
             self.output_projection,
         ):
-            building.build_once(layer, (None, None, self.hidden_size))
+            keras_compat.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def call(
@@ -142,23 +142,23 @@ class FusedSideAttention(graph_layer.GraphLayer):
             ValueError: an input or a mask has another rank, or a mask another
                 number of columns.
         """
-        tensor_utils.assert_rank(main_input, 3, "main_input")
+        shapes.assert_rank(main_input, 3, "main_input")
         examples = {
             "main_input": main_input,
-            "att_mask": memory.as_mask(att_mask, "att_mask"),
+            "att_mask": memory_attention.as_mask(att_mask, "att_mask"),
         }
         shared = {}
-        _, main_len, _ = tensor_utils.get_shape_list(main_input)
+        _, main_len, _ = shapes.get_shape_list(main_input)
         keys_per_query = main_len
         if side_input is not None:
-            tensor_utils.assert_rank(side_input, [2, 3], "side_input")
+            shapes.assert_rank(side_input, [2, 3], "side_input")
             side_input = tf.cast(side_input, main_input.dtype)
             examples["att_mask"], examples["side_att_mask"] = (
-                memory.split_masks(
+                memory_attention.split_masks(
                     att_mask, side_att_mask, main_input, side_input
                 )
             )
-            keys_per_query += tensor_utils.get_shape_list(side_input)[-2]
+            keys_per_query += shapes.get_shape_list(side_input)[-2]
             (shared if side_input.shape.rank == 2 else examples).update(
                 side_keys=self.side_key_projection(side_input),
                 side_values=self.side_value_projection(side_input),
@@ -169,12 +169,12 @@ class FusedSideAttention(graph_layer.GraphLayer):
 
         if return_attention_scores:
             output, scores = attend(**examples)
-            main, *side = map(memory.batch_first, scores)
+            main, *side = map(memory_attention.batch_first, scores)
             # [batch, heads, main, 0] for none: Keras 3 takes no None.
             return output, (main, side[0] if side else main[..., :0])
-        if building.is_training(training):
+        if keras_compat.is_training(training):
             return attend(**examples)[0]
-        return memory.in_chunks(
+        return memory_attention.in_chunks(
             lambda **examples: attend(**examples)[0],
             examples,
             self.num_heads * main_len * keys_per_query,
@@ -218,7 +218,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
                     side_keys, side_values, side_att_mask, name="side_"
                 )
             )
-        output, scores = memory.attend(
+        output, scores = memory_attention.attend(
             self.main_query_projection(main_input),
             pieces,
             self.att_dropout.of_probabilities(training),

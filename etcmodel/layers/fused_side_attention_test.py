@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.attention import attention_testing
-from etcmodel.attention import memory
 from etcmodel.layers import fused_side_attention
-from etcmodel.layers import recompute
-from etcmodel.layers import wrappers
+from etcmodel.layers import residual_block
+from etcmodel.ops import recompute
+from etcmodel.ops.attention import memory_attention
+from testing import attention_cases
 
 HIDDEN, BATCH, MAIN, SIDE = 12, 2, 5, 3
 
@@ -45,7 +45,7 @@ def reference(layer, main, side=None, mask=None):
         values = np.concatenate(
             [values, project(layer.side_value_projection, side)], axis=1
         )
-    output = attention_testing.reference_attention(
+    output = attention_cases.reference_attention(
         project(layer.main_query_projection, main), keys, values, mask
     )
     output = output.reshape(*output.shape[:2], -1)
@@ -134,7 +134,7 @@ def check_recomputed_chains(test, make_stack, call, blocks):
         stack = make_stack(grad_checkpointing_period=period)
         call(stack, training)
         with mock.patch.object(
-            wrappers.ResidualBlock,
+            residual_block.ResidualBlock,
             "_normalize",
             autospec=True,
             side_effect=lambda block, streams, training: streams,
@@ -235,9 +235,12 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         # Three examples of all heads.
         elements = 3 * 3 * MAIN * (MAIN + SIDE * has_side)
         with (
-            attention_testing.chunks_of(elements),
+            attention_cases.chunks_of(elements),
             mock.patch.object(
-                memory, "attend", autospec=True, side_effect=memory.attend
+                memory_attention,
+                "attend",
+                autospec=True,
+                side_effect=memory_attention.attend,
             ) as attend,
         ):
             compute = tf.function(lambda x: layer(**x), input_signature=[specs])

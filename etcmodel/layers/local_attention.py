@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
+from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -41,7 +41,8 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=building.default_name(name, "qkv_relative_local_att"), **kwargs
+            name=keras_compat.default_name(name, "qkv_relative_local_att"),
+            **kwargs,
         )
         relative_attention.check_at_least_1(local_radius=local_radius)
         self.local_radius = local_radius
@@ -59,7 +60,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Makes the label tables from the shape of the queries."""
-        building.build_once(self.qkv_relative_attention, input_shape)
+        keras_compat.build_once(self.qkv_relative_attention, input_shape)
         super().build(input_shape)
 
     def call(

@@ -2,10 +2,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
-from etcmodel.attention import attention_testing
 from etcmodel.layers import local_attention
-from etcmodel.layers import recompute
+from etcmodel.ops import attention
+from etcmodel.ops import recompute
+from testing import attention_cases
 
 IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
@@ -13,7 +13,7 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 def make_call(seed, length, radius):
     """Random arguments of the layer's call, as float32 and int32 tensors."""
     rng = np.random.default_rng(seed)
-    inputs = attention_testing.make_inputs(rng, 2, length, 3, radius)
+    inputs = attention_cases.make_inputs(rng, 2, length, 3, radius)
     return {
         name: tf.cast(x, tf.float32) if x.dtype == np.float64 else x
         for name, x in inputs.items()
@@ -62,14 +62,14 @@ class DropoutTest(parameterized.TestCase, tf.test.TestCase):
         layer = local_attention.QkvRelativeLocalAttention(
             3, 6, att_dropout_prob=0.5
         )
-        layer.build((None, None, 2, attention_testing.SIZE))
+        layer.build((None, None, 2, attention_cases.SIZE))
         return layer
 
     @parameterized.parameters("eager", "jit", "recomputed")
     def test_both_passes_drop_the_same(self, mode):
         call = make_call(8, length=13, radius=3)
         layer = self.make_layer()
-        with attention_testing.chunks_of(1, 4):
+        with attention_cases.chunks_of(1, 4):
             step = self.make_step(layer, call, mode)
             first, *sums = step(call["queries"])
             self.assertAllClose(*sums, rtol=1e-4, atol=1e-4)
@@ -81,7 +81,7 @@ class DropoutTest(parameterized.TestCase, tf.test.TestCase):
         call = make_call(9, length=13, radius=3)
         layer = self.make_layer()
         expected = layer(**call, att_implementation="streaming")
-        with attention_testing.chunks_of(1, 4):
+        with attention_cases.chunks_of(1, 4):
             step = self.make_step(layer, call, "graph")
             first, *sums = step(call["queries"], tf.constant(True))
             self.assertAllClose(*sums, rtol=1e-4, atol=1e-4)

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from etcmodel.attention import custom_gradients
-from etcmodel.attention import elementwise_jit
-from etcmodel.attention import shared_graphs
-from etcmodel.layers import building
+from etcmodel.layers import keras_compat
+from etcmodel.ops import compilation
+from etcmodel.ops import custom_gradients
+from etcmodel.ops import shared_graphs
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -32,7 +32,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     ):
         super().__init__(
             epsilon=epsilon,
-            name=building.default_name(name, "layer_norm"),
+            name=keras_compat.default_name(name, "layer_norm"),
             **kwargs,
         )
         # Keras 2 keeps a list once the layer is built.
@@ -92,7 +92,7 @@ def _normalized(inputs, scale, offset, epsilon):
     return output
 
 
-@elementwise_jit.jit_if_large
+@compilation.jit_if_large
 def _normalize(x, scale, offset, *, epsilon):
     wide = tf.cast(x, scale.dtype)
     # [rows, 1]
@@ -104,7 +104,7 @@ def _normalize(x, scale, offset, *, epsilon):
     return tf.cast(output, x.dtype), mean, inverse_deviation
 
 
-@elementwise_jit.jit_if_large
+@compilation.jit_if_large
 def _gradients(x, scale, mean, inverse_deviation, upstream):
     wide = tf.cast(upstream, scale.dtype)
     normalized = (tf.cast(x, scale.dtype) - mean) * inverse_deviation

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.attention import elementwise_jit
 from etcmodel.layers import normalization
+from etcmodel.ops import compilation
 
 SIZE = 6
 
@@ -171,8 +171,8 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
         def step(x, upstream):
             return run(fused, x, upstream)
 
-        minimum = 0 if what == "pieces" else elementwise_jit.MIN_ELEMENTS
-        with mock.patch.object(elementwise_jit, "MIN_ELEMENTS", minimum):
+        minimum = 0 if what == "pieces" else compilation.MIN_ELEMENTS
+        with mock.patch.object(compilation, "MIN_ELEMENTS", minimum):
             actual = step(x, upstream)
         for a, b in zip(actual, run(standard, x, upstream), strict=True):
             self.assertAllClose(a, b, rtol=1e-5, atol=1e-5)

@@ -1,16 +1,16 @@
 """Attention layers with relative labels: dense and multi-head.
 
-They hold the weights; the arithmetic is in `etcmodel.attention`.
+They hold the weights; the arithmetic is in `etcmodel.ops.attention`.
 """
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel.layers import building
 from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
+from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -39,7 +39,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(
-            name=building.default_name(name, "attention_head_projection"),
+            name=keras_compat.default_name(name, "attention_head_projection"),
             **kwargs,
         )
         check_at_least_1(num_heads=num_heads, size_per_head=size_per_head)
@@ -57,7 +57,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
 
     def build(self, input_shape):
         """Builds the projection from the last axis of `input_shape`."""
-        building.build_once(self.linear, (None, None, input_shape[-1]))
+        keras_compat.build_once(self.linear, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, inputs):
@@ -245,7 +245,7 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         input_shape=None,
     ):
         """The shape of the queries, with the size of the values."""
-        building.check_is_known(self, values_shape, input_shape)
+        keras_compat.check_is_known(self, values_shape, input_shape)
         return (*queries_shape[:-1], values_shape[-1])
 
     def get_config(self):
@@ -380,15 +380,15 @@ class RelativeAttention(graph_layer.GraphLayer):
         """
         from_shape = (None, None, input_shape[-1])
         to_shape = (None, None, self._to_size or input_shape[-1])
-        building.build_once(self.query_projection, from_shape)
-        building.build_once(self.key_projection, to_shape)
-        building.build_once(self.value_projection, to_shape)
+        keras_compat.build_once(self.query_projection, from_shape)
+        keras_compat.build_once(self.key_projection, to_shape)
+        keras_compat.build_once(self.value_projection, to_shape)
         size_per_head = self.total_key_size // self.num_heads
-        building.build_once(
+        keras_compat.build_once(
             self.qkv_relative_attention,
             (None, None, self.num_heads, size_per_head),
         )
-        building.build_once(
+        keras_compat.build_once(
             self.output_projection, (None, None, self.total_value_size)
         )
         super().build(input_shape)

@@ -1,15 +1,15 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import relative_attention
+from testing import attention_cases
 
 
 def reference(layer, from_seq, to_seq, att_mask, relative_att_ids):
     """What a `RelativeAttention` makes of arrays, in float64."""
     tables = layer.qkv_relative_attention
-    attended = attention_testing.reference_attention(
+    attended = attention_cases.reference_attention(
         shared.project(layer.query_projection, from_seq),
         shared.project(layer.key_projection, to_seq),
         shared.project(layer.value_projection, to_seq),

@@ -2,13 +2,13 @@
 
 import tensorflow as tf
 
-from etcmodel.activations import gelu
-from etcmodel.activations import get_layer_activation
-from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
-from etcmodel.layers import wrappers
+from etcmodel.layers import residual_block
+from etcmodel.layers.activations import gelu
+from etcmodel.layers.activations import get_layer_activation
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -83,7 +83,7 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
             )
 
         def make_block(inner_layer, name):
-            return wrappers.ResidualBlock(
+            return residual_block.ResidualBlock(
                 inner_layer=inner_layer,
                 dropout_probability=hidden_dropout_prob,
                 use_pre_activation_order=use_pre_activation_order,
@@ -121,13 +121,15 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
                     f"feed_forward_layer_{i}",
                 )
             )
-        building.track_layers(self, "attention_layers", "feed_forward_layers")
+        keras_compat.track_layers(
+            self, "attention_layers", "feed_forward_layers"
+        )
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
         shape = (None, None, self.hidden_size)
         for layer in (*self.attention_layers, *self.feed_forward_layers):
-            building.build_once(layer, shape)
+            keras_compat.build_once(layer, shape)
         super().build(input_shape)
 
     def call(

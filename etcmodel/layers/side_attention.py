@@ -2,18 +2,18 @@
 
 import tensorflow as tf
 
-from etcmodel import attention
-from etcmodel import tensor_utils
-from etcmodel.attention import core
-from etcmodel.attention import memory
-from etcmodel.layers import building
 from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
 from etcmodel.layers import relative_attention
+from etcmodel.ops import attention
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import memory_attention
+from etcmodel.ops.attention import softmax
 
 POS_EMBED_MODES = (
     None,
@@ -214,11 +214,11 @@ class SideAttention(graph_layer.GraphLayer):
             self.output_projection,
         ):
             if layer is not None:
-                building.build_once(layer, shape)
+                keras_compat.build_once(layer, shape)
         if self.block_position_emb_lookup is not None:
-            building.build_once(self.block_position_emb_lookup, (None,))
+            keras_compat.build_once(self.block_position_emb_lookup, (None,))
         if self.block_position_emb_layer_norm is not None:
-            building.build_once(
+            keras_compat.build_once(
                 self.block_position_emb_layer_norm,
                 (None, None, self._effective_heads, self._size_per_head),
             )
@@ -271,8 +271,8 @@ class SideAttention(graph_layer.GraphLayer):
             ValueError: an input has another rank, a mask another number of
                 columns, or positions are missing.
         """
-        tensor_utils.assert_rank(main_input, 3, "main_input")
-        tensor_utils.assert_rank(side_input, [2, 3], "side_input")
+        shapes.assert_rank(main_input, 3, "main_input")
+        shapes.assert_rank(side_input, [2, 3], "side_input")
         side_input = tf.cast(side_input, main_input.dtype)
         if self.pos_embed_mode is None:
             main_pos = side_pos = None
@@ -288,7 +288,7 @@ class SideAttention(graph_layer.GraphLayer):
         values = self._project(self.value_projection, side_input)
         examples = {
             "tokens": main_input,
-            "mask": memory.as_mask(att_mask, "att_mask"),
+            "mask": memory_attention.as_mask(att_mask, "att_mask"),
             "main_pos": main_pos,
         }
         shared = {}
@@ -312,12 +312,12 @@ class SideAttention(graph_layer.GraphLayer):
 
         if return_attention_scores:
             output, scores = attend(**examples)
-            return masked(output), memory.batch_first(masked(scores))
-        if building.is_training(training):
+            return masked(output), memory_attention.batch_first(masked(scores))
+        if keras_compat.is_training(training):
             return masked(attend(**examples)[0])
-        _, main_len, _ = tensor_utils.get_shape_list(main_input)
-        side_len, heads, _ = tensor_utils.get_shape_list(keys)[-3:]
-        output = memory.in_chunks(
+        _, main_len, _ = shapes.get_shape_list(main_input)
+        side_len, heads, _ = shapes.get_shape_list(keys)[-3:]
+        output = memory_attention.in_chunks(
             lambda **examples: attend(**examples)[0],
             examples,
             heads * main_len * side_len,
@@ -362,7 +362,7 @@ class SideAttention(graph_layer.GraphLayer):
                 tf.cast(self.default_side_input, queries.dtype)
             )
         # [batch, main, hidden_size]
-        output, (scores,) = memory.attend(
+        output, (scores,) = memory_attention.attend(
             queries,
             [attention.Keys(keys, values, mask)],
             self.att_dropout.of_probabilities(training),
@@ -382,13 +382,13 @@ class SideAttention(graph_layer.GraphLayer):
                     f"{self.name}: pos_embed_mode {self.pos_embed_mode!r} "
                     f"needs {name}."
                 )
-        tensor_utils.assert_rank(main_pos, 1, "main_pos")
-        tensor_utils.assert_rank(side_pos, [1, 2], "side_pos")
+        shapes.assert_rank(main_pos, 1, "main_pos")
+        shapes.assert_rank(side_pos, [1, 2], "side_pos")
         return tf.cast(main_pos, tf.int32), tf.cast(side_pos, tf.int32)
 
     def _split_heads(self, tensor):
         """`<float>[..., hidden_size]` as `<float>[..., heads, size]`."""
-        shape = tensor_utils.get_shape_list(tensor)[:-1]
+        shape = shapes.get_shape_list(tensor)[:-1]
         return tf.reshape(
             tensor, shape + [self._effective_heads, self._size_per_head]
         )
@@ -421,13 +421,15 @@ class SideAttention(graph_layer.GraphLayer):
         if mode in (None, "absolute_add_ln"):
             return None
         if mode == "absolute":
-            return memory.attention_scores(
+            return memory_attention.attention_scores(
                 # [heads, batch, 1, size]
-                core.scaled(
-                    memory.heads_first(self._embed(main_pos[:, tf.newaxis]))
+                softmax.scaled(
+                    memory_attention.heads_first(
+                        self._embed(main_pos[:, tf.newaxis])
+                    )
                 ),
                 # [heads, side, size] or [heads, batch, side, size]
-                memory.heads_first(self._embed(side_pos)),
+                memory_attention.heads_first(self._embed(side_pos)),
             )
         ids = relative_positions(main_pos, side_pos, self.pos_embed_size)
         if mode == "simple_relative":
@@ -437,7 +439,7 @@ class SideAttention(graph_layer.GraphLayer):
             biases = tf.transpose(biases, [3, 0, 1, 2])
             return tf.cast(
                 biases * self._size_per_head**-0.5,
-                core.score_dtype(queries.dtype),
+                softmax.score_dtype(queries.dtype),
             )
         # [2 * pos_embed_size + 1, heads, size]
         table = self._split_heads(
@@ -449,8 +451,9 @@ class SideAttention(graph_layer.GraphLayer):
             )
         )
         # [heads, batch, main, 2 * pos_embed_size + 1]
-        columns = memory.attention_scores(
-            core.scaled(memory.heads_first(queries)), memory.heads_first(table)
+        columns = memory_attention.attention_scores(
+            softmax.scaled(memory_attention.heads_first(queries)),
+            memory_attention.heads_first(table),
         )
         return choose_columns(columns, ids, self.use_one_hot_embeddings)
 

@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.attention import attention_testing
-from etcmodel.attention import memory
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention
+from etcmodel.ops.attention import memory_attention
+from testing import attention_cases
 
 HIDDEN, BATCH, MAIN, SIDE, POSITIONS = 21, 3, 4, 6, 2
 MODES = (
@@ -225,9 +225,12 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             for name, x in call.items()
         }
         with (
-            attention_testing.chunks_of(1),
+            attention_cases.chunks_of(1),
             mock.patch.object(
-                memory, "attend", autospec=True, side_effect=memory.attend
+                memory_attention,
+                "attend",
+                autospec=True,
+                side_effect=memory_attention.attend,
             ) as attend,
         ):
             compute = tf.function(lambda x: layer(**x), input_signature=[specs])

@@ -2,20 +2,20 @@
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.activations import gelu
-from etcmodel.activations import get_layer_activation
-from etcmodel.attention import memory
-from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_side_attention
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
-from etcmodel.layers import recompute
 from etcmodel.layers import relative_attention
+from etcmodel.layers import residual_block
 from etcmodel.layers import side_attention
 from etcmodel.layers import transformer
-from etcmodel.layers import wrappers
+from etcmodel.layers.activations import gelu
+from etcmodel.layers.activations import get_layer_activation
+from etcmodel.ops import recompute
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import memory_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -84,7 +84,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         **kwargs,
     ):
         super().__init__(
-            name=building.default_name(name, "transformer_layers"), **kwargs
+            name=keras_compat.default_name(name, "transformer_layers"), **kwargs
         )
         relative_attention.check_at_least_1(num_hidden_layers=num_hidden_layers)
         relative_attention.check_divisible(
@@ -126,7 +126,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                     self._make_cross_attention_block(i)
                 )
             self.feed_forward_layers.append(self._make_feed_forward_block(i))
-        building.track_layers(
+        keras_compat.track_layers(
             self,
             "attention_layers",
             "cross_attention_layers",
@@ -139,7 +139,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         )
 
     def _make_block(self, inner_layer, name):
-        return wrappers.ResidualBlock(
+        return residual_block.ResidualBlock(
             inner_layer=inner_layer,
             normalization_layer=normalization.LayerNormalization(
                 epsilon=1e-12, dtype=self.dtype_policy, name="layer_norm"
@@ -190,7 +190,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             *self.cross_attention_layers,
             *self.feed_forward_layers,
         ):
-            building.build_once(layer, (None, None, self.hidden_size))
+            keras_compat.build_once(layer, (None, None, self.hidden_size))
         super().build(input_shape)
 
     def __call__(
@@ -420,5 +420,5 @@ def _split_for_all(att_mask, main_input, side_inputs):
             "columns of att_mask. Give a mask of the tokens alone, and a list "
             "of masks as side_att_mask."
         )
-    tensor_utils.assert_rank(sides[0], [2, 3], "side_input")
-    return memory.split_masks(att_mask, None, main_input, sides[0])
+    shapes.assert_rank(sides[0], [2, 3], "side_input")
+    return memory_attention.split_masks(att_mask, None, main_input, sides[0])

@@ -6,9 +6,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import recompute
 from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import side_transformer
+from etcmodel.ops import recompute
 
 HIDDEN, BATCH, MAIN, SIDE = 8, 2, 5, 3
 

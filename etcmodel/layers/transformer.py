@@ -2,15 +2,15 @@
 
 import tensorflow as tf
 
-from etcmodel.activations import gelu
-from etcmodel.activations import get_layer_activation
-from etcmodel.layers import building
 from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_attention
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
-from etcmodel.layers import recompute
-from etcmodel.layers import wrappers
+from etcmodel.layers import residual_block
+from etcmodel.layers.activations import gelu
+from etcmodel.layers.activations import get_layer_activation
+from etcmodel.ops import recompute
 
 # Sublayers of the attention, by the output that they are for.
 _OF_ONE_OUTPUT = {
@@ -154,7 +154,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             long_block, global_block = self._make_feed_forward_blocks(i)
             self.long_feed_forward_layers.append(long_block)
             self.global_feed_forward_layers.append(global_block)
-        building.track_layers(
+        keras_compat.track_layers(
             self,
             "fused_att_layers",
             "long_feed_forward_layers",
@@ -213,7 +213,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         )
 
     def _make_residual_block(self, inner_layer, norms, name):
-        return wrappers.ResidualBlock(
+        return residual_block.ResidualBlock(
             inner_layer=inner_layer,
             normalization_layer=norms,
             dropout_probability=self.hidden_dropout_prob,
@@ -310,11 +310,13 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         for i in range(self.num_hidden_layers):
-            building.build_once(
+            keras_compat.build_once(
                 self.fused_att_layers[i], [long_shape, global_shape]
             )
-            building.build_once(self.long_feed_forward_layers[i], long_shape)
-            building.build_once(
+            keras_compat.build_once(
+                self.long_feed_forward_layers[i], long_shape
+            )
+            keras_compat.build_once(
                 self.global_feed_forward_layers[i], global_shape
             )
         super().build(input_shape)
@@ -342,7 +344,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         All masks are `<int32 or bool>`, 1 where attending is allowed and
         everywhere if None; all ids are `<int32>` labels or None. Where long
         tokens take part, each may also be a description (see
-        `etcmodel.attention`).
+        `etcmodel.ops.attention`).
 
         Args:
             long_input: `<float>[batch, long, long_hidden_size]`.
@@ -430,7 +432,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
         """The shapes of both streams, which are those of the inputs."""
-        building.check_is_known(self, global_input_shape, input_shape)
+        keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
     def get_config(self):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etcmodel import attention
 from etcmodel.layers import transformer
-from etcmodel.testing import call_in_fresh_process
-from etcmodel.testing import two_device_strategy
+from etcmodel.ops import attention
+from testing.helpers import call_in_fresh_process
+from testing.helpers import two_device_strategy
 
 
 class DistributionTest(tf.test.TestCase):

@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
-from etcmodel.attention import attention_testing
 from etcmodel.layers import fused_attention_test
 from etcmodel.layers import transformer
+from etcmodel.ops import attention
+from testing import attention_cases
 
 SIZE, RADIUS, LABELS = 6, 2, 4
 
@@ -72,7 +72,7 @@ def apply(stack, batch, implementation):
         exempt_long=batch["exempt_long"],
     )
     labels = attention.LongGlobalLabels(links, 3, 1)
-    with attention_testing.chunks_of(30):
+    with attention_cases.chunks_of(30):
         return stack(
             tf.constant(batch["long_input"]),
             tf.constant(batch["global_input"]),

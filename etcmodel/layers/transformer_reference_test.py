@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.attention import attention_testing as tools
 from etcmodel.layers import fused_attention_test as fused_test
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import side_transformer_test
 from etcmodel.layers import transformer
+from testing import attention_cases as tools
 
 LONG, GLOBAL, SIZE, RADIUS = 7, 3, 8, 2
 

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel import attention
-from etcmodel.attention import attention_testing as shared
-from etcmodel.attention import elementwise_jit
 from etcmodel.layers import transformer
+from etcmodel.ops import attention
+from etcmodel.ops import compilation
+from testing import attention_cases as shared
 
 BATCH, LONG, GLOBAL, HIDDEN = 2, 19, 4, 8
 
@@ -108,8 +108,8 @@ class StreamingTransformerTest(parameterized.TestCase, tf.test.TestCase):
             return layer(*streams, **describe())
 
         with (
-            mock.patch.object(elementwise_jit, "MIN_ELEMENTS", 0),
-            elementwise_jit.elementwise_jit(is_on),
+            mock.patch.object(compilation, "MIN_ELEMENTS", 0),
+            compilation.elementwise_jit(is_on),
         ):
             graph = apply.get_concrete_function(*make_streams()).graph
         is_compiled = "_XlaMustCompile" in str(graph.as_graph_def())

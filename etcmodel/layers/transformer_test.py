@@ -6,9 +6,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import fused_side_attention_test as shared
-from etcmodel.layers import recompute
+from etcmodel.layers import residual_block
 from etcmodel.layers import transformer
-from etcmodel.layers import wrappers
+from etcmodel.ops import recompute
 
 _BATCH, _LONG, _GLOBAL, _HIDDEN, _RADIUS, _LABELS = 2, 11, 5, 8, 3, 6
 
@@ -209,10 +209,13 @@ class GlobalLocalTransformerLayersTest(
     @pytest.mark.both_kerases
     def test_a_functional_model_learns_shapes_from_one_layer(self):
         layer = _make_layer(3)
-        call = wrappers.ResidualBlock.call
+        call = residual_block.ResidualBlock.call
         inputs = [tf.keras.Input([size, _HIDDEN]) for size in (None, _GLOBAL)]
         with mock.patch.object(
-            wrappers.ResidualBlock, "call", autospec=True, side_effect=call
+            residual_block.ResidualBlock,
+            "call",
+            autospec=True,
+            side_effect=call,
         ) as calls:
             model = tf.keras.Model(inputs, layer(*inputs))
         # Attention and the feed-forward part of both streams.

@@ -5,22 +5,22 @@ import tensorflow as tf
 
 from etcmodel import checkpoints
 from etcmodel import models
-from etcmodel.conformance import cases
-from etcmodel.conformance import checks
-from etcmodel.conformance import suite
-from etcmodel.conformance.cases import Case
-from etcmodel.conformance.cases import bools
-from etcmodel.conformance.cases import floats
-from etcmodel.conformance.cases import ints
-from etcmodel.feature_utils import layout_spec
-from etcmodel.models import contrastive_loss
-from etcmodel.models import coreference_loss
-from etcmodel.models import encoder
+from etcmodel.feature_utils.layout import spec
 from etcmodel.models import heads
 from etcmodel.models import pretraining_heads
-from etcmodel.models import side_inputs
 from etcmodel.models import span_prediction
-from etcmodel.models import summaries
+from etcmodel.models.etc import contrastive_loss
+from etcmodel.models.etc import side_inputs
+from etcmodel.models.etc import structured_etc_model
+from etcmodel.models.read_twice import coreference_loss
+from etcmodel.models.read_twice import memory_extraction
+from testing.conformance import cases
+from testing.conformance import checks
+from testing.conformance import suite
+from testing.conformance.cases import Case
+from testing.conformance.cases import bools
+from testing.conformance.cases import floats
+from testing.conformance.cases import ints
 
 _HIDDEN = 8
 _TOKENS = 11
@@ -72,18 +72,18 @@ _PARAGRAPHS = dict(
     global_token_type_ids=ints(_TYPES, "batch", "seq"),
     global_paragraph_breakpoints=ints(2, "batch", "seq"),
 )
-_LAYOUT = layout_spec.EncoderInputs(
+_LAYOUT = spec.EncoderInputs(
     links=(
-        layout_spec.LinkFeature("mention", "long", "mention", None, True),
-        layout_spec.DEFAULT_LINK,
-        layout_spec.LinkFeature("parent", "global", None, "child"),
+        spec.LinkFeature("mention", "long", "mention", None, True),
+        spec.DEFAULT_LINK,
+        spec.LinkFeature("parent", "global", None, "child"),
     ),
     values=(
-        layout_spec.ValueFeature(
+        spec.ValueFeature(
             "visual", "global", (3,), "float32", ("global", "long")
         ),
-        layout_spec.ValueFeature("size", "long", (2,), "float32", ("long",)),
-        layout_spec.ValueFeature("place", "long", (3,), "int32", ("long",)),
+        spec.ValueFeature("size", "long", (2,), "float32", ("long",)),
+        spec.ValueFeature("place", "long", (3,), "int32", ("long",)),
     ),
 )
 _LAYOUT_FEATURES = dict(
@@ -303,7 +303,7 @@ CASES = {
         ),
     ),
     "etc_document_bert_structured": Case(
-        encoder.StructuredEtcModel,
+        structured_etc_model.StructuredEtcModel,
         lambda: dict(
             config=_etc_config(
                 use_hard_g2l_mask=True,
@@ -362,7 +362,7 @@ CASES = {
         float32_outputs=True,
     ),
     "summary_extraction": Case(
-        summaries.SummaryExtraction,
+        memory_extraction.SummaryExtraction,
         lambda: dict(
             config=_read_twice_config(
                 summary_mode="text_block",

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from etcmodel.activations import get_activation
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
-from etcmodel.layers.wrappers import ResidualBlock
+from etcmodel.layers import keras_compat
+from etcmodel.layers.activations import get_activation
+from etcmodel.layers.residual_block import ResidualBlock
 
 # The logits of positions that cannot be chosen.
 MASKED_LOGIT = -10000.0
@@ -131,8 +131,8 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
             input_shape: shape of `global_output`.
         """
         if self.transform is not None:
-            building.build_once(self.transform, input_shape)
-        building.build_once(self.logit, input_shape)
+            keras_compat.build_once(self.transform, input_shape)
+        keras_compat.build_once(self.logit, input_shape)
         super().build(input_shape)
 
     def call(self, global_output, global_token_type_ids, training=None):

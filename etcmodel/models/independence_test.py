@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.attention import dispatch
-from etcmodel.attention import streaming
 from etcmodel.feature_utils import etc_features
 from etcmodel.models import EtcConfig
-from etcmodel.models import encoder as encoder_lib
-from etcmodel.models import read_twice_model_test as read_twice
+from etcmodel.models.etc import structured_etc_model as encoder_lib
+from etcmodel.models.read_twice import read_twice_model_test as read_twice
+from etcmodel.ops.attention import dispatch
+from etcmodel.ops.attention import streaming
 
 VOCAB, TYPES, HIDDEN = 20, 8, 8
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import tensorflow as tf
 from absl import logging
 
-from etcmodel.activations import get_activation
+from etcmodel.layers.activations import get_activation
 from etcmodel.models import run_files
 
 

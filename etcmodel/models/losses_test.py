@@ -6,14 +6,6 @@ from etcmodel.models import losses
 
 
 class LossesTest(tf.test.TestCase):
-    def test_weighted_mean(self):
-        values = tf.constant([1.0, 5.0, 9.0])
-        weights = tf.constant([1.0, 1.0, 0.0])
-        self.assertAllClose(
-            3.0, losses.weighted_mean(values, weights), rtol=1e-4
-        )
-        self.assertEqual(0.0, losses.weighted_mean(values, 0.0 * weights))
-
     def test_correctness(self):
         logits = tf.constant([[0.1, 0.3, -1e4], [2.0, 2.5, 3.0]])
         self.assertAllEqual([0.0, 1.0], losses.is_correct(logits, [0, 2]))

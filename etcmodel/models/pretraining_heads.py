@@ -6,18 +6,15 @@ ReadTwice has it on the output of the second read (ReadTwice paper, section
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.activations import get_activation
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
+from etcmodel.layers.activations import get_activation
+from etcmodel.ops import shapes
 
 
 def masked_lm_losses(logits, label_ids) -> tf.Tensor:
     """The loss of each predicted token.
-
-    `losses.weighted_mean` makes one loss of them, and `losses.is_correct` tells
-    which predictions are right; both take the same shapes.
 
     Args:
         logits: `<float>[batch, n, vocab_size]`.
@@ -116,8 +113,8 @@ class LanguageModelHead(graph_layer.GraphLayer):
             ValueError: the last axis has no static size.
         """
         size = static_size(self.name, "hidden_states", input_shape)
-        building.build_once(self.dense, (None, size))
-        building.build_once(self.layer_norm, (None, self.embedding_size))
+        keras_compat.build_once(self.dense, (None, size))
+        keras_compat.build_once(self.layer_norm, (None, self.embedding_size))
         self.output_bias = self.add_weight(
             name="output_bias",
             shape=(self.vocab_size,),
@@ -154,7 +151,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
             )
         # [..., embedding_size]
         x = self.layer_norm(self.dense(hidden_states))
-        leading = tensor_utils.get_shape_list(x)[:-1]
+        leading = shapes.get_shape_list(x)[:-1]
         # [rows, embedding_size]
         rows = tf.reshape(x, [-1, self.embedding_size])
         # [rows, vocab_size]
@@ -197,7 +194,7 @@ def make_language_model_head(config, **options) -> LanguageModelHead:
         name="language_model_head",
         **options,
     )
-    building.build_once(head, (None, None, config.hidden_size))
+    keras_compat.build_once(head, (None, None, config.hidden_size))
     return head
 
 

@@ -7,9 +7,9 @@ from absl.testing import parameterized
 from etcmodel.layers import EmbeddingLookup
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import pretraining_heads
-from etcmodel.models import read_twice_model_test as model_test
-from etcmodel.models.read_twice_config import ReadTwiceConfig
-from etcmodel.models.read_twice_model import ReadTwiceModel
+from etcmodel.models.read_twice import read_twice_model_test as model_test
+from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
 
 HIDDEN, EMBEDDING, VOCAB = 6, 4, 11
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import models
-from etcmodel.feature_utils import layout_spec
+from etcmodel.feature_utils.layout import spec
 from etcmodel.models import run_files
 
 
@@ -102,15 +102,13 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_is_described_is_built(self):
         """A layout with a link and a value of its own."""
-        structure = layout_spec.EncoderInputs(
+        structure = spec.EncoderInputs(
             links=(
-                layout_spec.DEFAULT_LINK,
-                layout_spec.LinkFeature("refers", "long", "refers_to"),
+                spec.DEFAULT_LINK,
+                spec.LinkFeature("refers", "long", "refers_to"),
             ),
             values=(
-                layout_spec.ValueFeature(
-                    "looks", "long", (3,), "float32", ("long",)
-                ),
+                spec.ValueFeature("looks", "long", (3,), "float32", ("long",)),
             ),
         )
         config = models.EtcConfig.from_preset("tiny", vocab_size=7)

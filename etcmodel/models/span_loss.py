@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel import cross_replica
-from etcmodel import tensor_utils
-from etcmodel.models import summaries
+from etcmodel.models.read_twice import memory_extraction
+from etcmodel.ops import collectives
+from etcmodel.ops import shapes
 
 # The log of the probability of what belongs to no document.
 _NEVER = -1e9
@@ -52,11 +52,11 @@ def get_document_mask(block_ids) -> tf.Tensor:
     Raises:
         ValueError: the argument has another rank.
     """
-    tensor_utils.assert_rank(block_ids, 1, "block_ids")
+    shapes.assert_rank(block_ids, 1, "block_ids")
     block_ids = tf.convert_to_tensor(block_ids)
     # [all blocks]
-    all_block_ids = cross_replica.all_gather(block_ids)
-    return summaries.get_cross_block_att(
+    all_block_ids = collectives.all_gather(block_ids)
+    return memory_extraction.get_cross_block_att(
         block_ids, None, all_block_ids, None, "doc"
     )
 
@@ -101,7 +101,7 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
         ValueError: an argument has another rank.
     """
     logits = _as_scores(logits)
-    tensor_utils.assert_rank(cross_blocks_eq_mask, 2, "cross_blocks_eq_mask")
+    shapes.assert_rank(cross_blocks_eq_mask, 2, "cross_blocks_eq_mask")
     same_document = tf.cast(cross_blocks_eq_mask, tf.bool)
     in_document = _is_in_document(same_document)
     highest, total = _exp_sums(logits, in_document, same_document)
@@ -164,13 +164,13 @@ def batch_span_cross_entropy_loss(
         ValueError: an argument has another rank.
     """
     logits = _as_scores(logits)
-    length = tensor_utils.get_shape_list(logits)[1]
+    length = shapes.get_shape_list(logits)[1]
     for name, x in (
         ("annotation_begins", annotation_begins),
         ("annotation_ends", annotation_ends),
         ("annotation_labels", annotation_labels),
     ):
-        tensor_utils.assert_rank(x, 2, name)
+        shapes.assert_rank(x, 2, name)
     # [blocks, all blocks]
     same_document = get_document_mask(block_ids)
     # [blocks, length, 2]
@@ -243,9 +243,9 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
     Raises:
         ValueError: an argument has another rank.
     """
-    options = tensor_utils.get_shape_list(logits, 2, "logits")[1]
-    tensor_utils.assert_rank(labels, 1, "labels")
-    tensor_utils.assert_rank(is_supporting, 1, "is_supporting")
+    options = shapes.get_shape_list(logits, 2, "logits")[1]
+    shapes.assert_rank(labels, 1, "labels")
+    shapes.assert_rank(is_supporting, 1, "is_supporting")
     # [blocks, all blocks]
     same_document = get_document_mask(block_ids)
     # [blocks, options]
@@ -269,7 +269,7 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
 def _as_scores(logits):
     """Logits of three axes in float32, or float64 if they are."""
     logits = tf.convert_to_tensor(logits)
-    tensor_utils.assert_rank(logits, 3, "logits")
+    shapes.assert_rank(logits, 3, "logits")
     return logits if logits.dtype == tf.float64 else tf.cast(logits, tf.float32)
 
 
@@ -352,7 +352,7 @@ def _over_document(reduce, values, same_document, neutral):
         `<float>[blocks, classes]`.
     """
     # [all blocks, classes]
-    everywhere = cross_replica.all_gather(values)
+    everywhere = collectives.all_gather(values)
     # [blocks, all blocks, classes]
     of_document = tf.where(
         same_document[..., tf.newaxis],

@@ -5,9 +5,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models import span_loss
-from etcmodel.testing import call_in_fresh_process
-from etcmodel.testing import call_on_two_workers
-from etcmodel.testing import two_device_strategy
+from testing.helpers import call_in_fresh_process
+from testing.helpers import call_on_two_workers
+from testing.helpers import two_device_strategy
 
 LENGTH, OPTIONS = 5, 3
 # Documents 4 and 9 are on both halves, 2 on the first one; 7 has no answer.

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.activations import get_activation
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
-from etcmodel.layers.wrappers import ResidualBlock
+from etcmodel.layers.activations import get_activation
+from etcmodel.layers.residual_block import ResidualBlock
 from etcmodel.models import heads
 from etcmodel.models.pretraining_heads import static_size
+from etcmodel.ops import shapes
 
 # The logits of tokens that are no part of an answer.
 MASKED_LOGIT = -1e6
@@ -102,8 +102,8 @@ class SpanPredictionHead(graph_layer.GraphLayer):
         """
         size = static_size(self.name, "hidden_states", input_shape)
         if self.transform is not None:
-            building.build_once(self.transform, (None, None, size))
-        building.build_once(self.span_logits, (None, None, size))
+            keras_compat.build_once(self.transform, (None, None, size))
+        keras_compat.build_once(self.span_logits, (None, None, size))
         super().build(input_shape)
 
     def call(
@@ -148,20 +148,16 @@ class SpanPredictionHead(graph_layer.GraphLayer):
                 f"{self.name}: {given} is given without {missing}; give both "
                 "or neither"
             )
-        _, length, _ = tensor_utils.get_shape_list(
-            hidden_states, 3, "hidden_states"
-        )
+        _, length, _ = shapes.get_shape_list(hidden_states, 3, "hidden_states")
         if self.transform is not None:
             hidden_states = self.transform(hidden_states, training=training)
         # [blocks, length, 2]
         logits = self.span_logits(tf.cast(hidden_states, tf.float32))
         if token_ids is not None:
-            tensor_utils.assert_rank(token_ids, 2, "token_ids")
+            shapes.assert_rank(token_ids, 2, "token_ids")
             logits = _mask(logits, tf.not_equal(token_ids, padding_token_id))
         if ignore_prefix_length is not None:
-            tensor_utils.assert_rank(
-                ignore_prefix_length, 1, "ignore_prefix_length"
-            )
+            shapes.assert_rank(ignore_prefix_length, 1, "ignore_prefix_length")
             prefix = tf.cast(ignore_prefix_length, tf.int32)[:, tf.newaxis]
             # [blocks, length]
             logits = _mask(logits, tf.range(length)[tf.newaxis] >= prefix)
@@ -216,7 +212,7 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
             f"max_length ({max_length}) and k ({k}) must be at least 1"
         )
     logits = tf.cast(logits, tf.float32)
-    blocks, length, _ = tensor_utils.get_shape_list(logits, 3, "logits")
+    blocks, length, _ = shapes.get_shape_list(logits, 3, "logits")
     last = length - 1
     # [length, max_length]
     ends = tf.range(length)[:, tf.newaxis] + tf.range(max_length)

@@ -1,14 +1,5 @@
-"""The tasks, and the commands that run them."""
+"""The tasks, one folder each."""
 
 from etcmodel import extras
 
-extras.require(
-    "docstring_parser",
-    "ijson",
-    "msgspec",
-    "official",
-    "tensorflow_text",
-    "tf_keras",
-    "tqdm",
-    "yaml",
-)
+extras.require_extra("tasks")

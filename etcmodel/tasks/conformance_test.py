@@ -25,20 +25,20 @@ from tensorflow.python.framework import random_seed
 import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
-from etcmodel import testing
 from etcmodel.checkpoints import files
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.spec import load
+from etcmodel.serving import exported
+from etcmodel.serving import saved_model_test
+from etcmodel.serving import warmup_test
 from etcmodel.tasks import registry
-from etcmodel.tasks import task_runs_testing
-from etcmodel.tasks import tfrecords
-from etcmodel.tasks.frame import evaluation
-from etcmodel.tasks.frame import export_test
-from etcmodel.tasks.frame import exported
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
-from etcmodel.tasks.frame import serving_warmup_test
-from etcmodel.tasks.frame.spec import load
 from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
+from etcmodel.training import evaluation
 from etcmodel.weight_paths import get_weight_paths
+from testing import helpers
+from testing import task_runs
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Builds encoders as the README says, under Keras 3.
@@ -81,12 +81,10 @@ _SAME_SIZES = {
 def _features_request(task):
     """A request to the signature `features`, and what is of the same sizes."""
     requests = dict(
-        serving_warmup_test.read_warmup_requests(
-            task_runs_testing.run_of(task).saved_model
-        )
+        warmup_test.read_warmup_requests(task_runs.run_of(task).saved_model)
     )
     request = requests["features"]
-    if task in task_runs_testing.READ_TWICE:
+    if task in task_runs.READ_TWICE:
         mentions = [x for x in request if x.startswith("annotation_")]
         return request, {"mentions": mentions}
     return request, {
@@ -112,14 +110,12 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         """The records of the data file."""
         spec = registry.get(task)
         return list(
-            spec.dataset.FORMAT.read(
-                task_runs_testing.run_of(task).input, "dev"
-            )
+            spec.dataset.FORMAT.read(task_runs.run_of(task).input, "dev")
         )
 
     def _ask(self, task, inputs):
         """The answers to a request."""
-        signatures, *_ = task_runs_testing.load_of(task)
+        signatures, *_ = task_runs.load_of(task)
         outputs = signatures["serving_default"](
             **{name: tf.constant(x) for name, x in inputs.items()}
         )
@@ -128,7 +124,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def _serve(self, task, records):
         """The answers to raw records."""
         builder = load(registry.get(task).features)
-        return self._ask(task, features.raw_inputs(builder, records))
+        return self._ask(task, preprocessor.raw_inputs(builder, records))
 
     def _check_same(self, expected, actual):
         """Answers are equal, probabilities but for rounding."""
@@ -139,16 +135,16 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             else:
                 self.assertAllEqual(value, actual[name], name)
 
-    @parameterized.parameters(*task_runs_testing.TASKS)
+    @parameterized.parameters(*task_runs.TASKS)
     def test_trains_and_measures(self, task):
-        run = task_runs_testing.run_of(task)
+        run = task_runs.run_of(task)
         spec = registry.get(task)
         names = os.listdir(run.model_dir)
         self.assertContainsSubset(
             ["best_ckpt", "etcmodel.json", "params.yaml", "vocab.txt"], names
         )
         self.assertEqual(spec.tuned is not None, "tuned.json" in names)
-        metrics = task_runs_testing.metrics_of(task)
+        metrics = task_runs.metrics_of(task)
         self.assertEqual(run.steps, metrics["step"])
         best = spec.recipe.get("best_metric")
         self.assertIn(best or "mlm_accuracy", metrics)
@@ -165,7 +161,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         expected = {}
         for name in names:
             run, folder = (
-                task_runs_testing.run_of(name),
+                task_runs.run_of(name),
                 os.path.join(self.get_temp_dir(), name),
             )
             shutil.copytree(run.model_dir, os.path.join(folder, "runs", "1"))
@@ -176,7 +172,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             encoder = model.checkpoint_items["encoder"]
             expected[name] = (
                 encoder(inputs)["long_output"]
-                if name not in task_runs_testing.READ_TWICE
+                if name not in task_runs.READ_TWICE
                 else _read(encoder, inputs)
             )
         done = subprocess.run(
@@ -196,11 +192,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             path = os.path.join(self.get_temp_dir(), name, "output.npy")
             self.assertAllClose(expected[name], np.load(path), 1e-4, 1e-4)
 
-    @parameterized.parameters(*task_runs_testing.TASKS)
+    @parameterized.parameters(*task_runs.TASKS)
     def test_its_encoder_is_built_from_the_run(self, task):
         """The same layer with the same arguments and weights."""
-        run = task_runs_testing.run_of(task)
-        if task in task_runs_testing.READ_TWICE:
+        run = task_runs.run_of(task)
+        if task in task_runs.READ_TWICE:
             build, config = models.build_read_twice_encoder, "ReadTwiceConfig"
         else:
             build, config = models.build_encoder, "EtcConfig"
@@ -219,11 +215,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, weight in expected.items():
             self.assertAllEqual(weight, actual[name], name)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_evaluate_prints_what_predict_prints(self, task):
         """And the official score of the file is the same."""
-        run = task_runs_testing.run_of(task)
-        metrics = task_runs_testing.metrics_of(task)
+        run = task_runs.run_of(task)
+        metrics = task_runs.metrics_of(task)
         out, predictions = run.predict(run, run.input, "--batch_size=4")
         printed = dict(
             line.split(": ")
@@ -240,11 +236,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_is_stored_of_segments_is_what_is_served(self):
         """The same answers from packed examples as from raw text."""
-        for task in {*task_runs_testing.READ_TWICE}.intersection(
-            task_runs_testing.WITH_ANSWERS
+        for task in {*task_runs.READ_TWICE}.intersection(
+            task_runs.WITH_ANSWERS
         ):
-            files = tfrecords.find_files(task_runs_testing.run_of(task).records)
-            signatures, *_ = task_runs_testing.load_of(task)
+            files = tfrecords.find_files(task_runs.run_of(task).records)
+            signatures, *_ = task_runs.load_of(task)
             outputs = signatures["serialized_examples"](
                 examples=tf.stack([*tf.data.TFRecordDataset(files, "GZIP")])
             )
@@ -260,33 +256,32 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     @parameterized.parameters(
-        *(
-            x
-            for x in task_runs_testing.WITH_ANSWERS
-            if x not in task_runs_testing.READ_TWICE
-        )
+        *(x for x in task_runs.WITH_ANSWERS if x not in task_runs.READ_TWICE)
     )
     def test_what_is_stored_is_what_is_served(self, task):
         """The same answers from stored examples as from raw text."""
         spec = registry.get(task)
         fields = load(spec.features).SCHEMA
-        signatures, task_model, _ = task_runs_testing.load_of(task)
+        signatures, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
         stored = {record.id: [] for record in records}
-        directory = task_runs_testing.run_of(task).records
+        directory = task_runs.run_of(task).records
         for file in tfrecords.find_files(directory):
             for example in tf.data.TFRecordDataset(file, "GZIP"):
                 parsed = tf.train.Example.FromString(example.numpy())
                 name = parsed.features.feature["example_id"]
                 name = name.bytes_list.value[0].decode()
                 stored[name].append(example)
-        sizes = exported.read_metadata(
-            task_runs_testing.run_of(task).saved_model
-        )["features"]
+        sizes = exported.read_metadata(task_runs.run_of(task).saved_model)[
+            "features"
+        ]
         for record in records:
             examples = tf.stack(stored[record.id])
             _, values = fields.parse(
-                examples, None, None, (schema.CONTEXT, schema.TEXT)
+                examples,
+                None,
+                None,
+                (example_schema.CONTEXT, example_schema.TEXT),
             )
             order = np.argsort(values["window"])
             examples = tf.gather(examples, order)
@@ -294,12 +289,13 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 examples,
                 sizes["long_length"],
                 sizes["global_length"],
-                (schema.CONTEXT, schema.TEXT),
+                (example_schema.CONTEXT, example_schema.TEXT),
             )
             outputs = signatures["serialized_examples"](examples=examples)
             chosen = task_model.choose(outputs, made, values)
             text = {
-                name: values[name][:1] for name in fields.names(schema.TEXT)
+                name: values[name][:1]
+                for name in fields.names(example_schema.TEXT)
             }
             answers = task_model.answer(
                 chosen, tf.zeros_like(values["window"]), text
@@ -311,9 +307,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 served, {name: x.numpy() for name, x in answers.items()}
             )
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_an_answer_does_not_depend_on_its_batch(self, task):
-        _, task_model, _ = task_runs_testing.load_of(task)
+        _, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
         known = [task_model.reference(record) for record in records]
         together = self._serve(task, records)
@@ -344,7 +340,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 *collected,
             )
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
         builder = load(registry.get(task).features)
         outputs = self._ask(
@@ -357,7 +353,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in outputs.items():
             self.assertEqual(0, value.shape[0], name)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
         builder = load(registry.get(task).features)
@@ -377,11 +373,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 if value.dtype.kind == "f":
                     self.assertTrue(np.isfinite(value).all(), name)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
         builder = load(registry.get(task).features)
-        inputs = features.raw_inputs(builder, self._records(task)[:2])
+        inputs = preprocessor.raw_inputs(builder, self._records(task)[:2])
         between = {
             name: np.insert(
                 x, 1, _NOTHING.get(builder.INPUTS[name].dtype, -1), axis=0
@@ -394,10 +390,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             {name: x[[0, 2]] for name, x in outputs.items()},
         )
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_inputs_of_a_request_that_do_not_agree(self, task):
         """The error names both, what they have to share, and their sizes."""
-        signatures, *_ = task_runs_testing.load_of(task)
+        signatures, *_ = task_runs.load_of(task)
         builder = load(registry.get(task).features)
         for signature, request, same in (
             ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
@@ -428,7 +424,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                         any(x in str(caught.exception) for x in others)
                     )
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_the_page_about_requests_is_true(self, task):
         """Its request is answered with what it shows, and its tables lists."""
         page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -473,22 +469,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
         builder = load(registry.get(task).features)
-        loaded, served, ops = testing.call_in_fresh_process(
-            testing.serve_elsewhere,
-            task_runs_testing.run_of(task).saved_model,
-            features.raw_inputs(builder, records),
+        loaded, served, ops = helpers.call_in_fresh_process(
+            helpers.serve_elsewhere,
+            task_runs.run_of(task).saved_model,
+            preprocessor.raw_inputs(builder, records),
         )
         expected = self._serve(task, records)
         self._check_same(expected, loaded)
         self._check_same(expected, served)
         # Few and common ones: a server links those of its own version.
         expected = ["FastWordpieceTokenizeWithOffsets"]
-        if task in task_runs_testing.READ_TWICE:
+        if task in task_runs.READ_TWICE:
             # Finds mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
@@ -497,22 +493,20 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for op in ops:
             self.assertNotIn("PyFunc", op)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
         """Loading warns of stored gradients that cannot be used."""
-        path = task_runs_testing.run_of(task).saved_model
-        self.assertEmpty(export_test.names_of_stored_gradients(path))
-        for function in export_test.stored_functions(path):
+        path = task_runs.run_of(task).saved_model
+        self.assertEmpty(saved_model_test.names_of_stored_gradients(path))
+        for function in saved_model_test.stored_functions(path):
             self.assertFalse(function.attr["_XlaMustCompile"].b)
 
-    @parameterized.parameters(*task_runs_testing.WITH_ANSWERS)
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
         """All are the same request, with the same answers."""
-        signatures, *_ = task_runs_testing.load_of(task)
+        signatures, *_ = task_runs.load_of(task)
         requests = dict(
-            serving_warmup_test.read_warmup_requests(
-                task_runs_testing.run_of(task).saved_model
-            )
+            warmup_test.read_warmup_requests(task_runs.run_of(task).saved_model)
         )
         self.assertEqual(
             {"serving_default", "serialized_examples", "features"},
@@ -526,7 +520,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         answers = dict(answers)
         self.assertAllEqual([0], answers.pop("tokens_cut"))
-        if task in task_runs_testing.READ_TWICE:
+        if task in task_runs.READ_TWICE:
             # A list of answers, as examples hold several records.
             logits = {"example_id": tf.constant([""])}
         self._check_same(
@@ -536,7 +530,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_serves_many_at_once(self):
         """Each as alone, whatever the sizes of the others and their faults."""
-        signatures, *_ = task_runs_testing.load_of("wikihop")
+        signatures, *_ = task_runs.load_of("wikihop")
         rng = np.random.default_rng(0)
         requests = []
         for _ in range(12):

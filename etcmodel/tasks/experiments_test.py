@@ -9,9 +9,9 @@ from official.core import exp_factory
 from etcmodel import checkpoints
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.frame import trainer
-from etcmodel.tasks.model_testing import shrink_experiment
-from etcmodel.tasks.model_testing import small_records
+from etcmodel.training import trainer
+from testing.models import shrink_experiment
+from testing.models import small_records
 
 
 def _small_task(name, **options):

@@ -10,11 +10,11 @@ from absl.testing import parameterized
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import registry
 from etcmodel.tasks.hotpotqa import model_test as hotpotqa
-from etcmodel.tasks.model_testing import set_random_weights
 from etcmodel.tasks.nq import model_test as nq
 from etcmodel.tasks.nq.model import POSITIONS
 from etcmodel.tasks.openkp import model_test as openkp
 from etcmodel.tasks.wikihop import model_test as wikihop
+from testing.models import set_random_weights
 
 _NGRAMS = {"ngram_logits": [2, 5, 12]}
 _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}

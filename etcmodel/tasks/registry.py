@@ -1,7 +1,7 @@
 """The tasks by name, and the experiments by name.
 
 Every folder of `etcmodel.tasks` that has a `task.py` is a task; see
-`frame.spec`. Nothing here loads TensorFlow.
+`pipeline.spec`. Nothing here loads TensorFlow.
 """
 
 import difflib
@@ -11,8 +11,8 @@ import pathlib
 from collections.abc import Mapping
 
 from etcmodel.errors import UserError
-from etcmodel.tasks.frame.spec import TaskSpec
-from etcmodel.tasks.frame.spec import load
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import load
 
 _FOLDER = pathlib.Path(__file__).parent
 

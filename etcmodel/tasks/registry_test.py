@@ -3,14 +3,14 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks import task_testing
-from etcmodel.tasks.frame.experiments_test import KERAS_2
+from etcmodel.training.experiments_test import KERAS_2
+from testing import tasks
 
 
 class RegistryTest(tf.test.TestCase):
     def test_all_tasks(self):
         """And each has generated records, to be tested with."""
-        self.assertEqual(set(registry.tasks()), set(task_testing.SMALL_RECORDS))
+        self.assertEqual(set(registry.tasks()), set(tasks.SMALL_RECORDS))
         for name in registry.tasks():
             self.assertEqual(name, registry.get(name).name)
 

@@ -13,20 +13,20 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import train_lib
 
+from etcmodel.cli import training
+from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
-from etcmodel.tasks import tfrecords
-from etcmodel.tasks.commands import training
-from etcmodel.tasks.frame import trainer
-from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.pretrain import trainer as etc_pretraining
-from etcmodel.tasks.pretraining_testing import BLOCKS
-from etcmodel.tasks.pretraining_testing import SEGMENT_LENGTH
 from etcmodel.tasks.read_twice_pretrain import trainer as pretraining
 from etcmodel.tasks.read_twice_qa import trainer as questions
-from etcmodel.tasks.task_testing import write_small_records
-from etcmodel.testing import call_in_fresh_process
-from etcmodel.testing import call_on_two_workers
-from etcmodel.testing import two_device_strategy
+from etcmodel.training import trainer
+from testing.helpers import call_in_fresh_process
+from testing.helpers import call_on_two_workers
+from testing.helpers import two_device_strategy
+from testing.models import shrink_experiment
+from testing.pretraining import BLOCKS
+from testing.pretraining import SEGMENT_LENGTH
+from testing.tasks import write_small_records
 
 
 def _make(name, records, batch_size=4, **options):

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from etcmodel.datasets.hotpotqa import records
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 
 def good_record(**changes):

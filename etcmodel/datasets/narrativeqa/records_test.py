@@ -12,7 +12,7 @@ from etcmodel.datasets import narrativeqa
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _HEAD = "document_id,set,question,answer1,answer2,question_tokenized\n"
 _ROWS = (

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.errors import UserError
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _BOOK = """Licence of \u00c4sop
 

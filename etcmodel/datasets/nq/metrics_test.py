@@ -159,20 +159,6 @@ class MetricsTest(parameterized.TestCase):
             found += self._check(predictions, gold, minimum)[
                 "average-best-threshold-f1"
             ]
-            for threshold in (-math.inf, 1.0, 3.5):
-                actual = metrics.evaluate_at_thresholds(
-                    predictions, gold, threshold, threshold + 1, minimum
-                )
-                for kind, more in (("long", 0), ("short", 1)):
-                    ((_, *expected),) = _reference_points(
-                        kind, predictions, gold, minimum, [threshold + more]
-                    )
-                    for name, value in zip(
-                        ("precision", "recall", "f1"), expected, strict=True
-                    ):
-                        self.assertAlmostEqual(
-                            value, actual[f"{kind}-answer-{name}"]
-                        )
         self.assertBetween(found / 39, 0.1, 0.9)
 
     def test_nothing_right(self):
@@ -219,29 +205,6 @@ class MetricsTest(parameterized.TestCase):
             prediction, gold = _short(answer), _short_gold(*gold)
         result = metrics.evaluate({"x": prediction}, {"x": gold})
         self.assertEqual(float(is_right), result[f"{kind}-best-threshold-f1"])
-
-    def test_at_thresholds(self):
-        result = metrics.evaluate_at_thresholds(
-            {"x": _short("yes", 3.0), "y": _short((A,), 2.0)},
-            {"x": _short_gold("yes"), "y": _short_gold((B,))},
-            short_threshold=3.0,
-            min_annotations=1,
-        )
-        self.assertEqual(
-            {
-                "long-answer-n": 2,
-                "long-answer-f1": 0.0,
-                "long-answer-precision": 0.0,
-                "long-answer-recall": 0.0,
-                "short-answer-n": 2,
-                "short-answer-f1": 2 / 3,
-                "short-answer-precision": 1.0,
-                "short-answer-recall": 0.5,
-            },
-            result,
-        )
-        result = metrics.evaluate_at_thresholds({}, {})
-        self.assertEqual({0}, set(result.values()))
 
 
 class ChecksTest(parameterized.TestCase):

@@ -11,7 +11,7 @@ from etcmodel.datasets.nq import records
 from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _TOKENS = (
     ["<H1>", "Brno", "</H1>", "<P>", "Brno", "is", "a", "city", "</P>"]

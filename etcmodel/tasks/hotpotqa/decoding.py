@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils import word_cuts
+from etcmodel.feature_utils.text import word_cuts
 from etcmodel.tasks.hotpotqa import labels
 
 # Labels of tokens in the "bio" encoding of answers.

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils import word_cuts
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
+from etcmodel.feature_utils.text import texts
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text import word_cuts
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
 from etcmodel.tasks.hotpotqa import labels
 
 # A title or sentence for which there is no room is left out whole; shorter ones
@@ -62,7 +62,7 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class HotpotQAFeatureBuilder(features.FeatureBuilder):
+class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
     """Turns questions and paragraphs into features.
 
     A record's *segments* are its titles and sentences in one row, in the order
@@ -70,9 +70,9 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
     """
 
     INPUTS = {
-        "question": features.RawInput(tf.string, ("records",)),
-        "titles": features.RawInput(tf.string, ("records", "paragraphs")),
-        "sentences": features.RawInput(
+        "question": preprocessor.RawInput(tf.string, ("records",)),
+        "titles": preprocessor.RawInput(tf.string, ("records", "paragraphs")),
+        "sentences": preprocessor.RawInput(
             tf.string, ("records", "paragraphs", "sentences")
         ),
     }
@@ -90,35 +90,43 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = schema.Schema(
+    SCHEMA = example_schema.Schema(
         # The segment of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
-        global_segments=schema.Field("global", schema.CONTEXT, pad=-1),
+        global_segments=example_schema.Field(
+            "global", example_schema.CONTEXT, pad=-1
+        ),
         # Where each long token starts in its segment, in bytes; -1 for tokens
         # of no segment.
-        long_starts=schema.Field("long", schema.CONTEXT, pad=-1),
+        long_starts=example_schema.Field(
+            "long", example_schema.CONTEXT, pad=-1
+        ),
         # Its exclusive end.
-        long_ends=schema.Field("long", schema.CONTEXT, pad=-1),
+        long_ends=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
         # Whether it begins or ends inside a word; see `word_cuts`.
-        long_word_cuts=schema.Field("long", schema.CONTEXT, pad=0),
-        segments=schema.Field("list", schema.TEXT, tf.string),
+        long_word_cuts=example_schema.Field(
+            "long", example_schema.CONTEXT, pad=0
+        ),
+        segments=example_schema.Field("list", example_schema.TEXT, tf.string),
         # How many segments each paragraph has, its title included; 0 for one
         # without any text.
-        paragraph_sizes=schema.Field("list", schema.TEXT),
+        paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
-        supporting_facts=schema.Field("global", schema.LABEL, pad=-1),
-        answer_type=schema.Field("one", schema.LABEL),
-        answer_begins=schema.Field("list", schema.LABEL),
-        answer_ends=schema.Field("list", schema.LABEL),
+        supporting_facts=example_schema.Field(
+            "global", example_schema.LABEL, pad=-1
+        ),
+        answer_type=example_schema.Field("one", example_schema.LABEL),
+        answer_begins=example_schema.Field("list", example_schema.LABEL),
+        answer_ends=example_schema.Field("list", example_schema.LABEL),
     )
 
-    @features.builds_features
+    @preprocessor.builds_features
     def build(
         self,
         question: tf.Tensor,
         titles: tf.Tensor | tf.RaggedTensor,
         sentences: tf.Tensor | tf.RaggedTensor,
-    ) -> features.Encoded:
+    ) -> preprocessor.Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -159,7 +167,7 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
                 "global_segments": layout.unit_indices(context, "segment"),
             },
         )
-        return features.Encoded(
+        return preprocessor.Encoded(
             layout=made,
             context=made.values,
             text={
@@ -186,14 +194,14 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
 
     def label(self, record, view, split):
         """See `FeatureBuilder.label` and `labels.make_labels`."""
-        counts = features.count_cut(
+        counts = preprocessor.count_cut(
             view, {"context": ("paragraphs", "titles_and_sentences")}
         )
         question = view.counts["question"]
         counts["question_tokens_cut"] = question.tokens - question.kept_tokens
-        values = {"question": features.to_bytes(record.question)}
+        values = {"question": preprocessor.to_bytes(record.question)}
         if record.answer is None or split == "predict":
-            return features.Labelled([{}], values, counts)
+            return preprocessor.Labelled([{}], values, counts)
         made = labels.make_labels(
             record,
             LAYOUT.index("context"),
@@ -222,7 +230,9 @@ class HotpotQAFeatureBuilder(features.FeatureBuilder):
             "answer_ends": made.ends,
         }
         is_kept = split != "train" or made.can_be_learned
-        return features.Labelled([learned if is_kept else None], values, counts)
+        return preprocessor.Labelled(
+            [learned if is_kept else None], values, counts
+        )
 
     def describe(self, record):
         """See `FeatureBuilder.describe`."""

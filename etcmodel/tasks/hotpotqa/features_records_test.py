@@ -11,13 +11,13 @@ from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.datasets.records import Source
+from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.frame.features import raw_inputs
-from etcmodel.tasks.frame.inspection import inspect
+from etcmodel.pipeline.preprocessor import raw_inputs
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
 from etcmodel.tasks.hotpotqa.task import TASK
-from etcmodel.tasks.task_testing import without_tracing
-from etcmodel.tasks.task_testing import write_test_vocab
+from testing.tasks import without_tracing
+from testing.tasks import write_test_vocab
 
 _RECORD = HotpotQARecord(
     id="a",

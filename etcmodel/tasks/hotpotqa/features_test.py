@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils.texts import ragged_strings
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
 from etcmodel.tasks.hotpotqa.task import HotpotQAFeatureConfig
 
@@ -21,12 +20,18 @@ _VOCAB[104:107] = ["e", "##t", "##e"]
 
 def ragged_inputs(records):
     """Questions, titles and sentences of (question, context) pairs."""
-    sentences = ragged_strings(
-        [texts for _, context in records for _, texts in context]
+    sentences = tf.ragged.constant(
+        [texts for _, context in records for _, texts in context],
+        tf.string,
+        ragged_rank=1,
     )
     return (
         tf.constant([question for question, _ in records], tf.string),
-        ragged_strings([[t for t, _ in context] for _, context in records]),
+        tf.ragged.constant(
+            [[t for t, _ in context] for _, context in records],
+            tf.string,
+            ragged_rank=1,
+        ),
         tf.RaggedTensor.from_row_lengths(
             sentences,
             tf.constant([len(context) for _, context in records], tf.int64),

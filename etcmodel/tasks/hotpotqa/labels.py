@@ -9,7 +9,7 @@ import numpy as np
 
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.feature_utils import word_cuts
+from etcmodel.feature_utils.text import word_cuts
 
 # Answer types, as numbered in records and in `answer_type_logits`.
 SPAN, YES, NO = 0, 1, 2

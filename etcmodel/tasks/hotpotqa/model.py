@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
-from etcmodel.tasks.frame import model as frame
+from etcmodel.pipeline import task_model as frame
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa.task import TASK
 
@@ -88,7 +88,7 @@ class HotpotQAHead(graph_layer.GraphLayer):
             input_shape: shape of `long_output`.
         """
         for layer in (self.supporting_facts, self.answer_type, self.answer):
-            building.build_once(layer, (None, None, input_shape[-1]))
+            keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(

@@ -4,13 +4,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.conformance.cases import randomize
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.frame import evaluation
-from etcmodel.tasks.frame import serving
-from etcmodel.tasks.frame.record_keys import record_keys
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.serving import signatures
 from etcmodel.tasks.hotpotqa.decoding_test import inputs_of
 from etcmodel.tasks.hotpotqa.decoding_test import random_batch
 from etcmodel.tasks.hotpotqa.decoding_test import reference_answer
@@ -18,7 +16,9 @@ from etcmodel.tasks.hotpotqa.decoding_test import reference_facts
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
-from etcmodel.tasks.task_testing import write_test_vocab
+from etcmodel.training import evaluation
+from testing.conformance.cases import randomize
+from testing.tasks import write_test_vocab
 
 
 class ScoreTest(tf.test.TestCase, parameterized.TestCase):
@@ -235,7 +235,7 @@ class ServingTest(tf.test.TestCase):
             options=HotpotQAOptions(0.2, max_answer_length=3)
         )
         model = _simple_model(task_model, builder.tokenizer.vocab_size)
-        module, _ = serving.make_serving_module(model, builder, task_model)
+        module, _ = signatures.make_serving_module(model, builder, task_model)
         serve = module.signatures()["serving_default"]
         inputs = {name: tf.constant(x) for name, x in _REQUEST.items()}
         made = builder.build(**inputs)

@@ -2,13 +2,13 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.conformance.cases import randomize
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.frame.export import model_variables
+from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.hotpotqa import model as model_lib
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
+from testing.conformance.cases import randomize
 
 # A question of two words and two paragraphs, each of a title and sentences.
 _FEATURES = {

@@ -12,11 +12,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import BadRecords
-from etcmodel.tasks.frame import schema
+from etcmodel.pipeline import example_schema
 from etcmodel.tasks.hotpotqa import labels
 from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
 from etcmodel.tasks.hotpotqa.task import TASK
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _BERT, _GPT2 = "bert_uncased_vocab.txt", "gpt2.model"
 _FILES = ("dev_95", "train_200", "2wiki_train_500")
@@ -293,7 +293,7 @@ class StoredAndServedTest(tf.test.TestCase, parameterized.TestCase):
                 tf.constant([item.examples[0] for item in encoded]),
                 768,
                 64,
-                (schema.CONTEXT, schema.TEXT),
+                (example_schema.CONTEXT, example_schema.TEXT),
             )
             stored = _rows({**features, **values})
             for i, record in enumerate(batch):

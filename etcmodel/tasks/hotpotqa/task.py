@@ -3,9 +3,9 @@
 import dataclasses
 
 from etcmodel.datasets import hotpotqa
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import TaskSpec
-from etcmodel.tasks.frame.spec import Tuned
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import Tuned
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
-from etcmodel.feature_utils import pages
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils import tokenizers
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
+from etcmodel.feature_utils.text import pages
+from etcmodel.feature_utils.text import texts
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
 from etcmodel.tasks.nq import labels
 
 _TOKENS = (
@@ -66,17 +66,17 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class NQFeatureBuilder(features.FeatureBuilder):
+class NQFeatureBuilder(preprocessor.FeatureBuilder):
     """Turns questions and pages into the features of windows."""
 
     INPUTS = {
-        "question": features.RawInput(tf.string, ("records",)),
-        "tokens": features.RawInput(tf.string, ("records", "words")),
-        "is_html": features.RawInput(tf.bool, ("records", "words")),
-        "candidate_starts": features.RawInput(
+        "question": preprocessor.RawInput(tf.string, ("records",)),
+        "tokens": preprocessor.RawInput(tf.string, ("records", "words")),
+        "is_html": preprocessor.RawInput(tf.bool, ("records", "words")),
+        "candidate_starts": preprocessor.RawInput(
             tf.int32, ("records", "candidates")
         ),
-        "candidate_ends": features.RawInput(
+        "candidate_ends": preprocessor.RawInput(
             tf.int32, ("records", "candidates")
         ),
     }
@@ -88,16 +88,16 @@ class NQFeatureBuilder(features.FeatureBuilder):
         "candidate_ends": np.array([[8, 15]], np.int32),
     }
     LAYOUT = LAYOUT
-    SCHEMA = schema.Schema(
+    SCHEMA = example_schema.Schema(
         # The word of the page that each long token is a part of; -1 for the
         # CLS, the question, separators and padding.
-        words=schema.Field("long", schema.CONTEXT, pad=-1),
+        words=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
         # All candidates of the page.
-        candidate_starts=schema.Field("list", schema.TEXT),
-        candidate_ends=schema.Field("list", schema.TEXT),
+        candidate_starts=example_schema.Field("list", example_schema.TEXT),
+        candidate_ends=example_schema.Field("list", example_schema.TEXT),
         # See `labels.WindowLabels`.
         **{
-            name: schema.Field("one", schema.LABEL)
+            name: example_schema.Field("one", example_schema.LABEL)
             for name in labels.WindowLabels._fields
         },
     )
@@ -125,7 +125,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
             spec = spec.with_blocks(self.config.fixed_block_size, _SENTENCE)
         return spec
 
-    @features.builds_features
+    @preprocessor.builds_features
     def build(
         self,
         question: tf.Tensor,
@@ -133,7 +133,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
         is_html: tf.Tensor,
         candidate_starts: tf.Tensor,
         candidate_ends: tf.Tensor,
-    ) -> features.Encoded:
+    ) -> preprocessor.Encoded:
         """Builds the features of the windows of a batch.
 
         A page of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows,
@@ -176,7 +176,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
                 tf.reshape(candidate_starts >= 0, [-1]),
             )
 
-        return features.Encoded(
+        return preprocessor.Encoded(
             layout=made,
             context=made.values,
             text={
@@ -229,7 +229,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
         }
         values = {"question": record.question}
         if split == "predict" or not record.annotations:
-            return features.Labelled([{}] * view.number, values, counts)
+            return preprocessor.Labelled([{}] * view.number, values, counts)
         annotation = labels.choose_annotation(record.annotations)
         made = labels.make_window_labels(
             annotation,
@@ -251,7 +251,7 @@ class NQFeatureBuilder(features.FeatureBuilder):
             kept = ~is_null | [
                 _is_kept(record, i, rate) for i in range(len(made))
             ]
-        return features.Labelled(
+        return preprocessor.Labelled(
             [
                 x._asdict() if keep else None
                 for x, keep in zip(made, kept, strict=True)

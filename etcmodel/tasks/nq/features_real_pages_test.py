@@ -4,13 +4,13 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
-from etcmodel.tasks.frame import schema
+from etcmodel.pipeline import example_schema
 from etcmodel.tasks.nq.features import NQFeatureBuilder
 from etcmodel.tasks.nq.features_test import make_config
 from etcmodel.tasks.nq.features_test import plain_windows
 from etcmodel.tasks.nq.task import TASK
-from etcmodel.tasks.task_testing import without_tracing
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
+from testing.tasks import without_tracing
 
 
 class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
@@ -89,7 +89,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
             tf.constant(examples),
             config.long_length,
             config.global_length,
-            (schema.CONTEXT, schema.TEXT),
+            (example_schema.CONTEXT, example_schema.TEXT),
         )
         columns = {
             name: x.to_list()

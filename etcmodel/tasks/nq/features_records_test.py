@@ -14,15 +14,15 @@ from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.datasets.records import Source
+from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
-from etcmodel.tasks import tfrecords
-from etcmodel.tasks.frame import evaluation
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import inspection
+from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline import tfrecords
 from etcmodel.tasks.nq.features_test import make_config
 from etcmodel.tasks.nq.features_test import write_vocab
 from etcmodel.tasks.nq.labels import WindowLabels
 from etcmodel.tasks.nq.task import TASK
+from etcmodel.training import evaluation
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
 # 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4
@@ -76,8 +76,8 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         cls.builder = cls.encoder.builder
         # Tracing takes longer than all of these tests.
         cls.encoder._build = cls.builder.build
-        made = features.on_host(cls.encoder.build([_RECORD]))
-        cls.view = features.RecordView(made, 0)
+        made = preprocessor.on_host(cls.encoder.build([_RECORD]))
+        cls.view = preprocessor.RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
         """What is learned of a record, with shares of windows."""
@@ -283,7 +283,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_inspects_a_record(self):
         tiny = EtcConfig.from_preset("tiny")
-        shown = inspection.inspect(self.encoder, _RECORD, tiny)
+        shown = pictures.inspect(self.encoder, _RECORD, tiny)
         self.assertEqual(
             "[CLS] t11 t12 [SEP] [unused102] t201 t202 t203 [unused103] "
             "[unused102] t204 [SEP]".split(),
@@ -304,7 +304,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertRegex(shown.text(), expected)
         self.assertEqual([1, 12, 8], shown.side_inputs.l2g_att_mask.shape)
-        unknown = inspection.inspect(
+        unknown = pictures.inspect(
             self.encoder, _changed(annotations=None), tiny
         )
         self.assertIn("not told", unknown.text())

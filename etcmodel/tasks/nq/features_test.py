@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.nq import features
 from etcmodel.tasks.nq.task import NQFeatureConfig
 

@@ -6,12 +6,12 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.datasets.nq.records import Annotation
-from etcmodel.tasks.frame import features
+from etcmodel.pipeline import preprocessor
 from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq.labels import WindowLabels
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQFeatureConfig
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 NULL, YES, NO, LONG, SHORT = range(5)
 
@@ -195,10 +195,10 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             real_data_path(f"vocab/{vocab}"),
         )
-        inputs = features.raw_inputs(type(builder), self.records)
-        made = features.on_host(builder.build(**inputs))
+        inputs = preprocessor.raw_inputs(type(builder), self.records)
+        made = preprocessor.on_host(builder.build(**inputs))
         for i, record in enumerate(self.records):
-            view = features.RecordView(made, i)
+            view = preprocessor.RecordView(made, i)
             (answer,) = record.annotations
             rows = builder.label(record, view, "dev").rows
             got = [WindowLabels(**row) for row in rows]

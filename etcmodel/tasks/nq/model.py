@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
-from etcmodel.tasks.frame import model as frame
+from etcmodel.pipeline import task_model as frame
 from etcmodel.tasks.nq import decoding
 
 # Null, yes, no, long and short; see `labels`.
@@ -54,7 +54,7 @@ class NQHead(graph_layer.GraphLayer):
             input_shape: shape of `long_output`.
         """
         for layer in (self.positions, self.answer_type):
-            building.build_once(layer, (None, None, input_shape[-1]))
+            keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, long_output, long_token_type_ids):

@@ -7,7 +7,6 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.conformance.cases import randomize
 from etcmodel.datasets import nq
 from etcmodel.datasets.nq import metrics
 from etcmodel.datasets.nq.metrics import NQGold
@@ -16,10 +15,9 @@ from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.frame import evaluation
-from etcmodel.tasks.frame import serving
-from etcmodel.tasks.frame.features import raw_inputs
-from etcmodel.tasks.frame.record_keys import record_keys
+from etcmodel.pipeline.preprocessor import raw_inputs
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.serving import signatures as signatures_lib
 from etcmodel.tasks.nq.decoding_test import random_batch
 from etcmodel.tasks.nq.decoding_test import reference_pages
 from etcmodel.tasks.nq.decoding_test import zero_logits
@@ -27,8 +25,10 @@ from etcmodel.tasks.nq.features import NQFeatureBuilder
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQFeatureConfig
 from etcmodel.tasks.nq.task import NQOptions
-from etcmodel.tasks.task_testing import without_tracing
-from etcmodel.tasks.task_testing import write_test_vocab
+from etcmodel.training import evaluation
+from testing.conformance.cases import randomize
+from testing.tasks import without_tracing
+from testing.tasks import write_test_vocab
 
 _SCHEMA = NQFeatureBuilder.SCHEMA
 
@@ -215,7 +215,7 @@ class ServingTest(tf.test.TestCase):
         cls.builder = cls.encoder.builder
         task_model = TASK.make_model(options=_OPTIONS)
         cls.model = cls._make_model(task_model)
-        module, _ = serving.make_serving_module(
+        module, _ = signatures_lib.make_serving_module(
             cls.model, cls.builder, task_model
         )
         cls.signatures = module.signatures()

@@ -2,12 +2,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.conformance.cases import randomize
 from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.nq import model as model_lib
 from etcmodel.tasks.nq.decoding_test import zero_logits
 from etcmodel.tasks.nq.task import TASK
+from testing.conformance.cases import randomize
 
 _NAMES = (
     "short_answer_start",

@@ -7,9 +7,9 @@ of windows and fixed blocks are chosen when the records are preprocessed.
 import dataclasses
 
 from etcmodel.datasets import nq
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import NoOptions
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import NoOptions
+from etcmodel.pipeline.spec import TaskSpec
 
 # What stands beside the question and the page: a CLS and two separators.
 NUM_SPECIAL_TOKENS = 3

@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from etcmodel.datasets import openkp
 from etcmodel.feature_utils import layout
-from etcmodel.feature_utils import pages
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils import texts
 from etcmodel.feature_utils import token_types
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
+from etcmodel.feature_utils.text import pages
+from etcmodel.feature_utils.text import texts
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
 from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
@@ -49,14 +49,14 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class OpenKPFeatureBuilder(features.FeatureBuilder):
+class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
     """Turns words, nodes and how they look into features."""
 
     INPUTS = {
-        "words": features.RawInput(tf.string, ("records", "words")),
-        "node_starts": features.RawInput(tf.int32, ("records", "nodes")),
-        "node_ends": features.RawInput(tf.int32, ("records", "nodes")),
-        "node_features": features.RawInput(
+        "words": preprocessor.RawInput(tf.string, ("records", "words")),
+        "node_starts": preprocessor.RawInput(tf.int32, ("records", "nodes")),
+        "node_ends": preprocessor.RawInput(tf.int32, ("records", "nodes")),
+        "node_features": preprocessor.RawInput(
             tf.float32, ("records", "nodes", _NUM_FEATURES)
         ),
     }
@@ -70,17 +70,19 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = schema.Schema(
+    SCHEMA = example_schema.Schema(
         LAYOUT.encoder_inputs,
         # See `ngrams.first_occurrences`; a word's is at its number, less one.
-        first_occurrences=schema.Field(
-            "long", schema.CONTEXT, pad=0, size=ngrams.MAX_WORDS
+        first_occurrences=example_schema.Field(
+            "long", example_schema.CONTEXT, pad=0, size=ngrams.MAX_WORDS
         ),
         # The words that have tokens.
-        visible_words=schema.Field("list", schema.TEXT, tf.string),
+        visible_words=example_schema.Field(
+            "list", example_schema.TEXT, tf.string
+        ),
         # First word and number of words of each keyphrase.
-        label_starts=schema.Field("list", schema.LABEL),
-        label_sizes=schema.Field("list", schema.LABEL),
+        label_starts=example_schema.Field("list", example_schema.LABEL),
+        label_sizes=example_schema.Field("list", example_schema.LABEL),
     )
 
     def layout_spec(self):
@@ -91,14 +93,14 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         spec = layout.LayoutSpec([text], values=[_WORDS])
         return spec.with_blocks(self.config.fixed_block_size, _NODE)
 
-    @features.builds_features
+    @preprocessor.builds_features
     def build(
         self,
         words: tf.Tensor,
         node_starts: tf.Tensor,
         node_ends: tf.Tensor,
         node_features: tf.Tensor,
-    ) -> features.Encoded:
+    ) -> preprocessor.Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -163,7 +165,7 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
             shape = tf.shape(made.features["global_token_ids"])
             nothing = tf.zeros(tf.concat([shape, [_NUM_FEATURES]], axis=0))
             made = made._replace(values={**made.values, "visual": nothing})
-        return features.Encoded(
+        return preprocessor.Encoded(
             layout=made,
             context={
                 # [batch, long, 5]
@@ -191,11 +193,11 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
         Of several annotations, that which has the most of them in the text.
         """
         counts = {
-            **features.count_cut(view, {"nodes": (None, "nodes")}),
+            **preprocessor.count_cut(view, {"nodes": (None, "nodes")}),
             "pages_of_the_same_url": record.num_pages - 1,
         }
         if split == "predict" or not record.annotations:
-            return features.Labelled([{}], {}, counts)
+            return preprocessor.Labelled([{}], {}, counts)
         words = [
             ngrams.normalize_word(x.decode("utf-8", "replace"))
             for x in view.text["visible_words"]
@@ -222,7 +224,7 @@ class OpenKPFeatureBuilder(features.FeatureBuilder):
             "label_sizes": [size for _, size in found],
         }
         is_kept = split != "train" or found
-        return features.Labelled([labels if is_kept else None], {}, counts)
+        return preprocessor.Labelled([labels if is_kept else None], {}, counts)
 
     def describe(self, record):
         """See `FeatureBuilder.describe`."""

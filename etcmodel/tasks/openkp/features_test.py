@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import openkp
 from etcmodel.datasets.records import Source
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.openkp import features
 from etcmodel.tasks.openkp.task import TASK
 

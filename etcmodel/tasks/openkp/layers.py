@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from etcmodel.activations import get_activation
 from etcmodel.datasets.openkp import FEATURES
-from etcmodel.layers import building
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.layers.activations import get_activation
 from etcmodel.layers.normalization import LayerNormalization
 from etcmodel.models.heads import MASKED_LOGIT
 
@@ -160,14 +160,16 @@ class VisualEmbedding(_Layer):
             )
             for i in range(number)
         ]
-        building.track_layers(self, "dense_layers")
+        keras_compat.track_layers(self, "dense_layers")
 
     def build(self, input_shape):
         """Makes the weights."""
         outer = tuple(input_shape[:-1])
-        building.build_once(self.classes, (*outer, 56))
+        keras_compat.build_once(self.classes, (*outer, 56))
         for i, layer in enumerate(self.dense_layers):
-            building.build_once(layer, (*outer, self.hidden_size if i else 13))
+            keras_compat.build_once(
+                layer, (*outer, self.hidden_size if i else 13)
+            )
         super().build(input_shape)
 
     def call(self, features):
@@ -223,15 +225,15 @@ class NgramHead(_Layer):
             )
             for n in sizes
         ]
-        building.track_layers(self, "convolutions", "norms", "logits")
+        keras_compat.track_layers(self, "convolutions", "norms", "logits")
 
     def build(self, input_shape):
         """Makes the weights."""
         for layer in (self.word_norm, *self.norms, *self.logits):
-            building.build_once(layer, (None, None, self.hidden_size))
+            keras_compat.build_once(layer, (None, None, self.hidden_size))
         for i, layer in enumerate(self.convolutions):
             size = (i + 1) * self.hidden_size
-            building.build_once(layer, (None, None, size))
+            keras_compat.build_once(layer, (None, None, size))
         super().build(input_shape)
 
     def call(self, long_output, words):

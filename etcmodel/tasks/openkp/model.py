@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from etcmodel.models.heads import MASKED_LOGIT
-from etcmodel.tasks.frame import model as frame
+from etcmodel.pipeline import task_model as frame
 from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.features import LAYOUT

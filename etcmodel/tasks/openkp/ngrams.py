@@ -8,7 +8,7 @@ import tensorflow as tf
 from etcmodel.datasets import openkp
 from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils.layout_contents import record_splits
+from etcmodel.feature_utils.layout.contents import record_splits
 
 # The most words of a phrase, and the most keyphrases that are learned of a
 # page (ETC paper, Appendix C).

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
 from etcmodel.feature_utils import random_masks
-from etcmodel.feature_utils import sentences
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
-from etcmodel.tasks.frame import encoder
-from etcmodel.tasks.frame import packer
-from etcmodel.tasks.frame.features import make_builder
-from etcmodel.tasks.frame.features import pad
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.feature_utils.text import sentences
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from etcmodel.pipeline import example_writer
+from etcmodel.pipeline import packing
+from etcmodel.pipeline.preprocessor import make_builder
+from etcmodel.pipeline.preprocessor import pad
+from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.tasks.pretrain.task import PretrainFeatureConfig
 
 # What is stored: of each token, the number of tokens of each sentence, and
@@ -102,7 +102,7 @@ def divide(
         yield start, len(lengths)
 
 
-class PretrainEncoder(encoder.RecordEncoder):
+class PretrainEncoder(example_writer.RecordEncoder):
     """Turns documents into serialized texts that fit into an example."""
 
     def __init__(
@@ -170,7 +170,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             "tokens": int(lengths.sum()),
         }
         if len(lengths) < self.config.min_sentences:
-            return encoder.EncodedRecord(
+            return example_writer.EncodedRecord(
                 [],
                 {
                     "documents_of_too_few_sentences": 1,
@@ -186,7 +186,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             # Where a word was cut, its rest stands alone.
             is_continuation[0] = 0
             examples.append(
-                encoder.serialize(
+                example_writer.serialize(
                     {
                         "token_ids": token_ids,
                         "is_continuation": is_continuation,
@@ -197,11 +197,11 @@ class PretrainEncoder(encoder.RecordEncoder):
             )
         counts["texts"] = len(examples)
         counts["documents_divided"] = int(len(examples) > 1)
-        return encoder.EncodedRecord(examples, counts)
+        return example_writer.EncodedRecord(examples, counts)
 
     def make_packer(self):
         """Puts several texts into each example."""
-        return packer.ExamplePacker(
+        return packing.ExamplePacker(
             {
                 "token_ids": self.config.long_length,
                 SENTENCE_LENGTHS: self.config.global_length,

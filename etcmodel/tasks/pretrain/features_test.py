@@ -5,10 +5,10 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import documents
 from etcmodel.errors import UserError
-from etcmodel.tasks import task_testing
 from etcmodel.tasks.pretrain import features
 from etcmodel.tasks.pretrain.task import TASK
 from etcmodel.tasks.pretrain.task import PretrainFeatureConfig
+from testing import tasks
 
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
@@ -28,7 +28,7 @@ class DivideTest(tf.test.TestCase, parameterized.TestCase):
 class PretrainEncoderTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.vocab_file = task_testing.write_test_vocab(
+        self.vocab_file = tasks.write_test_vocab(
             self.get_temp_dir(), "the cat ##s saw a dog . one two"
         )
         with open(self.vocab_file, encoding="utf-8") as stream:
@@ -150,13 +150,13 @@ class PretrainEncoderTest(tf.test.TestCase):
             features.PretrainEncoder(TASK, PretrainFeatureConfig(), path)
 
 
-class CommandTest(task_testing.CommandTestCase):
+class CommandTest(tasks.CommandTestCase):
     def preprocess(self, text, *arguments):
         path = self.path("text.txt")
         with open(path, "wb") as stream:
             stream.write(text)
-        vocab_file = task_testing.write_test_vocab(self.path(), "a one two .")
-        return task_testing.run_cli(
+        vocab_file = tasks.write_test_vocab(self.path(), "a one two .")
+        return tasks.run_cli(
             "preprocess",
             "--task=pretrain",
             f"--input={path}",
@@ -172,7 +172,7 @@ class CommandTest(task_testing.CommandTestCase):
             self.preprocess(text, "--long_length=50", "--global_length=20")
         )
         self.assertIn("Wrote 2 of 3 records", out)
-        stats = task_testing.read_json(self.path("out", "stats.json"))
+        stats = tasks.read_json(self.path("out", "stats.json"))
         self.assertEqual(1, stats["documents_of_too_few_sentences"])
         self.assertEqual(39 / 50, stats["packing_efficiency"])
         self.assertEqual(2, stats["texts_per_example"])

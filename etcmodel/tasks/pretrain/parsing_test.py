@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.tasks.frame import encoder
+from etcmodel.pipeline import example_writer
 from etcmodel.tasks.pretrain import parsing
 
 
@@ -23,7 +23,7 @@ class ParsingTest(tf.test.TestCase):
             },
         ]
         features, is_continuation = parsing.parse(
-            tf.constant([encoder.serialize(x) for x in stored]),
+            tf.constant([example_writer.serialize(x) for x in stored]),
             6,
             4,
             1,

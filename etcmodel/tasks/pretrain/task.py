@@ -3,8 +3,8 @@
 import dataclasses
 
 from etcmodel.datasets import documents
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.pretrain"
 

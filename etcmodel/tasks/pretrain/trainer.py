@@ -1,6 +1,6 @@
 """The Model Garden task of ETC's pre-training."""
 
-from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
+from etcmodel.training import experiments  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -12,15 +12,15 @@ from official.core import config_definitions as cfg
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
-from etcmodel import gathering
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import sentence_masking
-from etcmodel.models import etc_pretraining
-from etcmodel.tasks.frame import pretraining
-from etcmodel.tasks.frame import trainer
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.models.etc import pretraining as pretraining_lib
+from etcmodel.ops import gathering
+from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.tasks.pretrain import parsing
 from etcmodel.tasks.pretrain.task import TASK
+from etcmodel.training import pretraining
+from etcmodel.training import trainer
 
 
 @dataclasses.dataclass
@@ -103,7 +103,7 @@ class PretrainTask(pretraining.PretrainingTask):
         # Texts have no question; what is fine-tuned then may have one.
         config.question_words_in_global = False
         try:
-            model = etc_pretraining.EtcPretrainModel(
+            model = pretraining_lib.EtcPretrainModel(
                 config,
                 use_mlm=self.task_config.mlm_weight > 0,
                 use_cpc=self.task_config.cpc_weight > 0,
@@ -310,7 +310,7 @@ def pretrain_experiment(
 
 
 def register(spec: TaskSpec) -> None:
-    """Registers the experiments; see `frame.trainer.register`.
+    """Registers the experiments; see `training.trainer.register`.
 
     Args:
         spec: the task.

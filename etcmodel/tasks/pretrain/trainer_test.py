@@ -7,11 +7,11 @@ from absl.testing import parameterized
 
 from etcmodel.checkpoints import lifting_test
 from etcmodel.errors import UserError
-from etcmodel.tasks.model_testing import shrink_experiment
 from etcmodel.tasks.pretrain import trainer
-from etcmodel.tasks.pretraining_testing import PRETRAINING_VOCAB
-from etcmodel.tasks.task_testing import run_cli
-from etcmodel.tasks.task_testing import write_small_records
+from testing.models import shrink_experiment
+from testing.pretraining import PRETRAINING_VOCAB
+from testing.tasks import run_cli
+from testing.tasks import write_small_records
 
 _MASK = PRETRAINING_VOCAB.index("[MASK]")
 _CPC_MASK = PRETRAINING_VOCAB.index("[unused1]")

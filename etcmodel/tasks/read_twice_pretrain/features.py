@@ -9,17 +9,17 @@ import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import check_documents
-from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
-from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
-from etcmodel.tasks.frame import encoder
-from etcmodel.tasks.frame import packer
-from etcmodel.tasks.frame.features import make_builder
-from etcmodel.tasks.frame.features import pad
-from etcmodel.tasks.frame.features import to_bytes
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.feature_utils.text import mention_finder
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from etcmodel.pipeline import example_writer
+from etcmodel.pipeline import packing
+from etcmodel.pipeline.preprocessor import make_builder
+from etcmodel.pipeline.preprocessor import pad
+from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.pipeline.spec import TaskSpec
 
 # What is stored, by the number of values of a segment.
 BLOCK_FEATURES = ("block_ids", "block_pos")
@@ -103,7 +103,7 @@ class PretrainFeatureBuilder(segments.SegmentBuilder):
         return self.build(texts, mentions)
 
 
-class PretrainEncoder(encoder.RecordEncoder):
+class PretrainEncoder(example_writer.RecordEncoder):
     """Turns documents into serialized segments."""
 
     def __init__(
@@ -170,7 +170,7 @@ class PretrainEncoder(encoder.RecordEncoder):
             encoded.append(self._encode(document, chosen))
         return encoded
 
-    def _encode(self, document, chosen) -> encoder.EncodedRecord:
+    def _encode(self, document, chosen) -> example_writer.EncodedRecord:
         """Serializes the segments of one document."""
         size = self.config.num_blocks_per_example
         number = len(chosen.documents)
@@ -187,9 +187,9 @@ class PretrainEncoder(encoder.RecordEncoder):
             }
             for field in TOKEN_FEATURES + ANNOTATION_FEATURES:
                 values[field] = getattr(chosen, field)[rows].reshape(-1)
-            examples.append(encoder.serialize(values))
+            examples.append(example_writer.serialize(values))
         labels = chosen.annotation_labels
-        return encoder.EncodedRecord(
+        return example_writer.EncodedRecord(
             examples,
             {
                 "tokens": int(np.count_nonzero(chosen.token_ids)) - number,
@@ -205,7 +205,7 @@ class PretrainEncoder(encoder.RecordEncoder):
 
     def make_packer(self):
         """Puts several documents into each example."""
-        return packer.ExamplePacker(
+        return packing.ExamplePacker(
             {"block_ids": self.config.num_blocks_per_example}, fill="block_ids"
         )
 

@@ -8,11 +8,11 @@ from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import Mention
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
+from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks.read_twice_pretrain.task import TASK
-from etcmodel.tasks.task_testing import run_cli
-from etcmodel.tasks.task_testing import without_tracing
-from etcmodel.tasks.tfrecords import find_files
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
+from testing.tasks import run_cli
+from testing.tasks import without_tracing
 
 _WORDS = (
     "[PAD] [unused0] [unused1] [unused2] [unused3] [unused4] [UNK] [CLS] [SEP] "

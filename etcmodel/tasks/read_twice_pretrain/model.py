@@ -2,14 +2,16 @@
 
 import tensorflow as tf
 
-from etcmodel import gathering
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
-from etcmodel.layers import building
+from etcmodel.layers import keras_compat
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
-from etcmodel.models import coreference_loss
 from etcmodel.models import pretraining_heads
-from etcmodel.models.summaries import check_cross_block_attention_mode
+from etcmodel.models.read_twice import coreference_loss
+from etcmodel.models.read_twice.memory_extraction import (
+    check_cross_block_attention_mode,
+)
+from etcmodel.ops import gathering
 
 
 class PretrainModel(tf.keras.Model):
@@ -55,14 +57,16 @@ class PretrainModel(tf.keras.Model):
         self.encoder = ReadTwiceModel(
             config, use_one_hot_embeddings, name="read_twice"
         )
-        building.build_once(self.encoder, None)
+        keras_compat.build_once(self.encoder, None)
         self.head = pretraining_heads.make_language_model_head(config)
         self.coreference = None
         if use_coreference:
             self.coreference = coreference_loss.BatchCoreferenceResolutionLoss(
                 name="batch_coreference_resolution_loss"
             )
-            building.build_once(self.coreference, (None, config.hidden_size))
+            keras_compat.build_once(
+                self.coreference, (None, config.hidden_size)
+            )
         self.built = True
 
     def call(self, inputs, training=None):

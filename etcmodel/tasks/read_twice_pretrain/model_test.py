@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.models import coreference_loss_test
 from etcmodel.models import pretraining_heads_test
-from etcmodel.models import read_twice_model_test as model_test
-from etcmodel.tasks.frame.export import model_variables
+from etcmodel.models.read_twice import coreference_loss_test
+from etcmodel.models.read_twice import read_twice_model_test as model_test
+from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 
 

@@ -1,8 +1,8 @@
 """Pre-training of ReadTwice: the experiments of its paper."""
 
 from etcmodel.datasets import documents
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.read_twice_pretrain"
 

@@ -1,6 +1,6 @@
 """The Model Garden task of ReadTwice's pre-training."""
 
-from etcmodel.tasks.frame import experiments  # First: it explains Keras 3.
+from etcmodel.training import experiments  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -11,17 +11,17 @@ from official.core import config_definitions as cfg
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
-from etcmodel import gathering
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import entity_masking
 from etcmodel.models import span_loss
-from etcmodel.tasks.frame import pretraining
-from etcmodel.tasks.frame import read_twice
-from etcmodel.tasks.frame import trainer
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.ops import gathering
+from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.tasks.read_twice_pretrain import features as features_lib
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
 from etcmodel.tasks.read_twice_pretrain.task import TASK
+from etcmodel.training import pretraining
+from etcmodel.training import read_twice
+from etcmodel.training import trainer
 
 
 @dataclasses.dataclass
@@ -308,7 +308,7 @@ def pretrain_experiment(
 
 
 def register(spec: TaskSpec) -> None:
-    """Registers the experiments; see `frame.trainer.register`.
+    """Registers the experiments; see `training.trainer.register`.
 
     Args:
         spec: the task.

@@ -7,14 +7,14 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
-from etcmodel.tasks.model_testing import shrink_experiment
-from etcmodel.tasks.pretraining_testing import BLOCKS
-from etcmodel.tasks.pretraining_testing import PRETRAINING_VOCAB
-from etcmodel.tasks.pretraining_testing import SEGMENT_LENGTH
-from etcmodel.tasks.pretraining_testing import SEGMENTS
 from etcmodel.tasks.read_twice_pretrain import trainer
-from etcmodel.tasks.task_testing import run_cli
-from etcmodel.tasks.task_testing import write_small_records
+from testing.models import shrink_experiment
+from testing.pretraining import BLOCKS
+from testing.pretraining import PRETRAINING_VOCAB
+from testing.pretraining import SEGMENT_LENGTH
+from testing.pretraining import SEGMENTS
+from testing.tasks import run_cli
+from testing.tasks import write_small_records
 
 _NUM_DOCUMENTS = 80
 _STEPS = 200

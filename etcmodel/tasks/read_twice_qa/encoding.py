@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import show
-from etcmodel.feature_utils import word_cuts
-from etcmodel.feature_utils.tokenizer_settings import TokenizerSettings
-from etcmodel.tasks.frame import encoder
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import packer
-from etcmodel.tasks.frame import schema
-from etcmodel.tasks.frame.record_keys import record_keys
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.feature_utils.text import word_cuts
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import example_writer
+from etcmodel.pipeline import packing
+from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.tasks.read_twice_qa.features import Passages
 from etcmodel.tasks.read_twice_qa.features import QuestionFeatureConfig
 
@@ -158,7 +158,7 @@ def parse(
     return {name: tf.cast(x, tf.int32) for name, x in parsed.items()}
 
 
-class QuestionEncoder(encoder.RecordEncoder):
+class QuestionEncoder(example_writer.RecordEncoder):
     """Turns records into serialized segments."""
 
     def __init__(
@@ -197,7 +197,7 @@ class QuestionEncoder(encoder.RecordEncoder):
         Returns:
             The segments, as arrays.
         """
-        inputs = features.raw_inputs(type(self.builder), records)
+        inputs = preprocessor.raw_inputs(type(self.builder), records)
         made = self._build(*(tf.constant(x) for x in inputs.values()))
         return Passages(*(x.numpy() for x in made))
 
@@ -209,7 +209,9 @@ class QuestionEncoder(encoder.RecordEncoder):
             for i, record in enumerate(records)
         ]
 
-    def _encode(self, record, made: Passages, split) -> encoder.EncodedRecord:
+    def _encode(
+        self, record, made: Passages, split
+    ) -> example_writer.EncodedRecord:
         """Serializes the segments of one record.
 
         One without any has a segment of padding, so that its example tells the
@@ -238,8 +240,8 @@ class QuestionEncoder(encoder.RecordEncoder):
             ),
         }
         texts = {
-            "example_id": [features.to_bytes(record.id)],
-            "document": [features.to_bytes(record.text)],
+            "example_id": [preprocessor.to_bytes(record.id)],
+            "document": [preprocessor.to_bytes(record.text)],
         }
         answers = None if split == "predict" else record.answers
         option, parts, spans = 0, None, []
@@ -248,7 +250,9 @@ class QuestionEncoder(encoder.RecordEncoder):
             spans = self.builder.find(record)
             gold = self.spec.dataset.gold(record)
             reference = self._model.reference(record)
-            texts[schema.REFERENCE] = [encoder.to_json((gold, reference))]
+            texts[example_schema.REFERENCE] = [
+                example_writer.to_json((gold, reference))
+            ]
         labels, answers_cut = label_answers(
             made.token_starts,
             made.token_ends,
@@ -296,12 +300,12 @@ class QuestionEncoder(encoder.RecordEncoder):
             own["block_ids"] = np.full([read], key if number else 0)
             own["block_pos"] = np.arange(1, read + 1)
             own["num_blocks"] = np.full([read], read if number else 0)
-            examples.append(encoder.serialize({**own, **texts}))
-        return encoder.EncodedRecord(examples, counts)
+            examples.append(example_writer.serialize({**own, **texts}))
+        return example_writer.EncodedRecord(examples, counts)
 
     def make_packer(self):
         """Puts several records into each example."""
-        return packer.ExamplePacker(
+        return packing.ExamplePacker(
             {"block_ids": self.config.num_blocks_per_example},
             fill="block_ids",
         )

@@ -7,13 +7,13 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
-from etcmodel.datasets.hotpotqa import reading
+from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.errors import RecordError
-from etcmodel.tasks import reading_testing
+from etcmodel.pipeline import example_schema
 from etcmodel.tasks import registry
-from etcmodel.tasks.frame import schema
 from etcmodel.tasks.read_twice_qa import encoding
-from etcmodel.testing import real_data_path
+from testing import reading
+from testing.helpers import real_data_path
 
 
 class LabelsTest(tf.test.TestCase):
@@ -111,9 +111,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_a_document_is_divided(self):
         """What cannot be learned is left out of training alone."""
-        path, vocab = reading_testing.write_small_triviaqa(
-            self.get_temp_dir(), 5
-        )
+        path, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 5)
         record = list(triviaqa.FORMAT.read(path))[4]
         record = msgspec.structs.replace(record, missing_pages=2)
         sizes = dict(
@@ -147,7 +145,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_counts_and_supporting_parts(self):
         """What answers a question may be no text of it, or too often there."""
-        _, vocab = reading_testing.write_small_triviaqa(self.get_temp_dir(), 1)
+        _, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 1)
         parts = ("It rains.", "Paris, Paris, Paris.", "Rome rains.")
         records = [
             msgspec.convert(
@@ -158,7 +156,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
                     "answer": answer,
                     "supporting_facts": [[parts[i], 0] for i in supporting],
                 },
-                reading.ReadingRecord,
+                answer_only.ReadingRecord,
             )
             for answer, supporting in (
                 ("Paris", [2, 1]),
@@ -190,9 +188,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0, 0, 0, 1, 1, 1, 0, 0, 0], fields["option"])
 
     def test_a_text_without_tokens(self):
-        path, vocab = reading_testing.write_small_triviaqa(
-            self.get_temp_dir(), 1
-        )
+        path, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 1)
         (record,) = triviaqa.FORMAT.read(path)
         record = msgspec.structs.replace(record, text="\u200b")
         with self.assertRaisesRegex(RecordError, "'small_0'.*no token"):
@@ -207,12 +203,12 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertFalse(fields["num_blocks"].numpy().any())
             self.assertEqual(1, fields["block_pos"].numpy().sum())
             self.assertEqual([b"small_0"], texts["example_id"].bytes_list.value)
-            self.assertEqual(split == "dev", schema.REFERENCE in texts)
+            self.assertEqual(split == "dev", example_schema.REFERENCE in texts)
 
     def test_real_hotpotqa(self):
         """Spans, yes and no, and which paragraphs support them."""
         path = real_data_path("hotpotqa/dev_95.json")
-        records = list(reading.FORMAT.read(path))
+        records = list(answer_only.FORMAT.read(path))
         records = [
             *records[:12],
             *[x for x in records[12:] if x.answer in ("yes", "no")],

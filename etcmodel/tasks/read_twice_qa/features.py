@@ -15,13 +15,13 @@ from etcmodel.datasets.answer_spans import Occurrence
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa import records as narrativeqa
-from etcmodel.feature_utils import mention_finder
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import segments
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils import word_cuts
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
+from etcmodel.feature_utils.text import mention_finder
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text import word_cuts
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
 
 # Between the parts of a document that have segments of their own.
 PART_SEPARATOR = "\n\n"
@@ -185,15 +185,17 @@ class QuestionBuilder(tf.Module):
         tokenizer: the tokenizer.
     """
 
-    INPUTS: ClassVar[Mapping[str, features.RawInput]] = {
-        "question": features.RawInput(tf.string, ("records",)),
-        "document": features.RawInput(tf.string, ("records",)),
+    INPUTS: ClassVar[Mapping[str, preprocessor.RawInput]] = {
+        "question": preprocessor.RawInput(tf.string, ("records",)),
+        "document": preprocessor.RawInput(tf.string, ("records",)),
     }
     REQUEST: ClassVar[Mapping[str, Any]] = {
         "question": ["Who lives in Brno?"],
         "document": ["Jan Novak lives in Brno."],
     }
-    SCHEMA = schema.Schema(document=schema.Field("one", schema.TEXT, tf.string))
+    SCHEMA = example_schema.Schema(
+        document=example_schema.Field("one", example_schema.TEXT, tf.string)
+    )
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
 
@@ -211,7 +213,7 @@ class QuestionBuilder(tf.Module):
         self.config = config
         self.tokenizer = tokenizer
 
-    @features.builds_features
+    @preprocessor.builds_features
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
         """Builds the segments of a batch.
 

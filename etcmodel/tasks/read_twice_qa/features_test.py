@@ -7,14 +7,14 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets.hotpotqa import reading
+from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.errors import UserError
-from etcmodel.feature_utils import tokenizers
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import features
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
 
 _WORDS = "who is in a big ##ger city jan lives brno here . ? it rains".split()
 
@@ -213,7 +213,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_first_letter_of_answers(self, builder, task, expected):
         """What people write begins with a capital."""
-        record = reading.ReadingRecord(
+        record = answer_only.ReadingRecord(
             id="1",
             question="Who?",
             context=(Paragraph("", ("The king . So the king .",)),),

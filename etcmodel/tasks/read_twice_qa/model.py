@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from etcmodel import tensor_utils
-from etcmodel.feature_utils import word_cuts
+from etcmodel.feature_utils.text import word_cuts
 from etcmodel.models import heads
 from etcmodel.models import span_loss
 from etcmodel.models import span_prediction
-from etcmodel.models.read_twice_config import ReadTwiceConfig
-from etcmodel.models.read_twice_model import ReadTwiceModel
-from etcmodel.tasks.frame import model as frame
+from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
+from etcmodel.ops import shapes
+from etcmodel.pipeline import task_model as frame
 from etcmodel.tasks.read_twice_qa import encoding
 from etcmodel.tasks.read_twice_qa import features as features_lib
 
@@ -349,7 +349,7 @@ def _of_each(rows, owner, batch, fill):
     ragged = tf.RaggedTensor.from_value_rowids(
         rows, owner, nrows=batch, validate=False
     )
-    return tensor_utils.flatten_dims(ragged.to_tensor(fill), 1, 2)
+    return shapes.flatten_dims(ragged.to_tensor(fill), 1, 2)
 
 
 class HotpotQA(ReadTwiceQA):

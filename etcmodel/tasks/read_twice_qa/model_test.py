@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.models import read_twice_model_test as encoder_test
-from etcmodel.tasks.frame.export import model_variables
+from etcmodel.models.read_twice import read_twice_model_test as encoder_test
+from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_qa import model as model_lib
 from etcmodel.tasks.read_twice_qa import task
 

@@ -3,11 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.tasks.frame import encoder
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import serving
-from etcmodel.tasks.frame.export import ServingModule
-from etcmodel.tasks.frame.export import model_variables
+from etcmodel.pipeline import example_writer
+from etcmodel.pipeline import preprocessor
+from etcmodel.serving import signatures
+from etcmodel.serving.saved_model import ServingModule
+from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_qa import encoding
 from etcmodel.tasks.read_twice_qa import features as features_lib
 from etcmodel.tasks.read_twice_qa.model import ReadTwiceQA
@@ -104,7 +104,7 @@ def make_serving_module(
     choose = tf.function(choose, input_signature=[read_specs], autograph=False)
 
     def answers(inputs, owner, texts):
-        chosen = serving.read_in_parts(
+        chosen = signatures.read_in_parts(
             choose,
             {name: inputs[name] for name in read_specs},
             config.num_blocks_per_example,
@@ -165,19 +165,21 @@ def make_serving_module(
     } | dict.fromkeys(encoding.ANNOTATION_FEATURES, ("segments", "mentions"))
 
     def outputs(**inputs):
-        with tf.control_dependencies(features.assert_same_sizes(inputs, axes)):
+        with tf.control_dependencies(
+            preprocessor.assert_same_sizes(inputs, axes)
+        ):
             return compute({x: tf.cast(y, tf.int32) for x, y in inputs.items()})
 
     module = ServingModule(
         variables=model_variables(model),
         resources=[builder],
         functions={
-            serving.SERVING_DEFAULT: (serving_default, builder.INPUTS),
-            serving.SERIALIZED_EXAMPLES: (
+            signatures.SERVING_DEFAULT: (serving_default, builder.INPUTS),
+            signatures.SERIALIZED_EXAMPLES: (
                 serialized_examples,
                 {"examples": tf.TensorSpec([None], tf.string)},
             ),
-            serving.FEATURES: (
+            signatures.FEATURES: (
                 outputs,
                 {
                     name: tf.TensorSpec(x.shape, tf.int64)
@@ -194,7 +196,7 @@ def _requests(
 ) -> dict[str, dict[str, np.ndarray]]:
     """The same small request for each signature."""
     request = {
-        name: np.array([features.to_bytes(x) for x in values], object)
+        name: np.array([preprocessor.to_bytes(x) for x in values], object)
         for name, values in builder.REQUEST.items()
     }
     made = builder.build(**{x: tf.constant(y) for x, y in request.items()})
@@ -210,11 +212,11 @@ def _requests(
     example["example_id"] = [b""]
     example["document"] = list(request["document"])
     return {
-        serving.SERVING_DEFAULT: request,
-        serving.SERIALIZED_EXAMPLES: {
-            "examples": np.array([encoder.serialize(example)], object)
+        signatures.SERVING_DEFAULT: request,
+        signatures.SERIALIZED_EXAMPLES: {
+            "examples": np.array([example_writer.serialize(example)], object)
         },
-        serving.FEATURES: {
+        signatures.FEATURES: {
             name: inputs[name].numpy().astype(np.int64)
             for name in encoding.MODEL_FEATURES
         },

@@ -7,9 +7,9 @@ import dataclasses
 
 from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
-from etcmodel.datasets.hotpotqa import reading
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.datasets.hotpotqa import answer_only
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.read_twice_qa"
 
@@ -115,7 +115,7 @@ TASKS = (
     _task(
         "hotpotqa",
         "HotpotQA's answers, with ReadTwice",
-        reading,
+        answer_only,
         features=f"{_PACKAGE}.features:HotpotQABuilder",
         model=f"{_PACKAGE}.model:HotpotQA",
         # 90,447 questions of about 10 segments.

@@ -1,6 +1,6 @@
 """The Model Garden task of questions that ReadTwice answers.
 
-Works with Keras 2 only; see `frame.experiments`.
+Works with Keras 2 only; see `training.experiments`.
 """
 
 # isort: split
@@ -11,10 +11,10 @@ from official.core import config_definitions as cfg
 from official.modeling.hyperparams import base_config
 
 from etcmodel.errors import UserError
-from etcmodel.tasks.frame import read_twice
-from etcmodel.tasks.frame import trainer
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.tasks.read_twice_qa import encoding
+from etcmodel.training import read_twice
+from etcmodel.training import trainer
 
 
 @dataclasses.dataclass
@@ -123,7 +123,7 @@ class QuestionTask(trainer.AnswersTask):
 
 
 def register(spec: TaskSpec) -> None:
-    """Registers a task's experiments; see `frame.trainer.register`.
+    """Registers a task's experiments; see `training.trainer.register`.
 
     Args:
         spec: the task.
@@ -132,7 +132,7 @@ def register(spec: TaskSpec) -> None:
 
 
 def _configure(spec: TaskSpec, **options) -> cfg.ExperimentConfig:
-    """See `frame.trainer.configure`; validation counts segments, too."""
+    """See `training.trainer.configure`; validation counts segments, too."""
     params = trainer.configure(spec, task_class=QuestionTask, **options)
     size = params.task.train_data.global_batch_size
     params.task.validation_data.global_batch_size = size

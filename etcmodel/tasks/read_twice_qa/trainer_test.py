@@ -7,19 +7,19 @@ from official.core import exp_factory
 from official.core import task_factory
 
 from etcmodel.errors import UserError
+from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks import registry
-from etcmodel.tasks import task_testing
-from etcmodel.tasks.frame import damaged_records
-from etcmodel.tasks.task_testing import read_json
-from etcmodel.tasks.task_testing import write_json
-from etcmodel.tasks.tfrecords import find_files
+from etcmodel.training import damaged_records
+from testing import tasks
+from testing.tasks import read_json
+from testing.tasks import write_json
 
 
 class TrainerTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         registry.register_experiments("read_twice_triviaqa")
-        self.records = task_testing.write_small_records(
+        self.records = tasks.write_small_records(
             self.get_temp_dir(), 9, "read_twice_triviaqa"
         )
         self.params = exp_factory.get_exp_config("read_twice/triviaqa").task
@@ -79,14 +79,14 @@ class TrainerTest(tf.test.TestCase):
 
     def test_records_without_text_are_wrong(self):
         """One of three, all others of which are answered as labelled."""
-        write, sizes = task_testing.SMALL_RECORDS["read_twice_triviaqa"]
+        write, sizes = tasks.SMALL_RECORDS["read_twice_triviaqa"]
         directory = os.path.join(self.get_temp_dir(), "with_empty")
         path, vocab_file = write(directory, 3)
         page = os.path.join(directory, "evidence", "wikipedia", "1.txt")
         with open(page, "w", encoding="utf-8") as stream:
             stream.write(" \n")
         output = os.path.join(directory, "records")
-        task_testing.preprocess_few(
+        tasks.preprocess_few(
             "read_twice_triviaqa", path, vocab_file, output, sizes
         )
         self.params.validation_data.input_path = output

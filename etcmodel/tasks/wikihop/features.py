@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
-from etcmodel.feature_utils import mentions
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils.texts import without_padding
-from etcmodel.tasks.frame import features
-from etcmodel.tasks.frame import schema
+from etcmodel.feature_utils.text import mentions
+from etcmodel.feature_utils.text import sentences
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text.texts import without_padding
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
 
 # Names that lie inside each other are linked, so many at most: "york" and "new
 # york" are mentioned in "new york city".
@@ -77,13 +77,15 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class WikiHopFeatureBuilder(features.FeatureBuilder):
+class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
     """Turns queries, candidates and documents into features."""
 
     INPUTS = {
-        "query": features.RawInput(tf.string, ("records",)),
-        "candidates": features.RawInput(tf.string, ("records", "candidates")),
-        "supports": features.RawInput(tf.string, ("records", "documents")),
+        "query": preprocessor.RawInput(tf.string, ("records",)),
+        "candidates": preprocessor.RawInput(
+            tf.string, ("records", "candidates")
+        ),
+        "supports": preprocessor.RawInput(tf.string, ("records", "documents")),
     }
     REQUEST = {
         "query": np.array([b"country jan novak"], dtype=object),
@@ -94,11 +96,11 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = schema.Schema(
+    SCHEMA = example_schema.Schema(
         LAYOUT.encoder_inputs,
-        candidates=schema.Field("list", schema.TEXT, tf.string),
+        candidates=example_schema.Field("list", example_schema.TEXT, tf.string),
         # A float, as in the files of the original code.
-        label_id=schema.Field("one", schema.LABEL, tf.float32),
+        label_id=example_schema.Field("one", example_schema.LABEL, tf.float32),
     )
 
     def layout_spec(self):
@@ -107,13 +109,13 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             "documents", max_segments=self.config.max_num_sentences
         )
 
-    @features.builds_features
+    @preprocessor.builds_features
     def build(
         self,
         query: tf.Tensor,
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
-    ) -> features.Encoded:
+    ) -> preprocessor.Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -138,7 +140,7 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             ),
         )
         query_ids = self.tokenizer.tokenize(tokenizers.sanitize(query))
-        return features.Encoded(
+        return preprocessor.Encoded(
             layout=self.engine(
                 {
                     "candidates": ids,
@@ -217,11 +219,11 @@ class WikiHopFeatureBuilder(features.FeatureBuilder):
             answer_counts["answers_without_mention"] = int(
                 record.answer_index not in mentioned
             )
-        return features.Labelled(
+        return preprocessor.Labelled(
             [labels],
             {"query": record.query},
             {
-                **features.count_cut(
+                **preprocessor.count_cut(
                     view,
                     {
                         "candidates": (None, "candidates"),

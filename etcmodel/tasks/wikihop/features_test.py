@@ -15,17 +15,16 @@ from etcmodel.datasets import wikihop
 from etcmodel.datasets.records import Source
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.errors import RecordError
-from etcmodel.feature_utils import sentences
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils import tokenizers
-from etcmodel.feature_utils.texts import ragged_strings
+from etcmodel.feature_utils.text import sentences
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.frame import inspection
-from etcmodel.tasks.task_testing import without_tracing
-from etcmodel.tasks.task_testing import write_test_vocab
 from etcmodel.tasks.wikihop import features
 from etcmodel.tasks.wikihop.task import TASK
-from etcmodel.testing import real_data_path
+from testing.helpers import real_data_path
+from testing.tasks import without_tracing
+from testing.tasks import write_test_vocab
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "multiple_choice.md"
 VOCAB = [
@@ -289,7 +288,7 @@ class RecordsTest(tf.test.TestCase):
         self.assertNoCommonElements(["label_id", "reference"], stored)
 
     def test_what_is_cut_is_counted(self):
-        """In what order it is cut, `layout_test` checks."""
+        """In what order it is cut, `layout/engine_test` checks."""
         for sizes, expected in (
             # The last sentence of the longer document.
             ({"long_length": 14}, {"tokens": 5, "sentences": 1}),
@@ -366,7 +365,7 @@ class RecordsTest(tf.test.TestCase):
                 encoder.encode([_RECORD, record], "train")
 
     def test_what_inspect_shows(self):
-        shown = inspection.inspect(
+        shown = pictures.inspect(
             self._encoder(long_length=14, global_length=20),
             _RECORD,
             EtcConfig.from_preset("tiny"),
@@ -389,8 +388,12 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _inputs(self, records):
         return (
             tf.constant([r["query"] for r in records]),
-            ragged_strings([r["candidates"] for r in records]),
-            ragged_strings([r["supports"] for r in records]),
+            tf.ragged.constant(
+                [r["candidates"] for r in records], tf.string, ragged_rank=1
+            ),
+            tf.ragged.constant(
+                [r["supports"] for r in records], tf.string, ragged_rank=1
+            ),
         )
 
     def _builder(self, vocab="bert_uncased_vocab.txt"):

@@ -6,7 +6,7 @@ from etcmodel.feature_utils import token_types
 from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.losses import is_correct
-from etcmodel.tasks.frame import model as frame
+from etcmodel.pipeline import task_model as frame
 from etcmodel.tasks.wikihop.features import LAYOUT
 from etcmodel.tasks.wikihop.features import is_first_of_equals
 from etcmodel.tasks.wikihop.features import normalize_candidates

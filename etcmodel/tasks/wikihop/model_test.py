@@ -2,10 +2,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.conformance.cases import randomize
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.wikihop import model as model_lib
 from etcmodel.tasks.wikihop.task import TASK
+from testing.conformance.cases import randomize
 
 
 def example_features(batch=2):

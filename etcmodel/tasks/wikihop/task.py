@@ -3,8 +3,8 @@
 import dataclasses
 
 from etcmodel.datasets import wikihop
-from etcmodel.tasks.frame.spec import Experiment
-from etcmodel.tasks.frame.spec import TaskSpec
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from official.core import exp_factory
 
 from etcmodel.feature_utils import etc_features
 from etcmodel.tasks import registry
-from etcmodel.tasks.frame import trainer
 from etcmodel.tasks.wikihop.task import TASK
+from etcmodel.training import trainer
 
 
 class TaskTest(tf.test.TestCase):

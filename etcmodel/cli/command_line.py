@@ -1,0 +1,271 @@
+"""The command line: finds the command, reads its flags, tells errors."""
+
+import difflib
+import importlib
+import itertools
+import os
+import sys
+import textwrap
+from types import ModuleType
+
+from absl import flags
+
+from etcmodel.cli import paths
+from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
+from etcmodel.pipeline import options
+from etcmodel.tasks import registry
+
+_WIDTH = 78
+
+
+# The commands of `python -m etcmodel`: each one's module and what it does. A
+# module has its `DESCRIPTION`, an `EXAMPLE`, `Flags` (see `options.define`) and
+# `run(flag_values)`. What needs no TensorFlow is checked before it is imported:
+# paths by `paths.check`, from what `Flags` says of them, all else at the head
+# of `run`. A module that has the flags of the task that `--task` names, too,
+# has `TASK_FLAGS`. One that takes a flag without its name has it as `ARGUMENT`.
+COMMANDS = {
+    "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
+    "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` begins with"),
+    "experiments": ("cli.experiments", "what there is to train, by task"),
+    "train": ("cli.train", "train a model on TFRecords"),
+    "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
+    "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
+    "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
+    # The module is not called as the command: a script in its folder would
+    # import it instead of Python's own `inspect`.
+    "inspect": (
+        "cli.inspect_record",
+        "picture and summary of a record's attention",
+    ),
+    "demo": ("demo.command", "all of the above on a small generated corpus"),
+}
+
+
+def load(name: str) -> ModuleType:
+    """The module of a command.
+
+    Args:
+        name: the command.
+
+    Returns:
+        The module, loaded now.
+    """
+    return importlib.import_module(f"etcmodel.{COMMANDS[name][0]}")
+
+
+# What an error says -> what to do about it.
+_ADVICE = {
+    ("ResourceExhausted", "OOM", "MemoryError"): (
+        "Use a smaller --batch_size, shorter records, or "
+        "--params_override=task.model.encoder.grad_checkpointing_period=1."
+    ),
+    ("No space left", "ENOSPC"): "Make room on the disk.",
+    ("Permission denied", "PermissionDenied"): "Choose another directory.",
+    ("corrupted record", "DataLossError"): "Preprocess the data again.",
+}
+
+_INTRODUCTION = """\
+etcmodel: question answering over long, structured documents with ETC.
+
+Usage: python -m etcmodel COMMAND [--flag=value ...]
+       python -m etcmodel COMMAND --help
+       python -m etcmodel COMMAND ... --debug   (errors with all their lines)
+
+Commands:
+"""
+
+_WALKTHROUGH = """\
+
+From a data file to answers:
+
+  python -m etcmodel preprocess --task=wikihop --input=train.json \\
+      --vocab_file=vocab.txt --output_dir=data/train
+  python -m etcmodel preprocess --task=wikihop --input=dev.json --split=dev \\
+      --vocab_file=vocab.txt --output_dir=data/dev
+  python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
+      --train_data=data/train --validation_data=data/dev
+  python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
+  python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
+      --output=predictions.json
+
+`python -m etcmodel demo` shows it all in a few minutes, without any data.
+"""
+
+
+def _general_help() -> str:
+    lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
+    return _INTRODUCTION + "\n".join(lines) + "\n" + _WALKTHROUGH
+
+
+def _wrap(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _command_help(
+    name: str, module: ModuleType, flag_values: flags.FlagValues
+) -> str:
+    """What `COMMAND --help` prints."""
+    parts = [f"python -m etcmodel {name}: {COMMANDS[name][1]}", ""]
+    parts.append(textwrap.dedent(module.DESCRIPTION).strip())
+    parts += ["", "Example:", ""]
+    parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
+    needed = options.required(module.Flags)
+    required = [flag for flag in flag_values if flag in needed]
+    optional = [flag for flag in flag_values if flag not in needed]
+    for title, names in [("Needed:", required), ("Optional:", optional)]:
+        if not names:
+            continue
+        parts += ["", title, ""]
+        for flag_name in names:
+            flag = flag_values[flag_name]
+            head = f"  --{flag_name}"
+            if flag.boolean:
+                head = f"  --[no]{flag_name}"
+            if flag.default not in (None, "", False):
+                head += f" (default: {flag.default})"
+            text = flag.help
+            parts += [head, _wrap(text, "      ")]
+    return "\n".join(parts) + "\n"
+
+
+def _suggestion(word: str, choices, prefix: str = "") -> str:
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" Did you mean {prefix}{close[0]}?" if close else ""
+
+
+def _value_of(name: str, arguments: list[str]) -> str | None:
+    """What a flag is set to, before all flags are known."""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:]):
+        flag, is_set, value = argument.lstrip("-").partition("=")
+        if flag == name and argument.startswith("-"):
+            return value if is_set else following
+    return None
+
+
+def _parse(name: str, module: ModuleType, arguments: list[str]):
+    """Reads the flags of a command; None if help was printed instead.
+
+    Raises:
+        UserError: an unknown, ill-formed or missing flag, or a path that
+            cannot be read or written.
+    """
+    flag_values = flags.FlagValues()
+    options.define(flag_values, module.Flags)
+    advice = f"See `python -m etcmodel {name} --help`."
+    if hasattr(module, "TASK_FLAGS"):
+        advice = f"See `python -m etcmodel {name} --task=TASK --help`."
+        task = _value_of("task", arguments)
+        if task is not None:
+            options.define(flag_values, registry.get(task).config_class)
+            advice = advice.replace("TASK", task)
+    if any(argument in ("--help", "-h", "-help") for argument in arguments):
+        print(_command_help(name, module, flag_values), end="")
+        return None
+    try:
+        rest = flag_values([name, *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(
+            f"{name} has no flag --{error.flagname}."
+            f"{_suggestion(error.flagname, list(flag_values), '--')} "
+            f"{advice}"
+        ) from None
+    except flags.Error as error:
+        raise UserError(f"{error} {advice}") from None
+    if len(rest) == 1 and hasattr(module, "ARGUMENT"):
+        flag_values[module.ARGUMENT].value = rest.pop()
+    if rest:
+        raise UserError(
+            f"{name} does not know what to do with {rest[0]!r}: it takes flags "
+            f"such as --name=value only. {advice}"
+        )
+    needed = options.required(module.Flags)
+    missing = [name for name in needed if not flag_values[name].value]
+    if missing:
+        listed = ", ".join(f"--{flag}" for flag in missing)
+        raise UserError(f"{name} needs {listed}. {advice}")
+    paths.check(flag_values, module.Flags)
+    return flag_values
+
+
+def prepare_environment() -> None:
+    """Sets what must be set before TensorFlow is imported, if it is not yet.
+
+    The training engine needs Keras 2, and TensorFlow's own log is for those
+    who ask for it.
+    """
+    if "tensorflow" not in sys.modules:
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _is_of_the_machine(error: Exception) -> bool:
+    """Whether it is TensorFlow's or the system's, not a mistake of ours."""
+    if isinstance(error, OSError | MemoryError):
+        return True
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        error, tensorflow.errors.OpError
+    )
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong and what may help, without TensorFlow's stack of calls."""
+    text = str(getattr(error, "message", error)) or type(error).__name__
+    text = without_stack(text)[0].rstrip(".")
+    for words, advice in _ADVICE.items():
+        if any(word in f"{type(error).__name__} {text}" for word in words):
+            return f"{text}. {advice}"
+    return f"{text}."
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a command.
+
+    Args:
+        arguments: the command and its flags, without the program's name.
+
+    Returns:
+        The exit code: 0, 1 for an error of the user, 130 if interrupted.
+    """
+    prepare_environment()
+    if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
+        print(_general_help(), end="")
+        return 0
+    name, *rest = arguments
+    debug = "--debug" in rest
+    rest = [argument for argument in rest if argument != "--debug"]
+    try:
+        if name not in COMMANDS:
+            raise UserError(
+                f"There is no command {name!r}."
+                f"{_suggestion(name, list(COMMANDS))} Commands: "
+                f"{', '.join(COMMANDS)}. See `python -m etcmodel --help`."
+            )
+        module = load(name)
+        flag_values = _parse(name, module, rest)
+        if flag_values is not None:
+            module.run(flag_values)
+    except UserError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if debug or not _is_of_the_machine(error):
+            raise
+        print(
+            f"Error: {name} failed: {_one_line(error)} --debug shows all.",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        print(f"\n{name} was interrupted.", file=sys.stderr)
+        return 130
+    return 0

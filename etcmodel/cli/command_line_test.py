@@ -1,0 +1,372 @@
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import parameterized
+
+import etcmodel
+from etcmodel import models
+from etcmodel.cli import command_line
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options
+from etcmodel.training.experiments_test import KERAS_2
+from testing import tasks
+from testing.tasks import CommandTestCase
+from testing.tasks import run_cli
+
+# The directory that holds the package.
+_ROOT = pathlib.Path(etcmodel.__file__).parents[1]
+_PRETRAINED = {"task": "pretrain", "experiment": "etc/pretrain"}
+_LAST = "--input=note.json --vocab_file=note.json --output_dir=new"
+# Command -> flags of all its cases; flags -> what the error says. The last of
+# two equal flags counts.
+_CHECKED = {
+    "preprocess": (
+        f"--task=wikihop {_LAST}",
+        {
+            "--task=GONE": "GONE: there is no such task",
+            "--input=GONE": "GONE: there is no such file",
+            "--input=full": "full is a directory",
+            "--vocab_file=GONE": "--vocab_file=GONE: there is no such file",
+            "--vocab_file=full": "--vocab_file=full is a directory",
+            "--output_dir=full": "full exists and is not empty.*--overwrite",
+            "--output_dir=note.json": "note.json is a file",
+            "--output_dir=note.json/x --overwrite": "cannot be made",
+            "--output_dir=gs://b/x": "local disks only",
+            "--split=GONE": "--split=GONE: wikihop has train, dev",
+        },
+    ),
+    "lift": (
+        "--from=note.json --output_dir=new",
+        {
+            "--from=GONE": "--from=GONE: there is no such directory or chec",
+            "--output_dir=full": "full exists",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--model=read_twice --local_radius=4": "--local_radius is of",
+        },
+    ),
+    "experiments": ("", {"GONE": "GONE"}),
+    "train": (
+        "--experiment=etc/wikihop --model_dir=new --train_data=full",
+        {
+            "--experiment=GONE": "GONE: there is no such experiment",
+            "--train_data=GONE": "--train_data=GONE: no TFRecord files",
+            "--validation_data=full,GONE": "--validation_data=GONE: no TFR",
+            "--train_data=": "There is no train_data.*--train_data=DIR",
+            "--train_data= --params_override=trainer.train_steps=1": (
+                "There is no train_data"
+            ),
+            "--train_data= --config_file=note.json": "There is no train_data",
+            "--mode=train_and_eval": "There is no validation_data",
+            "--config_file=GONE": "--config_file=GONE",
+            "--init_checkpoint=GONE": "--init_checkpoint=GONE",
+            "--model_dir=note.json": "note.json is a file",
+        },
+    ),
+    "evaluate": (
+        "--model_dir=trained --validation_data=full",
+        {
+            "--model_dir=GONE": "GONE is not the directory of a run",
+            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--checkpoint=best": "checkpoint best.*Run `train` first",
+            "--checkpoint=GONE": "--checkpoint=GONE",
+            "--validation_data=GONE": "--validation_data=GONE",
+            "--validation_data=": "There is no validation_data",
+            "--output=full": "full is a directory",
+        },
+    ),
+    "export": (
+        "--model_dir=trained --output_dir=new --vocab_file=note.json",
+        {
+            "--model_dir=GONE": "GONE is not the directory of a run",
+            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--model_dir=pretrained": "pretrain is pre-training",
+            "--vocab_file=": "no copy of the vocabulary",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--output_dir=full": "full exists and is not empty",
+        },
+    ),
+    "predict": (
+        "--saved_model=model --input=note.json --output=new",
+        {
+            "--saved_model=GONE": "GONE is not a SavedModel",
+            "--input=GONE": "GONE: there is no such file",
+            "--output=note.json": "note.json exists.*--overwrite",
+            "--metrics=note.json": "note.json exists.*--overwrite",
+            "--metrics=full --overwrite": "full is a directory",
+            "--data_split=GONE": "--data_split=GONE: wikihop has no such",
+        },
+    ),
+    "inspect": (
+        "--task=wikihop --input=note.json --vocab_file=note.json --output=p",
+        {
+            "--task=pretrain": "pretrain is pre-training",
+            "--input=GONE": "GONE: there is no such file",
+            "--vocab_file=GONE": "--vocab_file=GONE",
+            "--output=x.docx": "--output=x.docx: pictures end in .png, .svg",
+            "--output=full": "full is a directory",
+        },
+    ),
+    "demo": ("", {"--question=GONE": "--question=GONE: there is no such"}),
+}
+
+
+class CliTest(CommandTestCase):
+    @parameterized.parameters((), ("--help",), ("-h",), ("help",))
+    def test_general_help(self, *arguments):
+        out = self.assert_succeeds(run_cli(*arguments))
+        for command in command_line.COMMANDS:
+            self.assertIn(f"  {command}", out)
+        self.assertIn("From a data file to answers", out)
+
+    @parameterized.parameters(*command_line.COMMANDS)
+    def test_command_help(self, command):
+        out = self.assert_succeeds(run_cli(command, "--help"))
+        self.assertIn("Example:", out)
+        self.assertIn(f"python -m etcmodel {command}", out)
+        for line in out.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+        module = command_line.load(command)
+        flag_values = flags.FlagValues()
+        options.define(flag_values, module.Flags)
+        for name in flag_values:
+            self.assertGreater(len(flag_values[name].help), 10, name)
+            self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
+        required = options.required(module.Flags)
+        if not required:
+            return
+        needed = ", ".join(f"--{name}" for name in required)
+        self.assert_fails(run_cli(command), f"{command} needs {needed}")
+
+    def test_help_names_the_presets(self):
+        for command, configs in (
+            ("train", [models.EtcConfig, models.ReadTwiceConfig]),
+            ("lift", [models.EtcConfig, models.ReadTwiceConfig]),
+            ("inspect", [models.EtcConfig]),
+        ):
+            flag_values = flags.FlagValues()
+            options.define(flag_values, command_line.load(command).Flags)
+            words = re.findall(r"\w+", flag_values["preset"].help)
+            for config in configs:
+                self.assertContainsSubset(config._PRESETS, words)
+
+    def test_flags_of_a_task(self):
+        out = self.assert_succeeds(run_cli("preprocess", "--help"))
+        self.assertNotIn("--stride", out)
+        self.assertIn("--task=TASK --help", out)
+        for arguments in (["--task=nq"], ["--task", "nq"]):
+            out = self.assert_succeeds(
+                run_cli("preprocess", *arguments, "--help")
+            )
+            self.assertRegex(out, r"--stride \(default: 2048\)\n +How many tok")
+            self.assertIn("--[no]include_html_tokens (default: True)", out)
+        # Some sizes are those of a class that the task's own stands on.
+        out = self.assert_succeeds(
+            run_cli("inspect", "--help", "--task=read_twice_pretrain")
+        )
+        self.assertIn("--block_length (default: 512)", out)
+        self.assertIn("--num_blocks_per_example (default: 128)", out)
+        needed = f"--input={__file__} --output_dir=y --vocab_file={__file__}"
+        for flag, message in (
+            ("--fixed_block_size=0 --input=/none", "there is no such file"),
+            ("--stride=0", "--stride=0"),
+            ("--include_unknown_rate=-1", "--include_unknown_rate=-1"),
+            ("--max_num_sentences=9", "no flag --max_num_sentences.*=nq --h"),
+            ("--long_length=9", "do not fit: long_length is 9"),
+        ):
+            result = run_cli(
+                "preprocess", "--task=nq", *needed.split(), *flag.split()
+            )
+            self.assert_fails(result)
+            self.assertRegex(result[2], message)
+        self.assert_fails(
+            run_cli("preprocess", "--long_length=9"), "--task=TASK --help"
+        )
+
+    @parameterized.named_parameters(
+        ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
+        ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
+        ("missing", "predict --input=x", "needs --saved_model, --output"),
+        ("word", "predict x.json", "what to do with 'x.json'"),
+        ("number", "predict --batch_size=x", "--batch_size=x"),
+        ("bound", "predict --batch_size=0", "--batch_size=0"),
+        ("enum", "evaluate --mode=train", "--mode=train"),
+        (
+            "task",
+            "preprocess --task=a --input=x --output_dir=y --vocab_file=z",
+            "no such task. Choose one of: hotpotqa, nq, openkp, pretrain, ",
+        ),
+    )
+    def test_mistakes_are_explained(self, arguments, message):
+        self.assert_fails(run_cli(*arguments.split()), message)
+
+    def test_errors_and_interrupts_end_without_traceback(self):
+        for error, expected in (
+            (UserError("x is y"), 1),
+            (KeyboardInterrupt, 130),
+        ):
+            with mock.patch.object(
+                command_line.importlib, "import_module", side_effect=error
+            ):
+                code, _, err = run_cli("predict")
+            self.assertEqual(expected, code)
+            self.assertNotIn("Traceback", err)
+
+    @parameterized.parameters(
+        (
+            tf.errors.ResourceExhaustedError(
+                None, None, "Graph execution error:\n\nOOM when allocating."
+            ),
+            "predict failed: OOM when allocating. Use a smaller --batch_size",
+        ),
+        (OSError(28, "No space left on device"), "Make room on the disk"),
+        (
+            tf.errors.DataLossError(None, None, "corrupted record at 12"),
+            "again",
+        ),
+        (tf.errors.InternalError(None, None, ""), "InternalError. --debug"),
+    )
+    def test_errors_of_the_machine(self, error, message):
+        with mock.patch.object(
+            command_line.importlib, "import_module", side_effect=error
+        ):
+            self.assert_fails(run_cli("predict"), message)
+            with self.assertRaises(type(error)):
+                run_cli("predict", "--debug")
+
+    def _write(self, *names, content=None):
+        path = self.path(*names)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        tasks.write_json(path, content or {})
+
+    def test_what_needs_no_tensorflow_is_checked_without(self):
+        """It takes seconds to load, and is not to be had here."""
+        self._write("full", "file")
+        self._write("note.json")
+        note = {"task": "wikihop", "experiment": "etc/wikihop"}
+        params = {"task": {"model": {}}, "trainer": {"validation_steps": -1}}
+        for name in ("run", "trained"):
+            self._write(name, "etcmodel.json", content=note)
+            self._write(name, "params.yaml", content=params)
+        self._write("trained", "checkpoint")
+        self._write("pretrained", "etcmodel.json", content=_PRETRAINED)
+        self._write("pretrained", "params.yaml", content=params)
+        self._write("model", "saved_model.pb")
+        exported = {**note, "options": {}}
+        self._write("model", "assets.extra", "etcmodel.json", content=exported)
+        self.assertEqual(set(command_line.COMMANDS), set(_CHECKED))
+        commands = [
+            (f"{name} {common} {flags}", message)
+            for name, (common, cases) in _CHECKED.items()
+            for flags, message in cases.items()
+        ]
+        script = (
+            "import sys\n"
+            "sys.modules['tensorflow'] = None\n"
+            "from etcmodel.cli import command_line\n"
+            "for command in sys.argv[1:]:\n"
+            "    print(command_line.main(command.split()), file=sys.stderr)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, *(x for x, _ in commands)],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines = done.stderr.splitlines()
+        self.assertLen(lines, 2 * len(commands), done.stderr)
+        for (command, message), error, code in zip(
+            commands, lines[::2], lines[1::2], strict=True
+        ):
+            self.assertRegex(error, f"^Error: .*{message}", command)
+            self.assertEqual("1", code, command)
+        # Nothing was made.
+        self.assertEqual(
+            ["full", "model", "note.json", "pretrained", "run", "trained"],
+            sorted(os.listdir(self.directory)),
+        )
+
+    def test_every_path_is_checked(self):
+        """A flag whose name says so is declared to be a path."""
+        named = ("_dir", "_file", "_data", "output", "input", "checkpoint")
+        for command in command_line.COMMANDS:
+            module = command_line.load(command)
+            declared = options.paths(module.Flags)
+            for field in dataclasses.fields(module.Flags):
+                if field.name.endswith(named):
+                    # The demo replaces what an earlier one left.
+                    if (command, field.name) != ("demo", "output_dir"):
+                        self.assertIn(field.name, declared, command)
+
+    def test_mistakes_of_ours_are_not_hidden(self):
+        with mock.patch.object(
+            command_line.importlib, "import_module", side_effect=ValueError
+        ):
+            with self.assertRaises(ValueError):
+                run_cli("predict")
+
+    def test_environment_is_left_alone_once_tensorflow_is_there(self):
+        with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS="as it was"):
+            command_line.prepare_environment()
+            self.assertEqual("as it was", os.environ["TF_USE_LEGACY_KERAS"])
+
+    @pytest.mark.both_kerases
+    def test_training_needs_keras_2(self):
+        records = self.path("a.tfrecord")
+        with open(records, "wb"):
+            pass
+        self.assert_fails(
+            run_cli(
+                *("train", "--experiment=etc/wikihop"),
+                *(f"--train_data={records}", f"--model_dir={self.path('x')}"),
+            ),
+            records if KERAS_2 else "TF_USE_LEGACY_KERAS=1",
+        )
+
+    def test_help_does_not_load_tensorflow(self):
+        done = _run_in_a_shell(
+            "-c",
+            "import sys\n"
+            "from etcmodel.cli import command_line\n"
+            "for command in command_line.COMMANDS:\n"
+            "    assert command_line.main([command, '--help']) == 0\n"
+            "assert 'tensorflow' not in sys.modules\n",
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_training_chooses_its_keras_itself(self):
+        done = _run_in_a_shell(
+            *("-m", "etcmodel", "train", "--experiment=etc/wikihop"),
+            f"--model_dir={self.path('run')}",
+        )
+        self.assertEqual(1, done.returncode)
+        # The configuration of the Model Garden is there, which needs Keras 2.
+        self.assertIn("no train_data", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+
+def _run_in_a_shell(*arguments):
+    """Runs Python as a user does, who has set nothing."""
+    environment = dict(os.environ)
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=_ROOT,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+if __name__ == "__main__":
+    tf.test.main()

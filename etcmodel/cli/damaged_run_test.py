@@ -1,0 +1,259 @@
+"""Files of a run that are damaged or gone: one line says which, and what to do.
+
+Nothing is trained here: commands end before they build a model.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+from unittest import mock
+
+import tensorflow as tf
+import yaml
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel.cli import training
+from etcmodel.errors import UserError
+from etcmodel.pipeline import tfrecords
+from etcmodel.tasks import registry
+from etcmodel.training import lifted
+from etcmodel.training import runs
+from testing.models import small_records
+from testing.tasks import CommandTestCase
+from testing.tasks import read_json
+from testing.tasks import run_cli
+from testing.tasks import write_json
+
+# What a disk that was full, or a broken copy, leaves.
+_DAMAGE = {
+    "empty": b"",
+    "no text": b"\xff\xfe\x00\x01",
+    "no JSON": b'{"task": ',
+    "a list": b"[1, 2]",
+}
+
+
+class DamagedRunTest(CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        self.records = self.path("records")
+        shutil.copytree(small_records(), self.records)
+        self.model_dir = self.path("run")
+        os.mkdir(self.model_dir)
+        registry.register_experiments("wikihop")
+        params = exp_factory.get_exp_config("etc/wikihop")
+        params.task.model.encoder.preset = "tiny"
+        self.note = read_json(os.path.join(self.records, "features.json"))
+        names = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
+        write_json(
+            self.path("run", "etcmodel.json"),
+            {
+                "task": "wikihop",
+                "experiment": "etc/wikihop",
+                "records": {name: self.note[name] for name in names},
+            },
+        )
+        with open(self.path("run", "params.yaml"), "w") as stream:
+            yaml.dump(params.as_dict(), stream)
+        shutil.copy(os.path.join(self.records, "vocab.txt"), self.model_dir)
+        step = tf.Variable(1, dtype=tf.int64)
+        checkpoint = tf.train.Checkpoint(global_step=step)
+        checkpoint.save(self.path("run", "ckpt"))
+
+    def _command(self, name, *more):
+        """Runs a command on the run."""
+        flags = {
+            "train": [
+                "--experiment=etc/wikihop",
+                f"--train_data={self.records}",
+                "--preset=tiny",
+            ],
+            "evaluate": [f"--validation_data={self.records}"],
+            "export": [f"--output_dir={self.path('exported')}"],
+        }
+        arguments = [f"--model_dir={self.model_dir}", *flags[name], *more]
+        # What comes after the checks is none of this test's.
+        with mock.patch.object(
+            training, "make_runner", side_effect=AssertionError("went on")
+        ):
+            return run_cli(name, *arguments)
+
+    def _fails(self, result, *messages):
+        """Ends with one line, whatever was printed before."""
+        code, _, err = result
+        self.assert_fails((code, "", err), *messages)
+        self.assertEqual(1, err.count("\n"), err)
+
+    def _damage(self, content, *names):
+        with open(self.path(*names), "wb") as stream:
+            stream.write(content)
+
+    @parameterized.product(
+        name=["etcmodel.json", "params.yaml"],
+        command=["train", "evaluate", "export"],
+    )
+    def test_damaged_note_or_configuration(self, name, command):
+        path = self.path("run", name)
+        for damage, content in _DAMAGE.items():
+            with self.subTest(damage):
+                self._damage(content, "run", name)
+                self._fails(
+                    self._command(command),
+                    f"^Error: {re.escape(path)}: .*; expected a (JSON|YAML) obj"
+                    ".*Copy it",
+                )
+
+    @parameterized.parameters("train", "evaluate")
+    def test_damaged_note_of_records(self, command):
+        for damage, content in _DAMAGE.items():
+            with self.subTest(damage):
+                self._damage(content, "records", "features.json")
+                self._fails(
+                    self._command(command),
+                    f"^Error: {self.records}/features.json: .*; expected a JSON"
+                    " object.*preprocess",
+                )
+
+    @parameterized.product(
+        name=["etcmodel.json", "params.yaml"],
+        command=["train", "evaluate", "export"],
+    )
+    def test_note_or_configuration_is_gone(self, name, command):
+        os.remove(self.path("run", name))
+        self._fails(self._command(command), f"{self.model_dir} .*no {name}")
+
+    def test_configuration_that_is_cut_off(self):
+        """At the end of a line, so that it is YAML all the same."""
+        path = self.path("run", "params.yaml")
+        with open(path) as stream:
+            lines = stream.readlines()
+        with open(path, "w") as stream:
+            stream.writelines(lines[:-10])
+        for command in ("train", "evaluate", "export"):
+            self._fails(self._command(command), f"{path}: .* is missing")
+
+    def test_an_experiment_that_is_named_needs_no_note(self):
+        """But the user is told what is not checked."""
+        os.remove(self.path("run", "etcmodel.json"))
+        with self.assertRaisesRegex(AssertionError, "went on"):
+            self._command("evaluate", "--experiment=etc/wikihop")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            flags = mock.Mock(experiment="etc/wikihop")
+            runs.use_saved_params(flags, self.model_dir)
+        self.assertRegex(
+            output.getvalue(),
+            f"^{self.model_dir} has no etcmodel.json.*is not checked",
+        )
+
+    def test_vocabulary_is_gone_or_another_one(self):
+        path = self.path("run", "vocab.txt")
+        os.rename(path, self.path("words.txt"))
+        self._fails(
+            self._command("export"), f"{path} is missing.*Copy it there"
+        )
+        with open(self.path("words.txt")) as stream:
+            content = stream.read()
+        for place, flags in (
+            (path, []),
+            (
+                self.path("other.txt"),
+                [f"--vocab_file={self.path('other.txt')}"],
+            ),
+        ):
+            with open(place, "w") as stream:
+                stream.write(content + "word\n")
+            self._fails(
+                self._command("export", *flags),
+                f"{place} is not the vocabulary of {self.model_dir}.*"
+                f"against {self.note['vocab_fingerprint']}",
+            )
+
+    @parameterized.parameters((None, "is missing"), ("a\n", "is not the voc"))
+    def test_vocabulary_of_records(self, content, message):
+        path = os.path.join(self.records, "vocab.txt")
+        os.remove(path)
+        if content:
+            self._damage(content.encode(), "records", "vocab.txt")
+        task = mock.Mock(
+            metadata={
+                **tfrecords.read_metadata(tfrecords.find_files(self.records))
+            }
+        )
+        spec = registry.get("wikihop")
+        with self.assertRaisesRegex(UserError, f"{path} {message}"):
+            runs.save(task, None, spec, "etc/wikihop", self.path("new"))
+        self.assertFalse(os.path.exists(self.path("new", "etcmodel.json")))
+        # Before a model is built.
+        self._fails(self._command("train"), f"{path} {message}")
+
+    @parameterized.parameters(*_DAMAGE.values(), b'{"x": {}}', b'{"3": 4}')
+    def test_damaged_thresholds(self, content):
+        self._damage(content, "run", "tuned.json")
+        spec = registry.get("hotpotqa")
+        params = mock.Mock(**{spec.tuned.option: None})
+        checkpoint = self.path("run", "ckpt-1")
+        with self.assertRaisesRegex(
+            UserError, "run/tuned.json.*evaluate --tune"
+        ):
+            runs.use_tuned(spec, params, checkpoint, self.model_dir)
+        with self.assertRaisesRegex(UserError, "run/tuned.json"):
+            runs.save_tuned(spec, {spec.tuned.option: 1.0}, 5, self.model_dir)
+
+    @parameterized.parameters(*_DAMAGE.values())
+    def test_damaged_configuration_of_the_user(self, content):
+        self._damage(content, "own.yaml")
+        path = self.path("own.yaml")
+        for flag in ("config_file", "params_override"):
+            self._fails(
+                self._command("evaluate", f"--{flag}={path}"),
+                f"--{flag}={path}: .*(no parameters|not YAML|cannot be read)",
+            )
+
+    @parameterized.parameters("lift.json", "run/etcmodel.json")
+    def test_damaged_note_of_weights_to_begin_with(self, name):
+        self._damage(b"{", *name.split("/"))
+        directory = os.path.dirname(self.path(name))
+        with self.assertRaisesRegex(UserError, f"{name}: it is not JSON"):
+            lifted.check_vocabulary(directory, self.note)
+        if name == "lift.json":
+            self._damage(b'{"vocab_file": "vocab.txt"}', name)
+            with self.assertRaisesRegex(UserError, "'vocab_fingerprint' is mi"):
+                lifted.check_vocabulary(directory, self.note)
+
+    def test_weights_of_a_run_without_a_note(self):
+        """The vocabulary itself says which it is."""
+        os.remove(self.path("run", "etcmodel.json"))
+        note = {**self.note, "directory": self.records}
+        os.mkdir(self.path("run", "best_ckpt"))
+        for place in ("run", "run/best_ckpt"):
+            self.assertTrue(lifted.check_vocabulary(self.path(place), note))
+            with self.assertRaisesRegex(UserError, "another vocabulary"):
+                lifted.check_vocabulary(
+                    self.path(place), {**note, "vocab_fingerprint": "f"}
+                )
+
+    @parameterized.parameters(*_DAMAGE.values())
+    def test_damaged_configuration_of_weights_to_begin_with(self, content):
+        os.mkdir(self.path("published"))
+        self._damage(content, "published", "etc_config.json")
+        self._damage(content, "run", "params.yaml")
+        for place, name in (
+            ("published", "etc_config.json"),
+            ("run", "params.yaml"),
+        ):
+            self._fails(
+                self._command(
+                    "train",
+                    f"--model_dir={self.path('new')}",
+                    f"--init_checkpoint={self.path(place)}",
+                ),
+                f"{self.path(place, name)}: .*; expected a (JSON|YAML) object",
+            )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,54 @@
+"""What a training would be like: sizes, memory and time of two steps."""
+
+import resource
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.cli import training
+
+
+def describe(params) -> str:
+    """Builds everything, makes two steps, and leaves nothing behind.
+
+    Args:
+        params: the `ExperimentConfig`.
+
+    Returns:
+        Lines about the inputs of the model, its parameters, the memory of the
+        process and the time of a step.
+
+    Raises:
+        UserError: the configuration does not fit the data, or the data are
+            damaged.
+    """
+    from etcmodel.training import damaged_records
+
+    with tempfile.TemporaryDirectory() as directory, training.quiet(False):
+        _, runner = training.make_runner(params, "train", directory)
+        trainer = runner.trainer
+        seconds = []
+        with damaged_records.explained(trainer.task), runner.strategy.scope():
+            for _ in range(2):
+                start = time.perf_counter()
+                logs = trainer.train(tf.constant(1))
+                seconds.append(time.perf_counter() - start)
+        inputs, *_ = trainer.train_dataset.element_spec
+    lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
+    sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
+    # In kilobytes, on Linux.
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return "\n".join(
+        [
+            "Inputs of a replica:",
+            *(f"  {line}" for line in lines),
+            f"Parameters: {int(sum(sizes)):,}",
+            f"Loss: {float(logs['training_loss']):.4g}",
+            f"Memory of the process at most: {memory:.2f} GB",
+            f"First step, with tracing: {seconds[0]:.1f} s",
+            f"Next step: {seconds[1]:.2f} s; {params.trainer.train_steps} "
+            f"steps: {seconds[1] * params.trainer.train_steps / 3600:.2f} h",
+        ]
+    )

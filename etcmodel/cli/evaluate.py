@@ -1,0 +1,96 @@
+"""`evaluate`: measures a trained model on TFRecords."""
+
+import dataclasses
+import json
+
+from absl import flags
+
+from etcmodel.cli import training
+from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.options import option
+from etcmodel.training import runs
+
+DESCRIPTION = """
+Measures a checkpoint of a run on validation records: the one that `export`
+takes, which gives the same answers. The run's own configuration
+(MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
+A threshold is the one that the run's validation chose, --tune chooses it
+anew. Records may be longer than those learned from, if the configuration says
+so, as it has to to `export` then: --params_override=task.model.long_length=N.
+To measure a SavedModel on a data file use `predict`, which prints the
+official metric when the file has answers.
+"""
+
+EXAMPLE = """
+python -m etcmodel evaluate --model_dir=runs/1 --validation_data=data/dev
+"""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Flags(training.TrainerFlags, runs.CheckpointFlags):
+    """The flags.
+
+    Attributes:
+        mode: evaluate one checkpoint, or every new one as it appears.
+        validation_data: the records, if not those of the run: the --output_dir
+            of `preprocess --split=dev`.
+        tune: choose thresholds with these records, and keep them in the run.
+        output: a JSON file to write the metrics to.
+    """
+
+    mode: str = option("eval", one_of=["eval", "continuous_eval"])
+    # Unlike that of a training, it need not be writable.
+    model_dir: str = option(path="any_run")
+    validation_data: str | None = option(None, path="records")
+    tune: bool = False
+    output: str | None = option(None, path="replaced_file")
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Runs the command.
+
+    Raises:
+        UserError: there is no checkpoint, or the data cannot be used.
+    """
+    model_dir, mode = flag_values.model_dir, flag_values.mode
+    experiment = runs.use_saved_params(flag_values, model_dir)
+    training.check_flags(flag_values, mode)
+    if mode == "eval":
+        runs.check_checkpoint(model_dir, flag_values.checkpoint)
+    training.set_up_logging(flag_values.verbose)
+    spec, params = training.parse_params(flag_values, experiment)
+    training.check_data(params, mode)
+    # The training records need not be there any more.
+    params.task.train_data.input_path = ""
+    metadata = training.find_metadata(params, spec)
+    runs.check_records(model_dir, metadata, params.task.model)
+    checkpoint = None
+    is_tuned = flag_values.tune or mode != "eval"
+    if mode == "eval":
+        checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
+        # Other records must not decide which checkpoint is the best one.
+        params.trainer.best_checkpoint_export_subdir = ""
+        if not flag_values.tune:
+            runs.use_tuned(spec, params.task, checkpoint, model_dir)
+    training.set_precision(params)
+    from etcmodel.training import run_directory
+
+    with training.quiet(flag_values.verbose) as out:
+        _, runner = training.make_runner(
+            params, mode, model_dir, spec if is_tuned else None, out=out
+        )
+        if checkpoint is not None:
+            with run_directory.restoring(checkpoint):
+                runner.controller.restore_checkpoint(checkpoint)
+        metrics = training.run_mode(runner, params, mode)
+    if checkpoint is not None:
+        print(f"Checkpoint: {checkpoint}")
+    metrics["step"] = int(runner.trainer.global_step.numpy())
+    if mode == "continuous_eval":
+        return
+    for name, value in sorted(metrics.items()):
+        print(f"{name}: {value:.6g}")
+    if flag_values.output:
+        with atomic_file(flag_values.output) as stream:
+            json.dump(metrics, stream, indent=2, sort_keys=True)
+            stream.write("\n")

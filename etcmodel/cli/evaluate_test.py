@@ -1,0 +1,93 @@
+from unittest import mock
+
+import tensorflow as tf
+
+from etcmodel.cli import training
+from etcmodel.training.runs_test import write_run
+from testing import tasks
+from testing.tasks import run_cli
+
+_PARAMS = {
+    "task": {
+        "train_data": {"input_path": "GONE"},
+        "validation_data": {"input_path": "/DEV"},
+    }
+}
+
+
+class EvaluateTest(tasks.CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        write_run(self.directory, params=_PARAMS)
+
+    def _evaluate(self, *arguments, metrics=None, saved=True):
+        """Runs the command, but for the evaluation itself."""
+        if saved:
+            checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
+            checkpoint.save(self.path("ckpt"))
+        with (
+            mock.patch.object(training, "find_metadata", return_value=None),
+            mock.patch.object(training, "make_runner") as make_runner,
+            mock.patch.object(training, "run_mode") as self.run_mode,
+        ):
+            runner = mock.Mock()
+            runner.trainer.global_step.numpy.return_value = 70
+            make_runner.return_value = None, runner
+            self.run_mode.return_value = dict(metrics or {})
+            return run_cli(
+                "evaluate", f"--model_dir={self.directory}", *arguments
+            )
+
+    def test_prints_and_writes_metrics(self):
+        output = self.path("new", "metrics.json")
+        result = self._evaluate(
+            f"--output={output}",
+            metrics={"cross_entropy": 1.25, "accuracy": 2 / 3},
+        )
+        self.assertEqual(
+            f"Checkpoint: {self.path('ckpt-1')}\n"
+            "accuracy: 0.666667\ncross_entropy: 1.25\nstep: 70\n",
+            self.assert_succeeds(result),
+        )
+        self.assertEqual(
+            {"accuracy": 2 / 3, "cross_entropy": 1.25, "step": 70},
+            tasks.read_json(output),
+        )
+        _, params, mode = self.run_mode.call_args.args
+        self.assertEqual("eval", mode)
+        # The training records may be gone, and no checkpoint becomes the best.
+        self.assertEqual("", params.task.train_data.input_path)
+        self.assertEqual("/DEV", params.task.validation_data.input_path)
+        self.assertEqual("", params.trainer.best_checkpoint_export_subdir)
+
+    def test_other_records(self):
+        name = "task.validation_data.input_path"
+        self._evaluate(f"--params_override={name}=/OTHER")
+        params = self.run_mode.call_args.args[1]
+        self.assertEqual("/OTHER", params.task.validation_data.input_path)
+
+    def test_waiting_for_checkpoints_needs_none_yet(self):
+        result = self._evaluate("--mode=continuous_eval", saved=False)
+        self.assertEqual((0, "", ""), result)
+        _, params, mode = self.run_mode.call_args.args
+        self.assertEqual("continuous_eval", mode)
+        self.assertEqual(
+            "best_ckpt", params.trainer.best_checkpoint_export_subdir
+        )
+
+    def test_nothing_to_evaluate(self):
+        for saved, params, message in (
+            (
+                False,
+                _PARAMS,
+                f"No checkpoint was found .model_dir {self.directory}.*Run `tr",
+            ),
+            (True, {}, "There is no validation_data"),
+        ):
+            write_run(self.directory, params=params)
+            self.assert_fails(self._evaluate(saved=saved), message)
+            self.run_mode.assert_not_called()
+
+
+if __name__ == "__main__":
+    tf.test.main()

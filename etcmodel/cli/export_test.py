@@ -1,0 +1,74 @@
+import os
+from unittest import mock
+
+import tensorflow as tf
+
+from etcmodel.pipeline import tfrecords
+from etcmodel.training.runs_test import write_run
+from etcmodel.training.trainer import EtcTask
+from testing.tasks import CommandTestCase
+from testing.tasks import run_cli
+from testing.tasks import write_test_vocab
+
+_SMALL = {"task": {"model": {"encoder": {"preset": "tiny"}}}}
+
+
+class ExportTest(CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.path("run")
+        os.makedirs(self.model_dir)
+
+    def _save(self, *names):
+        """Saves a checkpoint that fits no model."""
+        checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
+        return checkpoint.save(self.path("run", *names))
+
+    def _fails(self, message, *arguments):
+        result = run_cli(
+            "export",
+            f"--model_dir={self.model_dir}",
+            f"--output_dir={self.path('saved_model')}",
+            *arguments,
+        )
+        self.assert_fails(result, message)
+        self.assertEqual(["run"], os.listdir(self.directory))
+
+    def test_incomplete_runs(self):
+        vocabulary = f"--vocab_file={__file__}"
+        write_run(self.model_dir, params=_SMALL)
+        self._fails("run has no copy of the vocabulary. Name it with --vocab_f")
+        self._fails("No checkpoint was found", vocabulary)
+        self._save("ckpt")
+        self._fails("task.model.long_length=N", vocabulary)
+
+    def test_checkpoint_of_another_model(self):
+        vocab_file = write_test_vocab(self.model_dir, "rome")
+        note = {
+            "task": "wikihop",
+            "experiment": "etc/wikihop",
+            "records": {
+                "features": {"long_length": 8, "global_length": 4},
+                "vocab_file": "vocab.txt",
+                "vocab_size": 11,
+                "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
+            },
+        }
+        write_run(self.model_dir, note, _SMALL)
+        checkpoint = self._save("ckpt")
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.build([1, 1])
+        with mock.patch.object(EtcTask, "build_model", return_value=model):
+            self._fails(
+                f"{checkpoint} does not fit the model that {self.model_dir} and"
+            )
+
+    def test_pretraining(self):
+        experiment = {"experiment": "read_twice/pretrain"}
+        note = {"task": "read_twice_pretrain", **experiment}
+        write_run(self.model_dir, note, _SMALL)
+        self._fails("read_twice_pretrain is pre-training")
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,191 @@
+import os
+import sys
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.cli import inspect_record
+from etcmodel.inspection import attention_picture
+from testing import tasks
+from testing.tasks import run_cli
+
+
+class InspectTest(tasks.CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        # For one record, to trace a graph takes longer than to do without.
+        tf.config.run_functions_eagerly(True)
+        self.addCleanup(tf.config.run_functions_eagerly, False)
+        self.input, self.vocab_file = tasks.write_small_wikihop(
+            self.directory, 3
+        )
+        self.output = self.path("picture.png")
+
+    def _inspect(self, *arguments, draw=False):
+        """Runs the command, usually but for the drawing."""
+        self.drawing = mock.Mock(
+            wraps=attention_picture.draw_attention_picture if draw else None
+        )
+        with mock.patch.object(
+            attention_picture, "draw_attention_picture", self.drawing
+        ):
+            return run_cli(
+                "inspect",
+                "--task=wikihop",
+                f"--input={self.input}",
+                f"--vocab_file={self.vocab_file}",
+                f"--output={self.output}",
+                "--long_length=32",
+                "--global_length=16",
+                *arguments,
+            )
+
+    def _side_inputs(self, *arguments):
+        self.assert_succeeds(self._inspect(*arguments))
+        return self.drawing.call_args.args[0]
+
+    def test_draws_and_tells(self):
+        out = self.assert_succeeds(self._inspect("--long_length=10", draw=True))
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        # 4 candidates, 2 words of the query, 4 and 7 tokens of documents, of
+        # which both lose some.
+        self.assertContainsSubset(
+            [
+                "record: 0 (id small_0)",
+                "query: city jan",
+                "answer: paris",
+                "candidates: 4, of which 0 cut",
+                "documents: 2, of which 0 cut",
+                "sentences: 3, of which 2 cut",
+                "tokens: 17, of which 7 cut",
+                "long length: 10",
+            ],
+            lines,
+        )
+        self.assertEqual(f"The picture is in {self.output}.", lines[-1])
+        with open(self.output, "rb") as stream:
+            self.assertEqual(b"\x89PNG", stream.read(4))
+
+    def test_what_is_drawn(self):
+        self._inspect(
+            "--first_token=2", "--max_long_tokens=5", "--max_global_tokens=6"
+        )
+        _, long_labels, global_labels, path = self.drawing.call_args.args
+        self.assertEqual(
+            "paris rome oslo bonn city jan jan is here . here is paris . jan "
+            "is .",
+            " ".join(long_labels),
+        )
+        self.assertEqual("sent 1.1", global_labels[-1])
+        self.assertEqual(self.output, path)
+        self.assertEqual(
+            {
+                "title": "wikihop: small_0",
+                "first_long_token": 2,
+                "max_long_tokens": 5,
+                "max_global_tokens": 6,
+            },
+            self.drawing.call_args.kwargs,
+        )
+
+    @parameterized.parameters(("2", "small_2"), ("small_1", "small_1"))
+    def test_record_by_position_or_id(self, wanted, expected):
+        _, out, _ = self._inspect(f"--record={wanted}")
+        self.assertIn(f"(id {expected})", out)
+
+    def test_model_flags(self):
+        small = self._side_inputs(
+            "--local_radius=2", "--relative_pos_max_distance=20"
+        )
+        # <int>[1, long, 2 radius + 1]; the preset "base" has a radius of 84.
+        self.assertEqual(5, small.l2l_att_mask.shape[-1])
+        self.assertEqual(169, self._side_inputs().l2l_att_mask.shape[-1])
+        # Distances to 20 have labels to 40; 41 to 43 are for what is not near.
+        self.assertEqual(43, np.max(small.g2g_relative_att_ids))
+
+    def test_hard_mask(self):
+        # Global token 7 is the sentence "Jan is here." of tokens 6 to 9.
+        (soft,) = self._side_inputs("--nouse_hard_g2l_mask").g2l_att_mask
+        (hard,) = self._side_inputs("--use_hard_g2l_mask").g2l_att_mask
+        self.assertAllEqual(range(17), np.flatnonzero(soft[7]))
+        self.assertAllEqual(range(6, 10), np.flatnonzero(hard[7]))
+        # Candidates and the query see everything.
+        self.assertAllEqual(soft[:6], hard[:6])
+
+    def test_draws_what_an_experiment_trains_with(self):
+        _, out, _ = self._inspect()
+        self.assertRegex(out, r"experiment: +etc/wikihop\n")
+        (soft,) = self._side_inputs().g2l_att_mask
+        hard_flag = "--experiment=etc/wikihop_hard_g2l"
+        (hard,) = self._side_inputs(hard_flag).g2l_att_mask
+        self.assertAllEqual(range(17), np.flatnonzero(soft[7]))
+        self.assertAllEqual(range(6, 10), np.flatnonzero(hard[7]))
+        # Flags come before the experiment.
+        (soft,) = self._side_inputs(
+            hard_flag, "--nouse_hard_g2l_mask"
+        ).g2l_att_mask
+        self.assertAllEqual(range(17), np.flatnonzero(soft[7]))
+        # An option of the model: paragraphs do not stop local attention.
+        flat = self._side_inputs("--experiment=etc/wikihop_flat").l2l_att_mask
+        self.assertGreater(
+            np.sum(flat), np.sum(self._side_inputs(hard_flag).l2l_att_mask)
+        )
+
+    def test_hotpotqa_has_the_hard_mask(self):
+        self.input, self.vocab_file = tasks.write_small_hotpotqa(
+            self.directory, 2
+        )
+        flags = ("--task=hotpotqa", "--long_length=64", "--global_length=32")
+        masks = [
+            self._side_inputs(*flags, *more).g2l_att_mask
+            for more in (
+                (),
+                ("--use_hard_g2l_mask",),
+                ("--experiment=etc/hotpotqa_no_hard_g2l",),
+            )
+        ]
+        self.assertAllEqual(masks[0], masks[1])
+        self.assertGreater(np.sum(masks[2]), np.sum(masks[0]))
+
+    @parameterized.parameters(
+        ("--experiment=etc/hotpotqa", "is of the task hotpotqa, not wikihop"),
+        ("--experiment=etc/wikihopp", "no such experiment"),
+        ("--record=9", r"no record '9': the last one is 2 \(id sm"),
+        ("--preset=huge", "--preset=huge"),
+        ("--split=eval", "train, dev, predict"),
+        ("--task=squad", "no such task"),
+        ("--vocab_file=/no/such", "--vocab_file=/no/such"),
+        ("--input=/no/such", "/no/such: there is no such file"),
+        ("--first_token=17", "record small_0 has the long tokens 0 to 16"),
+        ("--local_radius=0", "--local_radius=0"),
+        ("--output=picture.docx", "docx"),
+    )
+    def test_mistakes(self, argument, message):
+        self.assert_fails(self._inspect(argument), message)
+        self.drawing.assert_not_called()
+        self.assertFalse(os.path.exists("picture.docx"))
+
+    def test_other_files(self):
+        """The split decides about records without an answer."""
+        records = tasks.read_json(self.input)
+        del records[0]["answer"]
+        for content, split, code, message in (
+            (records, "predict", 0, "answer: +not told"),
+            (records, "train", 1, r"record 0 \(id 'small_0'\), field 'answer'"),
+            ([], "predict", 1, f"{self.input} has no record '0'."),
+        ):
+            tasks.write_json(self.input, content)
+            actual, out, err = self._inspect(f"--split={split}")
+            self.assertEqual(code, actual)
+            self.assertRegex(out + err, message)
+
+    def test_no_module_of_the_folder_hides_one_of_python(self):
+        folder = os.path.dirname(inspect_record.__file__)
+        names = {os.path.splitext(name)[0] for name in os.listdir(folder)}
+        self.assertEmpty(names & set(sys.stdlib_module_names))
+
+
+if __name__ == "__main__":
+    tf.test.main()

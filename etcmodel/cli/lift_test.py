@@ -1,0 +1,183 @@
+import json
+import os
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel import checkpoints
+from etcmodel import models
+from etcmodel.checkpoints import bert_files_test
+from etcmodel.checkpoints import lifting_test
+from etcmodel.checkpoints import vocabularies
+from testing import tasks
+from testing.tasks import CommandTestCase
+from testing.tasks import run_cli
+
+
+class LiftTest(CommandTestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.source = self.path("bert")
+        os.mkdir(self.source)
+        self.bert, self.weights = lifting_test.make_bert(self.source)
+        self.output = self.path("lifted")
+
+    def lift(self, *arguments):
+        return run_cli(
+            "lift",
+            f"--from={self.source}",
+            f"--output_dir={self.output}",
+            "--preset=tiny",
+            *arguments,
+        )
+
+    def test_etc(self):
+        # What the source says of its text travels with the vocabulary.
+        said = {"do_lower_case": True, "strip_accents": False}
+        tasks.write_json(
+            os.path.join(self.source, "tokenizer_config.json"), said
+        )
+        out = self.assert_succeeds(
+            self.lift(
+                "--absolute_positions=paragraph",
+                "--question_words_in_global",
+                "--local_radius=6",
+            )
+        )
+        self.assertIn(f"37 weights of {self.source} were lifted", out)
+        self.assertIn(f"--vocab_file={self.output}/vocab.txt.", out)
+        self.assertContainsSubset(
+            [
+                "etc_config.json",
+                "lift.json",
+                "lift.txt",
+                "model.ckpt.data-00000-of-00001",
+                "model.ckpt.index",
+                "tokenizer_config.json",
+                "vocab.txt",
+            ],
+            os.listdir(self.output),
+        )
+        written = tasks.read_json(
+            os.path.join(self.output, "tokenizer_config.json")
+        )
+        self.assertEqual(said, {name: written[name] for name in said})
+        config = models.EtcConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(6, config.local_radius)
+        self.assertTrue(config.question_words_in_global)
+        model = models.EtcModel(config)
+        checkpoints.load_etc(model, self.output)
+        ids = [7, 10, 9, 6]
+        self.assertAllClose(
+            lifting_test.encode_long(model, ids),
+            bert_files_test.hidden_states(
+                self.weights, bert_files_test.SIZES, ids
+            ),
+            1e-5,
+            1e-5,
+        )
+        with open(os.path.join(self.output, "lift.txt")) as stream:
+            self.assertIn("pooler.dense.bias: left out (pooler)", stream.read())
+        self.assert_fails(self.lift(), "not empty")
+        self.assert_succeeds(self.lift("--overwrite"))
+
+    def test_read_twice_with_another_vocabulary(self):
+        vocab = lifting_test.write_vocab(
+            self.path("new.txt"), [*lifting_test.TOKENS, "more"]
+        )
+        out = self.assert_succeeds(
+            self.lift("--model=read_twice", f"--vocab_file={vocab}")
+        )
+        self.assertIn("1 tokens of the vocabulary have no row", out)
+        self.assert_fails(
+            self.lift("--model=read_twice", "--local_radius=4", "--overwrite"),
+            "--local_radius is of --model=etc",
+        )
+        config = models.ReadTwiceConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(12, config.vocab_size)
+        model = models.ReadTwiceModel(config)
+        checkpoints.load_read_twice(model, self.output)
+        self.assertAllEqual(
+            self.weights["embeddings.word_embeddings"][10],
+            model.get_token_embedding_table()[10],
+        )
+
+    def test_a_first_read_of_fewer_layers(self):
+        """Of two layers, the last one is the second read's alone."""
+        self.assert_succeeds(
+            self.lift("--model=read_twice", "--num_hidden_layers=1")
+        )
+        config = models.ReadTwiceConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(
+            (1, 1),
+            (config.num_hidden_layers, config.second_read_num_new_layers),
+        )
+        for flags, message in (
+            (
+                ["--model=read_twice", "--num_hidden_layers=3"],
+                "2 layers in all",
+            ),
+            (["--num_hidden_layers=1"], "is of --model=read_twice"),
+        ):
+            self.assert_fails(self.lift("--overwrite", *flags), message)
+
+    def test_a_vocabulary_that_lacks_tokens(self):
+        lines = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "One"]
+        lifting_test.write_vocab(self.path("bert", "vocab.txt"), lines)
+        settings = {"do_lower_case": False}
+        tasks.write_json(self.path("bert", "tokenizer_config.json"), settings)
+        out = self.assert_succeeds(self.lift())
+        self.assertIn("has no [unused0], [unused2], [unused3], [unused4]", out)
+        self.assertIn("5 spare rows are left out", out)
+        with open(os.path.join(self.output, "vocab.txt")) as stream:
+            written = stream.read().split("\n")
+        self.assertEqual(lines, written[:6])
+        # The file ends with a line end.
+        self.assertLen(written, 6 + 4 + 1)
+        with open(os.path.join(self.output, "tokenizer_config.json")) as stream:
+            self.assertIs(json.load(stream)["do_lower_case"], False)
+        config = models.EtcConfig.from_json_file(
+            checkpoints.config_file(self.output)
+        )
+        self.assertEqual(10, config.vocab_size)
+
+    def test_a_doubtful_vocabulary_is_told_once(self):
+        kinship = vocabularies.Kinship(pairs=200, share=0.5)
+        with (
+            mock.patch.object(
+                vocabularies, "measure_kinship", return_value=kinship
+            ),
+            self.assertNoLogs("absl", "WARNING"),
+        ):
+            out = self.assert_succeeds(self.lift())
+        self.assertEqual(1, out.count("does not seem to be the vocabulary"))
+
+    def test_errors(self):
+        os.rename(self.path("bert", "vocab.txt"), self.path("vocab.txt"))
+        self.assert_fails(self.lift(), "no vocabulary that text can be cut")
+        self.assert_fails(
+            self.lift("--vocab_file=/none"), "--vocab_file=/none: there is no"
+        )
+        pieces = self.path("vocab.json")
+        tasks.write_json(pieces, {"<s>": 0, "one": 1})
+        self.assert_fails(
+            self.lift(f"--vocab_file={pieces}"),
+            f"{pieces} is RoBERTa's vocabulary.*Give the equivalent",
+        )
+        vocab = f"--vocab_file={self.path('vocab.txt')}"
+        self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")
+        self.source = self.path("nothing")
+        self.assert_fails(self.lift(vocab), "Nothing is downloaded")
+        self.assertFalse(os.path.exists(self.output))
+        self.assert_fails(run_cli("lift", "--output_dir=x"), "needs --from")
+
+
+if __name__ == "__main__":
+    tf.test.main()

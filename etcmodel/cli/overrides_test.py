@@ -1,0 +1,105 @@
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel.cli import overrides
+from etcmodel.errors import UserError
+from etcmodel.tasks import registry
+
+
+def _defaults():
+    registry.register_experiments("wikihop")
+    return exp_factory.get_exp_config("etc/wikihop")
+
+
+class OverridesTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, text):
+        path = os.path.join(self.get_temp_dir(), "params")
+        with open(path, "w") as stream:
+            stream.write(text)
+        return path
+
+    @parameterized.parameters(
+        "a.b=1,a.c=[1,2],d=x y",
+        "a: {b: 1, c: [1, 2]}\nd: x y",
+        '{"a": {"b": 1, "c": [1, 2]}, "d": "x y"}',
+    )
+    def test_forms(self, text):
+        expected = {"a": {"b": 1, "c": [1, 2]}, "d": "x y"}
+        self.assertEqual(expected, overrides.read(text, "--flag"))
+        path = self._write(text)
+        self.assertEqual(expected, overrides.read(path, "--flag"))
+        self.assertEqual(expected, overrides.read_file(path, "--flag"))
+
+    def test_numbers(self):
+        self.assertEqual(
+            {"a": 1e-5, "b": 3, "c": True, "d": None},
+            overrides.read("a=1e-5,b=3,c=true,d=null", "--flag"),
+        )
+
+    @parameterized.parameters(
+        ("nonsense", "--flag='nonsense' holds no parameters. Give a.b=1,c.d"),
+        ("a: [\n", "--flag: not YAML in line 2: "),
+        ("", "holds no parameters"),
+    )
+    def test_what_is_no_form(self, text, message):
+        with self.assertRaisesRegex(UserError, message):
+            overrides.read(text, "--flag")
+        path = self._write(text)
+        with self.assertRaisesRegex(UserError, "--flag: "):
+            overrides.read_file(path, "--flag")
+
+    def test_missing_file(self):
+        with self.assertRaisesRegex(UserError, "--flag: cannot be read"):
+            overrides.read_file("/no/such/file", "--flag")
+
+    @parameterized.parameters(
+        ("task.model.encoder.hiden_size=3", "no parameter task.*hiden_size. "),
+        ("task.model.encoder.hiden_size=3", "mean task.model.encoder.hidden_"),
+        ("tsk.model=3", "no parameter tsk. Did you mean task?"),
+        ("trainer: {on: 5}", "trainer.True is not the name of a parameter"),
+        ("task.zzz=3", "There are: .*model, train_data, validation_data"),
+        ("task.model=5", "task.model is 5, but must hold.*: encoder, long_"),
+        ("trainer.train_steps=abc", "is 'abc', but must be a whole number."),
+        ("trainer.train_steps=1.5", "is 1.5, but must be a whole number."),
+        ("trainer.train_steps=true", "is True, but must be a whole number."),
+        ("task.model.encoder.hidden_size=x", "a whole number or null"),
+        ("task.model.use_links=1", "is 1, but must be true or false."),
+        ("task.label_smoothing=x", "is 'x', but must be a number."),
+        ("task.model.encoder.preset=1", "is 1, but must be a text."),
+        (
+            "trainer.optimizer_config.optimizer.type=adm",
+            "optimizer.type is 'adm', but must be one of .*adamw.*lamb",
+        ),
+        (
+            "trainer.optimizer_config.optimizer.adamw.beta=3",
+            "Did you mean trainer.optimizer_config.optimizer.adamw.beta_",
+        ),
+    )
+    def test_mistakes(self, text, message):
+        values = overrides.read(text, "--flag")
+        with self.assertRaisesRegex(UserError, f"^--flag: .*{message}"):
+            overrides.check(values, _defaults(), "--flag")
+
+    @parameterized.parameters(
+        "task.label_smoothing=1,task.model.encoder.hidden_size=null",
+        "task.train_data.input_path=[a,b]",
+        "trainer.optimizer_config.optimizer.type=lamb",
+        "trainer.optimizer_config.ema.average_decay=0.9",
+    )
+    def test_what_is_right(self, text):
+        overrides.check(overrides.read(text, "--flag"), _defaults(), "--flag")
+
+    def test_configurations_of_all_experiments(self):
+        """As `train` writes them, and `evaluate` reads them."""
+        for task, spec in registry.tasks().items():
+            registry.register_experiments(task)
+            for name in spec.experiments:
+                params = exp_factory.get_exp_config(name)
+                overrides.check(params.as_dict(), params, "--flag")
+
+
+if __name__ == "__main__":
+    tf.test.main()

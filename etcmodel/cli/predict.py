@@ -1,0 +1,155 @@
+"""`predict`: answers the questions of a data file with a SavedModel."""
+
+import collections
+import dataclasses
+import itertools
+import json
+
+from absl import flags
+
+from etcmodel.cli.preprocess import InputFlags
+from etcmodel.datasets import files
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
+from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import load
+from etcmodel.serving import exported
+from etcmodel.tasks import registry
+
+DESCRIPTION = """
+Reads a data file in the official format of the task, sends its raw text through
+a SavedModel, and writes the answers in the official submission format:
+
+  hotpotqa  {"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}
+  nq        {"predictions": [...]}, with scores
+  wikihop   {id: answer}; so does read_twice_triviaqa
+  openkp    {"url": url, "KeyPhrases": [[text], ...]}, a line each
+  read_twice_narrativeqa  {"id": "document: question", "answer": text}, likewise
+
+Where the file has answers, the official metrics are printed. The output file
+appears only when it is whole.
+"""
+
+EXAMPLE = """
+python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
+    --output=predictions.json
+"""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Flags(InputFlags):
+    """The flags.
+
+    Attributes:
+        saved_model: the SavedModel: the --output_dir of `export`.
+        output: the file to write.
+        data_split: which of the records of a file are answered, where it tells:
+            of NarrativeQA's "train", "valid" or "test"; by default all.
+        batch_size: how many records are answered at once.
+        metrics: a JSON file to write the metrics to.
+        overwrite: replace the files to write if they exist.
+    """
+
+    saved_model: str = option(path="saved_model")
+    output: str = option(path="new_file")
+    data_split: str | None = None
+    batch_size: int = 8
+    metrics: str | None = option(None, path="new_file")
+    overwrite: bool = False
+
+
+def load_saved_model(path: str):
+    """Loads a SavedModel that `export` wrote.
+
+    Args:
+        path: its directory.
+
+    Returns:
+        The loaded model.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  The graph uses its operations.
+
+    try:
+        return tf.saved_model.load(path)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"{path} cannot be loaded: {error}") from error
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Runs the command.
+
+    Raises:
+        UserError: the SavedModel or the data cannot be used, or a file to write
+            exists.
+    """
+    paths = files.find(flag_values.input)
+    metadata = exported.read_metadata(flag_values.saved_model)
+    spec = registry.get_with_answers(metadata["task"])
+    dataset = spec.dataset
+    reader = dataset.FORMAT
+    if flag_values.data_split is not None:
+        formats = getattr(dataset, "FORMATS", {})
+        if flag_values.data_split not in formats:
+            raise UserError(
+                f"--data_split={flag_values.data_split}: {spec.name} has "
+                f"{', '.join(formats) or 'no such parts of a file'}."
+            )
+        reader = formats[flag_values.data_split]
+    model = load_saved_model(flag_values.saved_model)
+    import tensorflow as tf
+
+    from etcmodel.cli.progress import file_progress
+    from etcmodel.pipeline.preprocessor import raw_inputs
+    from etcmodel.serving import signatures
+    from etcmodel.training import evaluation
+
+    builder = load(spec.features)
+    task_model = spec.make_model(options=spec.options(**metadata["options"]))
+    answer = model.signatures[signatures.SERVING_DEFAULT]
+    bad_records = BadRecords(flag_values.skip_bad_records)
+    predictions, gold, counts = {}, {}, collections.Counter()
+    with (
+        atomic_file(flag_values.output) as stream,
+        file_progress(paths, "Predicting") as progress,
+    ):
+        records = reader.read(paths, "predict", bad_records, progress.at)
+        while batch := list(itertools.islice(records, flag_values.batch_size)):
+            inputs = raw_inputs(builder, batch)
+            made = evaluation.collect(
+                task_model,
+                answer(**{x: tf.constant(y) for x, y in inputs.items()}),
+                [task_model.reference(record) for record in batch],
+            )
+            for record, prediction in zip(batch, made, strict=True):
+                counts.update(record.counts)
+                predictions[record.id] = prediction
+                right = dataset.gold(record)
+                if right is not None:
+                    gold[record.id] = right
+            progress.done(len(batch))
+        if not predictions:
+            raise UserError(
+                f"{flag_values.input}: no usable record was found. "
+                f"{bad_records.summary()}"
+            )
+        dataset.write_predictions(predictions, stream)
+    if bad_records.total:
+        print(bad_records.summary())
+        print("They are not in the figures; official ones count them as wrong.")
+    print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
+    for name, count in counts.items():
+        if count:
+            print(f"  {count:10d}  {name.replace('_', ' ')}")
+    if gold:
+        print(f"Of {len(gold)} records with an answer:")
+        metrics = dataset.score(predictions, gold)
+        for name, value in metrics.items():
+            print(f"{name}: {value:.6g}")
+        if flag_values.metrics:
+            with atomic_file(flag_values.metrics) as stream:
+                json.dump(metrics, stream, indent=2, sort_keys=True)

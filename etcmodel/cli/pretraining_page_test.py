@@ -1,0 +1,87 @@
+"""The page on pre-training: each of its commands runs, at its smallest size."""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import tempfile
+
+import tensorflow as tf
+
+from etcmodel.checkpoints import lifting_test
+from testing import tasks
+
+_PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/pretraining.md"
+_STEPS = 2
+_TRAINER = ",".join(
+    f"trainer.{name}={_STEPS}"
+    for name in (
+        "train_steps",
+        "steps_per_loop",
+        "summary_interval",
+        "checkpoint_interval",
+        "validation_interval",
+    )
+)
+_SIZES = ["--long_length=32", "--global_length=16", "--num_shards=2"]
+# What makes each command small.
+_SMALL = {
+    "preprocess": _SIZES,
+    "train": [f"--params_override={_TRAINER}", "--batch_size=4"],
+    "lift": [],
+    "evaluate": [],
+    "export": [],
+    "predict": [],
+}
+
+
+class PretrainingPageTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.mkdtemp(dir=self.get_temp_dir())
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+
+    def _write_files(self):
+        """All that the page reads."""
+        path, vocab_file = tasks.write_small_wikihop(".", 8)
+        for name in ("train.json", "dev.json"):
+            shutil.copy(path, name)
+        self.assertEqual("vocab.txt", os.path.relpath(vocab_file))
+        os.mkdir("texts")
+        text = "Jan is here.\n\nHere is Rome. " * 4
+        for name in "ab":
+            with open(f"texts/{name}.txt", "w") as stream:
+                stream.write(text)
+        with open("held_out.jsonl", "w") as stream:
+            stream.write('{"text": "' + "Jan is here. " * 8 + '"}\n')
+        os.mkdir("bert-base-uncased")
+        lifting_test.make_bert("bert-base-uncased")
+
+    def _one_layer(self):
+        """What is smaller than `--small`."""
+        model = {"encoder": {"num_hidden_layers": 1}}
+        tasks.write_json("small.json", {"task": {"model": model}})
+        return "small.json"
+
+    def test_its_commands_run(self):
+        self._write_files()
+        text = _PAGE.read_text("utf-8")
+        blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+        commands = [x for block in blocks for x in block.strip().split("\n")]
+        self.assertLen(commands, 12)
+        for line in commands:
+            start, (command, *arguments) = line[:18], shlex.split(line)[3:]
+            self.assertEqual("python -m etcmodel", start)
+            if command == "train" and not any("init" in x for x in arguments):
+                arguments += ["--small", f"--config_file={self._one_layer()}"]
+            code, _, err = tasks.run_cli(command, *arguments, *_SMALL[command])
+            self.assertEqual((0, ""), (code, err), line)
+        answers = tasks.read_json("predictions.json")
+        self.assertLen(answers, 8)
+
+
+if __name__ == "__main__":
+    tf.test.main()

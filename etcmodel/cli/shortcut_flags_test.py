@@ -1,0 +1,286 @@
+import contextlib
+import io
+import json
+import os
+import tempfile
+import types
+
+import tensorflow as tf
+from absl import flags
+from absl.testing import parameterized
+from official.core import exp_factory
+
+from etcmodel import models
+from etcmodel.cli import shortcut_flags
+from etcmodel.cli import train
+from etcmodel.cli import training
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options
+from etcmodel.pipeline import tfrecords
+from etcmodel.tasks import registry
+
+
+def parse_flags(*arguments):
+    """The flags of `train`, parsed."""
+    flag_values = flags.FlagValues()
+    options.define(flag_values, train.Flags)
+    flag_values(["program", *arguments])
+    return flag_values
+
+
+class EverydayTest(tf.test.TestCase, parameterized.TestCase):
+    def _params(self, *arguments, experiment="etc/wikihop"):
+        """The configuration, and what was printed."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            _, params = training.parse_params(
+                parse_flags(*arguments), experiment
+            )
+        return params, output.getvalue()
+
+    def _records(self, number, **features):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        with tfrecords.ShardedWriter(directory, "train", 1):
+            pass
+        note = {"features": features, "num_examples": number, "task": "x"}
+        note |= {"split": "train", "format": tfrecords.FORMAT}
+        note |= {"vocab_file": "v", "vocab_fingerprint": "f", "vocab_size": 9}
+        note["tokenizer"] = None
+        tfrecords.write_json(directory, tfrecords.METADATA_FILE, note)
+        return directory
+
+    def test_what_the_flags_set(self):
+        path = self._records(100)
+        params, _ = self._params(
+            f"--train_data={path}",
+            "--validation_data=/DEV",
+            "--batch_size=7",
+            "--learning_rate=0.25",
+            "--preset=large",
+            "--seed=5",
+            # The flags come last.
+            "--params_override=task.train_data.global_batch_size=9",
+        )
+        self.assertEqual(path, params.task.train_data.input_path)
+        self.assertEqual("/DEV", params.task.validation_data.input_path)
+        self.assertEqual(7, params.task.train_data.global_batch_size)
+        self.assertEqual(7, params.task.validation_data.global_batch_size)
+        self.assertEqual("large", params.task.model.encoder.preset)
+        self.assertEqual(5, params.task.train_data.seed)
+        rate = params.trainer.optimizer_config.learning_rate.polynomial
+        self.assertEqual(0.25, rate.initial_learning_rate)
+
+    def _write(self, name, content):
+        path = os.path.join(self.get_temp_dir(), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as stream:
+            json.dump(content, stream)
+
+    @parameterized.parameters("lifted", "lifted/model.ckpt")
+    def test_sizes_of_a_published_checkpoint(self, place):
+        sizes = {"hidden_size": 24, "vocab_size": 7, "use_hard_g2l_mask": False}
+        self._write("lifted/etc_config.json", sizes)
+        place = os.path.join(self.get_temp_dir(), place)
+        params, _ = self._params(
+            f"--init_checkpoint={place}", experiment="etc/hotpotqa"
+        )
+        self.assertEqual(place, params.task.init_checkpoint)
+        encoder = params.task.model.encoder
+        self.assertEqual((24, 7), (encoder.hidden_size, encoder.vocab_size))
+        # What the experiment says, stays; and nothing is read there again.
+        self.assertTrue(encoder.use_hard_g2l_mask)
+        self.assertEqual("", encoder.config_file)
+        with self.assertRaisesRegex(UserError, "--preset=tiny was given"):
+            self._params(f"--init_checkpoint={place}", "--preset=tiny")
+        params, _ = self._params(
+            f"--init_checkpoint={place}",
+            "--params_override=task.model.encoder.config_file=own.json",
+        )
+        self.assertIsNone(params.task.model.encoder.hidden_size)
+
+    def test_what_a_checkpoint_overrules_is_told(self):
+        """Of the experiment, whose preset shares the projections."""
+        sizes = models.EtcConfig.from_preset("base", vocab_size=7).to_dict()
+        self._write("lifted/etc_config.json", {**sizes, "local_radius": 40})
+        place = os.path.join(self.get_temp_dir(), "lifted")
+        _, out = self._params(
+            f"--init_checkpoint={place}", experiment="etc/hotpotqa_shared"
+        )
+        (line,) = [x for x in out.splitlines() if "base_shared" in x]
+        self.assertEndsWith(
+            line,
+            ": local_radius is 40, not 84; share_qkv_projections is False, "
+            "not True; share_att_output_projection is False, not True.",
+        )
+        self._write("lifted/etc_config.json", sizes)
+        _, out = self._params(f"--init_checkpoint={place}")
+        self.assertNotIn(place, out)
+
+    @parameterized.parameters(
+        *("run", "run/", "run/ckpt-3"),
+        *("run/best_ckpt", "run/best_ckpt/", "run/best_ckpt/best_ckpt-500"),
+    )
+    def test_sizes_of_another_run(self, place):
+        encoder = {"preset": "tiny", "hidden_size": 24, "local_radius": None}
+        self._write(
+            "run/params.yaml", {"task": {"model": {"encoder": encoder}}}
+        )
+        self._write("run/etcmodel.json", {})
+        # The encoder as that run's task needs it; another one needs another.
+        self._write("run/etc_config.json", {"local_radius": 9})
+        os.makedirs(
+            os.path.join(self.get_temp_dir(), "run", "best_ckpt"), exist_ok=True
+        )
+        place = os.path.join(self.get_temp_dir(), place)
+        # TensorFlow reads file:// as it reads gs://.
+        for path in (place, f"file://{place}"):
+            params, _ = self._params(f"--init_checkpoint={path}")
+            encoder = params.task.model.encoder
+            self.assertEqual(
+                ("tiny", 24), (encoder.preset, encoder.hidden_size)
+            )
+            self.assertIsNone(encoder.local_radius)
+
+    def test_of_a_checkpoint_without_a_configuration(self):
+        params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")
+        self.assertIsNone(params.task.model.encoder.hidden_size)
+
+    def test_small(self):
+        """Others come after it."""
+        params, _ = self._params("--small", "--batch_size=4")
+        self.assertEqual("tiny", params.task.model.encoder.preset)
+        self.assertEqual(4, params.task.train_data.global_batch_size)
+        params, _ = self._params(
+            "--small", "--params_override=task.model.encoder.preset=base"
+        )
+        self.assertEqual("base", params.task.model.encoder.preset)
+        self.assertEqual(8, params.task.train_data.global_batch_size)
+
+    def test_small_of_segments(self):
+        """Batches hold a whole example, which the model can read."""
+        records = self._records(130, num_blocks_per_example=6)
+        params, _ = self._params(
+            "--small",
+            f"--train_data={records}",
+            experiment="read_twice/narrativeqa",
+        )
+        self.assertEqual(12, params.task.train_data.global_batch_size)
+        self.assertEqual(12, params.task.validation_data.global_batch_size)
+        self.assertEqual(
+            registry.get("read_twice_narrativeqa")
+            .feature_config({})
+            .block_length,
+            params.task.model.encoder.to_config(9).max_seq_length,
+        )
+
+    def test_steps_follow_the_records(self):
+        train_data = f"--train_data={self._records(130)}"
+        params, out = self._params(train_data, "--batch_size=40")
+        # Three batches, 15 times, as the paper's recipe has it.
+        self.assertEqual(45, params.trainer.train_steps)
+        self.assertEqual(3, params.trainer.validation_interval)
+        self.assertEqual(3, params.trainer.checkpoint_interval)
+        optimizer = params.trainer.optimizer_config
+        self.assertEqual(45, optimizer.learning_rate.polynomial.decay_steps)
+        self.assertEqual(4, optimizer.warmup.linear.warmup_steps)
+        self.assertIn(
+            "130 examples in batches of 40: 3 steps an epoch, 15 epochs.", out
+        )
+        params, _ = self._params(train_data, "--batch_size=40", "--epochs=2.5")
+        self.assertEqual(8, params.trainer.train_steps)
+        # Fewer records than a batch has.
+        params, _ = self._params(f"--train_data={self._records(5)}")
+        self.assertEqual(15, params.trainer.train_steps)
+
+    def test_senseless_numbers_of_epochs(self):
+        train_data = f"--train_data={self._records(5)}"
+        for epochs in ("0", "nan", "inf"):
+            with self.assertRaisesRegex(UserError, f"--epochs={epochs}: "):
+                self._params(train_data, f"--epochs={epochs}")
+
+    def test_a_number_of_steps_that_was_given_stays(self):
+        train_data = f"--train_data={self._records(130)}"
+        steps = "--params_override=trainer.train_steps=7"
+        params, _ = self._params(train_data, steps)
+        self.assertEqual(7, params.trainer.train_steps)
+        params, _ = self._params(train_data, steps, "--epochs=1")
+        self.assertEqual(2, params.trainer.train_steps)
+
+    def test_batches_of_segments(self):
+        records = self._records(6, num_blocks_per_example=8)
+        params, out = self._params(
+            f"--train_data={records}",
+            "--batch_size=16",
+            "--epochs=2",
+            experiment="read_twice/pretrain",
+        )
+        self.assertEqual(2 * 3, params.trainer.train_steps)
+        self.assertIn(
+            "6 examples of 8 segments each in batches of 16 segments: 3 steps "
+            "an epoch, 2 epochs.",
+            out,
+        )
+        _, out = self._params(
+            f"--train_data={records}",
+            "--batch_size=48",
+            "--epochs=1",
+            experiment="read_twice/pretrain",
+        )
+        self.assertIn(": 1 step an epoch, 1 epoch.", out)
+        # Pre-training has no epochs of its own.
+        params, _ = self._params(
+            f"--train_data={records}", experiment="read_twice/pretrain"
+        )
+        self.assertEqual(1_000_000, params.trainer.train_steps)
+
+    def test_without_a_note_the_experiment_says(self):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        with tfrecords.ShardedWriter(directory, "train", 1):
+            pass
+        default = exp_factory.get_exp_config("etc/wikihop")
+        params, out = self._params(f"--train_data={directory}")
+        self.assertEqual(
+            default.trainer.train_steps, params.trainer.train_steps
+        )
+        self.assertEmpty(out)
+
+    @parameterized.parameters(
+        "trainer.train_steps",
+        "trainer.summary_interval",
+        "task.train_data.global_batch_size",
+        "task.validation_data.global_batch_size",
+    )
+    def test_numbers_below_1(self, name):
+        with self.assertRaisesRegex(UserError, f"{name} is 0, but must be at"):
+            self._params(f"--params_override={name}=0")
+
+    @parameterized.parameters(
+        ("trainer.train_steps=abc", "trainer.train_steps is 'abc'"),
+        (
+            "task.model.encoder.use_one_hot_embeddings=never",
+            "use_one_hot_embeddings is 'never'",
+        ),
+    )
+    def test_words_where_numbers_are_expected(self, override, message):
+        with self.assertRaisesRegex(UserError, message):
+            self._params(f"--params_override={override}")
+
+    def test_paths_are_those_from_here(self):
+        """They are read from `params.yaml`, wherever that is."""
+        params, _ = self._params(
+            "--validation_data=dev,/data/b,gs://bucket/c",
+        )
+        self.assertEqual(
+            f"{os.path.abspath('dev')},/data/b,gs://bucket/c",
+            params.task.validation_data.input_path,
+        )
+
+    def test_other_commands_do_not_count_steps(self):
+        params = types.SimpleNamespace()
+        shortcut_flags.follow_records(
+            params, params, registry.get("nq"), "etc/nq", flags.FlagValues()
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,195 @@
+"""`train`: the Model Garden's trainer on the TFRecords of `preprocess`."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+
+from absl import flags
+
+from etcmodel.cli import progress
+from etcmodel.cli import training
+from etcmodel.pipeline.options import option
+from etcmodel.tasks import registry
+from etcmodel.training import runs
+
+DESCRIPTION = """
+Trains a model with the TensorFlow Model Garden: on CPU, all GPUs of the
+machine, several machines (TF_CONFIG) or a TPU (--tpu). The experiment holds the
+paper's hyperparameters; the number of steps follows from its epochs and the
+records at hand. Everything in it can be changed, for example
+
+  --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
+
+The whole configuration is written to MODEL_DIR/params.yaml. The same command
+resumes an interrupted run from its newest complete checkpoint. A finished run
+is not changed; with more --epochs it is trained longer, and fewer steps than it
+has are an error. Missing or truncated files of records raise an error before
+the training; a damaged file stops it with an error that names the file. With
+--validation_data the checkpoint with the best validation metric is kept in
+MODEL_DIR/best_ckpt. To watch it:
+
+  tensorboard --logdir=MODEL_DIR
+"""
+
+EXAMPLE = """
+python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
+    --train_data=data/train --validation_data=data/dev
+"""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Flags(training.TrainerFlags):
+    """The flags.
+
+    Attributes:
+        experiment: the experiment, such as etc/hotpotqa or etc/nq;
+            `python -m etcmodel experiments` lists them.
+        mode: what to do: train; train and evaluate from time to time; evaluate
+            the last checkpoint, or every new one.
+        train_data: the records to learn from: the --output_dir of `preprocess`.
+        validation_data: the records to evaluate with: the --output_dir of
+            `preprocess --split=dev`. With it, --mode is train_and_eval unless
+            it is given.
+        epochs: how often every record is seen, if not as in the experiment.
+        batch_size: records of a step, over all replicas.
+        learning_rate: the highest.
+        preset: sizes of the encoder: tiny, small, base, base_shared or large
+            for ETC; tiny, base, base_cls or base_sts for ReadTwice.
+        init_checkpoint: weights that the encoder starts from: the output of
+            `lift`, a published checkpoint with its etc_config.json, or another
+            run. The encoder's sizes are taken from there, too.
+        seed: of the weights, the order of records and dropout.
+        small: a try that takes minutes on two cores: the preset tiny (not the
+            preset small, which is larger), batches of 8, a learning rate of
+            0.001, no dropout. Other flags come after it.
+        dry_run: build everything, make two steps, print shapes, parameters,
+            memory and time, and leave nothing behind.
+        print_config: print the whole configuration, with the sizes that the
+            preset stands for, and do nothing.
+    """
+
+    # Needed here, unlike elsewhere.
+    experiment: str = dataclasses.field()
+    mode: str | None = option(
+        None,
+        one_of=[
+            "train",
+            "eval",
+            "train_and_eval",
+            "continuous_eval",
+            "train_and_post_eval",
+        ],
+    )
+    train_data: str | None = option(None, path="records")
+    validation_data: str | None = option(None, path="records")
+    epochs: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    preset: str | None = None
+    init_checkpoint: str | None = option(None, path="weights")
+    seed: int | None = option(None, least=0)
+    small: bool = False
+    dry_run: bool = False
+    print_config: bool = False
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Runs the command.
+
+    Raises:
+        UserError: the configuration or the data cannot be used.
+    """
+    registry.task_of_experiment(flag_values.experiment)
+    model_dir, mode = flag_values.model_dir, flag_values.mode
+    if mode is None:
+        mode = "train_and_eval" if flag_values.validation_data else "train"
+    if not flag_values.print_config:
+        training.check_flags(flag_values, mode)
+    training.set_up_logging(flag_values.verbose)
+    # What is printed of a configuration can be a --config_file.
+    notes = sys.stderr if flag_values.print_config else sys.stdout
+    with contextlib.redirect_stdout(notes):
+        spec, params = training.parse_params(
+            flag_values, flag_values.experiment
+        )
+    if flag_values.print_config:
+        import yaml
+
+        print(yaml.dump(training.resolved(params, spec)), end="")
+        return
+    training.check_data(params, mode)
+    import tensorflow as tf
+    from official.core import train_utils
+
+    from etcmodel.training import run_directory
+
+    if flag_values.seed is not None:
+        tf.keras.utils.set_random_seed(flag_values.seed)
+    training.set_precision(params)
+    if flag_values.dry_run:
+        from etcmodel.cli import dry_run
+
+        print(dry_run.describe(params))
+        return
+    if "train" in mode:
+        metadata = training.find_metadata(params, spec)
+        runs.check_same(params, metadata, spec, model_dir)
+        if metadata:
+            runs.check_own_vocabulary(metadata)
+        # What comes after the training is still to be done.
+        if runs.is_finished(params, model_dir) and "post" not in mode:
+            steps = params.trainer.train_steps
+            print(
+                f"{model_dir} is already at step {steps} of {steps}; nothing "
+                "is trained. To train it longer, raise --epochs (or "
+                "trainer.train_steps)."
+            )
+            return
+    with (
+        training.quiet(flag_values.verbose) as out,
+        contextlib.ExitStack() as stack,
+    ):
+        if "train" in mode:
+            stack.enter_context(run_directory.hold(model_dir, out))
+        show = None
+        # The trainer's whole log has losses and speed of its own.
+        if "train" in mode and not flag_values.verbose:
+            show = stack.enter_context(
+                progress.TrainingProgress(
+                    params.trainer.train_steps,
+                    params.trainer.summary_interval,
+                    out,
+                )
+            )
+        task, runner = training.make_runner(
+            params, mode, model_dir, spec, show, out
+        )
+        if "train" in mode:
+            train_utils.serialize_config(params, model_dir)
+            runs.save(
+                task,
+                runner.trainer.model,
+                spec,
+                flag_values.experiment,
+                model_dir,
+            )
+        training.run_mode(runner, params, mode, show)
+    if "train" not in mode:
+        return
+    print(
+        f"The trained model is in {model_dir}. To watch how it went:\n"
+        f"  tensorboard --logdir={model_dir}"
+    )
+    if spec.model:
+        print(
+            "To make a SavedModel of it that answers raw text:\n"
+            f"  python -m etcmodel export --model_dir={model_dir} "
+            f"--output_dir={os.path.join(model_dir, 'saved_model')}"
+        )
+    else:
+        print(
+            "To train a task that begins with it:\n"
+            "  python -m etcmodel train --experiment=EXPERIMENT "
+            f"--init_checkpoint={model_dir} ..."
+        )

@@ -1,0 +1,168 @@
+import os
+from unittest import mock
+
+import tensorflow as tf
+import yaml
+from absl.testing import parameterized
+
+from etcmodel import models
+from etcmodel.cli import training
+from etcmodel.pipeline import tfrecords
+from etcmodel.training import runs
+from testing.tasks import CommandTestCase
+from testing.tasks import run_cli
+
+_OVERRIDES = (
+    "task.validation_data.input_path=DEV,task.model.encoder.preset=tiny"
+)
+
+
+class TrainTest(CommandTestCase):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.path("run")
+        self.train_data = self.path("train")
+        os.mkdir(self.train_data)
+        with tfrecords.ShardedWriter(self.train_data, "train", 1):
+            pass
+
+    def _arguments(self):
+        return [
+            "--experiment=etc/wikihop",
+            f"--model_dir={self.model_dir}",
+            f"--train_data={self.train_data}",
+            f"--params_override={_OVERRIDES}",
+        ]
+
+    def _train(self, *arguments):
+        """Runs the command, but for the training itself."""
+        with (
+            mock.patch.object(training, "find_metadata", return_value=None),
+            mock.patch.object(training, "make_runner") as make_runner,
+            mock.patch.object(training, "run_mode") as self.run_mode,
+        ):
+            task = mock.Mock(metadata=None)
+            task.describe_encoder.return_value = (
+                models.EtcConfig.from_preset("tiny"),
+                {},
+            )
+            make_runner.return_value = task, mock.Mock()
+            # The last of two equal flags counts.
+            return run_cli("train", *self._arguments(), *arguments)
+
+    def _write_run(self, **variables):
+        """Writes what `train` leaves behind, with a checkpoint of variables."""
+        self.assert_succeeds(self._train("--mode=train"))
+        tf.train.Checkpoint(**variables).save(
+            os.path.join(self.model_dir, "ckpt")
+        )
+
+    @parameterized.parameters("train", "train_and_eval", "train_and_post_eval")
+    def test_leaves_its_configuration_and_says_what_is_next(self, mode):
+        out = self.assert_succeeds(self._train(f"--mode={mode}"))
+        _, params, mode_run, _ = self.run_mode.call_args.args
+        self.assertEqual(mode, mode_run)
+        self.assertEqual(self.train_data, params.task.train_data.input_path)
+        self.assertEqual("tiny", params.task.model.encoder.preset)
+        self.assertEqual(
+            {"task": "wikihop", "experiment": "etc/wikihop"},
+            runs.read(self.model_dir),
+        )
+        with open(os.path.join(self.model_dir, "params.yaml")) as stream:
+            self.assertIn("preset: tiny", stream.read())
+        self.assertIn(f"tensorboard --logdir={self.model_dir}", out)
+        self.assertIn(
+            f"etcmodel export --model_dir={self.model_dir} --output_dir=", out
+        )
+
+    @parameterized.parameters(
+        (7, "train", None, ""),
+        (7, "train_and_post_eval", "train_and_post_eval", ""),
+        (8, "train", "train", ""),
+        (6, "train", None, "already at step 7 of 6. .*raise --epochs"),
+    )
+    def test_a_finished_run(self, steps, mode, mode_run, message):
+        """It has made seven steps."""
+        self._write_run(global_step=tf.Variable(7, dtype=tf.int64))
+        result = self._train(
+            f"--mode={mode}",
+            f"--params_override={_OVERRIDES},trainer.train_steps={steps}",
+        )
+        if message:
+            self.assertEqual(1, result[0])
+            self.assertRegex(result[2], message)
+        else:
+            out = self.assert_succeeds(result)
+            self.assertEqual(mode_run is None, "nothing is trained" in out)
+            self.assertEqual(mode_run is None, "step 7 of 7" in out)
+            self.assertEqual(mode_run is None, "tensorboard" not in out)
+        if mode_run is None:
+            self.run_mode.assert_not_called()
+        else:
+            self.assertEqual(mode_run, self.run_mode.call_args.args[2])
+
+    def test_a_checkpoint_of_something_else(self):
+        self._write_run(x=tf.Variable(7))
+        self.assert_fails(self._train("--mode=train"), "not written by `train`")
+
+    def test_pretraining_has_nothing_to_export(self):
+        result = self._train("--experiment=read_twice/pretrain")
+        out = self.assert_succeeds(result)
+        self.assertNotIn("etcmodel export", out)
+        self.assertIn(f"--init_checkpoint={self.model_dir}", out)
+
+    @parameterized.parameters("eval", "continuous_eval")
+    def test_evaluation_leaves_the_run_as_it_was(self, mode):
+        self.assertEqual((0, "", ""), self._train(f"--mode={mode}"))
+        self.assertEqual(mode, self.run_mode.call_args.args[2])
+        self.assertFalse(os.path.exists(self.model_dir))
+
+    @parameterized.parameters(
+        ("--experiment=bert/squad", "no such experiment"),
+        ("--experiment=etc/wikihop_x", "no such experiment"),
+        (
+            f"--params_override=task.nothing=1,{_OVERRIDES}",
+            "--params_override: there is no parameter task.nothing",
+        ),
+        ("--config_file=/no/such.yaml", "no/such.yaml: there is no such"),
+        ("--preset=huge", "--preset=huge: .*one of base, base_shared, lar"),
+        ("--mode=predict", "train.*eval.*train_and_eval.*continuous_eval"),
+        (
+            "--params_override=task.train_data.input_path=A",
+            "no validation_data",
+        ),
+    )
+    def test_configuration_that_cannot_be_used(self, argument, message):
+        """Nothing is written."""
+        self.assert_fails(
+            self._train("--mode=train_and_eval", argument), message
+        )
+        self.run_mode.assert_not_called()
+        self.assertFalse(os.path.exists(self.model_dir))
+
+    def test_prints_its_configuration(self):
+        code, out, err = self._train(
+            "--print_config",
+            f"--params_override={_OVERRIDES},trainer.train_steps=50",
+        )
+        self.assertEqual(0, code)
+        self.run_mode.assert_not_called()
+        # Notes are not part of it.
+        self.assertStartsWith(err, "The learning rate follows the 50 steps")
+        values = yaml.safe_load(out)
+        self.assertEqual(50, values["trainer"]["train_steps"])
+        encoder = values["task"]["model"]["encoder"]
+        self.assertEqual("tiny", encoder["preset"])
+        # The preset's and the default; what no record tells is not guessed.
+        self.assertEqual(32, encoder["hidden_size"])
+        self.assertEqual("gelu", encoder["hidden_act"])
+        self.assertIsNone(encoder["vocab_size"])
+        self.assertFalse(os.path.exists(self.model_dir))
+
+    def test_missing_records(self):
+        result = run_cli("train", *self._arguments(), "--train_data=GONE")
+        self.assert_fails(result, "--train_data=GONE: no TFRecord files")
+
+
+if __name__ == "__main__":
+    tf.test.main()

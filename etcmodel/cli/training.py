@@ -1,0 +1,421 @@
+"""What `train` and `evaluate` share: flags, configuration, the runner."""
+
+import contextlib
+import dataclasses
+import io
+import math
+import os
+import sys
+
+import yaml
+from absl import flags
+from absl import logging
+
+from etcmodel.cli import shortcut_flags
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+from etcmodel.tasks import registry
+from etcmodel.training import runs
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainerFlags(runs.RunFlags):
+    """Where the trainer runs.
+
+    Attributes:
+        tpu: name or grpc:// address of a Cloud TPU, or "local".
+        tf_data_service: address of a tf.data service.
+    """
+
+    tpu: str | None = None
+    tf_data_service: str | None = None
+
+
+def set_up_logging(verbose: bool) -> None:
+    """Shows the trainer's log, or only its errors.
+
+    Args:
+        verbose: whether to show all of it.
+    """
+    import tensorflow as tf
+
+    logging.set_verbosity(logging.INFO if verbose else logging.ERROR)
+    tf.get_logger().setLevel("INFO" if verbose else "ERROR")
+
+
+def _parse(options):
+    """The configuration that the Model Garden makes of its flags."""
+    import tensorflow as tf
+    from official.core import train_utils
+
+    try:
+        return train_utils.parse_configuration(
+            options, lock_return=False, print_return=True
+        )
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OSError,
+        yaml.YAMLError,
+        tf.errors.OpError,
+    ) as error:
+        detail = error.args[0] if error.args else error
+        reason = getattr(error, "message", detail)
+        raise UserError(
+            "The overrides (--config_file, --params_override) do not fit the "
+            f"experiment {options.experiment}: {reason}"
+        ) from error
+
+
+def parse_params(flag_values: flags.FlagValues, experiment: str):
+    """The experiment's configuration with all overrides applied.
+
+    Args:
+        flag_values: the parsed flags.
+        experiment: name of the experiment.
+
+    Returns:
+        Pair of the task and the `ExperimentConfig`.
+
+    Raises:
+        UserError: unknown experiment, or an override that does not fit.
+    """
+    spec = registry.task_of_experiment(experiment)
+    registry.register_experiments(spec.name)
+    from official.core import exp_factory
+    from official.core import train_utils
+
+    from etcmodel.cli import overrides
+
+    def of(name, default):
+        return default if name not in flag_values else flag_values[name].value
+
+    defaults = exp_factory.get_exp_config(experiment)
+    # The Model Garden takes paths and texts, too, but tells no mistakes.
+    values = []
+    if of("small", False):
+        values.append(shortcut_flags.small_values(of("train_data", None)))
+    for path in flag_values.config_file or []:
+        source = f"--config_file={path}"
+        values.append(overrides.read_file(path, source))
+        overrides.check(values[-1], defaults, source)
+    given = {}
+    if flag_values.params_override:
+        source = "--params_override"
+        given = overrides.read(flag_values.params_override, source)
+        overrides.check(given, defaults, source)
+    params = _parse(
+        train_utils.ParseConfigOptions(
+            experiment=experiment,
+            config_file=values,
+            tpu=of("tpu", None),
+            tf_data_service=of("tf_data_service", None) or "",
+            params_override=given,
+        )
+    )
+    shortcut_flags.apply(params, flag_values)
+    shortcut_flags.check(params)
+    shortcut_flags.follow_records(
+        params, defaults, spec, experiment, flag_values
+    )
+    shortcut_flags.follow_train_steps(params, defaults)
+    _choose_devices(params, defaults)
+    return spec, params
+
+
+def resolved(params, spec) -> dict:
+    """Returns a configuration with the sizes that a preset stands for.
+
+    Args:
+        params: the `ExperimentConfig`.
+        spec: the task.
+
+    Returns:
+        It as nested dicts. The size of the vocabulary stays None if the
+        records are to say it and are not there.
+
+    Raises:
+        UserError: there is no such preset, or sizes do not fit together.
+    """
+    values, encoder = params.as_dict(), params.task.model.encoder
+    metadata = find_metadata(params, spec) or {}
+    sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
+    if not metadata and not encoder.config_file:
+        del sizes["vocab_size"]
+    of_encoder = values["task"]["model"]["encoder"]
+    for name, value in of_encoder.items():
+        if value is None:
+            of_encoder[name] = sizes.get(name)
+    return values
+
+
+def _choose_devices(params, defaults) -> None:
+    """Uses a TPU if one was named, and all GPUs unless told otherwise.
+
+    Raises:
+        UserError: there are not as many GPUs as asked for.
+    """
+    import tensorflow as tf
+
+    runtime, trainer = params.runtime, params.trainer
+    if runtime.tpu and runtime.distribution_strategy == "mirrored":
+        runtime.distribution_strategy = "tpu"
+    if runtime.distribution_strategy == "mirrored":
+        number = len(tf.config.list_physical_devices("GPU"))
+        if runtime.num_gpus > number:
+            raise UserError(
+                f"runtime.num_gpus is {runtime.num_gpus}, but TensorFlow sees "
+                f"{number} GPUs here."
+            )
+        runtime.num_gpus = runtime.num_gpus or number
+    if trainer.steps_per_loop == defaults.trainer.steps_per_loop:
+        # Only TPUs gain by steps that nobody sees.
+        trainer.steps_per_loop = (
+            math.gcd(trainer.steps_per_loop, trainer.summary_interval)
+            if runtime.distribution_strategy == "tpu"
+            else 1
+        )
+
+
+def set_precision(params) -> None:
+    """Sets the global precision policy as the configuration says.
+
+    Args:
+        params: the `ExperimentConfig`.
+    """
+    from official.modeling import performance
+
+    if params.runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(
+            params.runtime.mixed_precision_dtype
+        )
+
+
+def make_runner(
+    params, mode: str, model_dir: str, spec=None, show=None, out=None
+):
+    """Builds the task, the model and the Model Garden's runner.
+
+    Args:
+        params: the `ExperimentConfig`.
+        mode: as of the flag `--mode`.
+        model_dir: directory of the run.
+        spec: the task, if what validation chooses is to be kept.
+        show: the `TrainingProgress`, if there is one.
+        out: where to say that a damaged checkpoint is passed over; the standard
+            output by default.
+
+    Returns:
+        Pair of the task and an `OrbitExperimentRunner`.
+
+    Raises:
+        UserError: the configuration does not fit the data, or the checkpoint
+            of the run is damaged.
+    """
+    from official.common import distribute_utils
+    from official.core import task_factory
+    from official.core import train_lib
+
+    from etcmodel.checkpoints import files as checkpoint_files
+    from etcmodel.training import run_directory
+
+    def step():
+        return int(runner.trainer.global_step.numpy())
+
+    def show_step(logs):
+        show.step(step(), float(logs["training_loss"]))
+
+    def after_validation(logs):
+        if spec is not None:
+            runs.save_tuned(spec, logs, step(), model_dir)
+        if show is not None:
+            names = ("validation_loss", trainer.best_checkpoint_eval_metric)
+            shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
+            show.validated(f"Validation at step {step()}: {', '.join(shown)}")
+
+    trainer = params.trainer
+    run_directory.prepare(model_dir, out)
+    try:
+        strategy = distribute_utils.get_distribution_strategy(
+            distribution_strategy=params.runtime.distribution_strategy,
+            all_reduce_alg=params.runtime.all_reduce_alg,
+            num_gpus=params.runtime.num_gpus,
+            tpu_address=params.runtime.tpu,
+        )
+        with strategy.scope():
+            task = task_factory.get_task(params.task, logging_dir=model_dir)
+        latest = checkpoint_files.latest_checkpoint(model_dir)
+        with run_directory.restoring(latest):
+            runner = train_lib.OrbitExperimentRunner(
+                distribution_strategy=strategy,
+                task=task,
+                mode=mode,
+                params=params,
+                model_dir=model_dir,
+                train_actions=[] if show is None else [show_step],
+                eval_actions=[after_validation],
+            )
+    except ValueError as error:
+        raise UserError(f"The configuration cannot be run: {error}") from error
+    return task, runner
+
+
+@contextlib.contextmanager
+def quiet(verbose: bool):
+    """Hides what the trainer prints.
+
+    Args:
+        verbose: whether not to.
+
+    Yields:
+        Where to print all the same.
+    """
+    out = sys.stdout
+    with contextlib.ExitStack() as stack:
+        if not verbose:
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        yield out
+
+
+def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
+    """Trains and evaluates. Training that is interrupted is saved.
+
+    The runner has a method for this, which afterwards counts operations on a
+    copy of the model with its weights as constants; that takes minutes and
+    gigabytes for large models.
+
+    Args:
+        runner: from `make_runner`.
+        params: the `ExperimentConfig`.
+        mode: as of the flag `--mode`.
+        show: the `TrainingProgress`, if there is one.
+
+    Returns:
+        The metrics of the last evaluation, if there was one.
+
+    Raises:
+        UserError: a file of records is damaged, or holds those of another
+            task.
+    """
+    from etcmodel.training import damaged_records
+
+    trainer, controller = params.trainer, runner.controller
+    logs = {}
+    with (
+        damaged_records.explained(runner.trainer.task),
+        runner.strategy.scope(),
+    ):
+        try:
+            if mode == "train_and_eval":
+                controller.train_and_evaluate(
+                    train_steps=trainer.train_steps,
+                    eval_steps=trainer.validation_steps,
+                    eval_interval=trainer.validation_interval,
+                )
+            elif mode == "continuous_eval":
+                controller.evaluate_continuously(
+                    steps=trainer.validation_steps,
+                    timeout=trainer.continuous_eval_timeout,
+                    timeout_fn=lambda: (
+                        runner.trainer.global_step.numpy()
+                        >= trainer.train_steps
+                    ),
+                )
+            elif "train" in mode:
+                controller.train(steps=trainer.train_steps)
+        except KeyboardInterrupt:
+            if "train" in mode:
+                controller.save_checkpoint()
+                write = print if show is None else show.write
+                write("Saved: the same command goes on.")
+            raise
+        if mode in ("eval", "train_and_post_eval"):
+            logs = controller.evaluate(steps=trainer.validation_steps)
+    return {
+        name: float(value)
+        for name, value in logs.items()
+        if not name.startswith("best_")
+    }
+
+
+# What a mode reads, by words in its name.
+_DATA = {"train": "train_data", "eval": "validation_data"}
+
+
+def check_data(params, mode: str) -> None:
+    """Checks that the data that a mode reads are named.
+
+    Args:
+        params: the `ExperimentConfig`.
+        mode: as of the flag `--mode`.
+
+    Raises:
+        UserError: a path is missing.
+    """
+    for word, field in _DATA.items():
+        if word in mode and not getattr(params.task, field).input_path:
+            raise _no_data(field)
+
+
+def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
+    """Checks the same by the flags alone, before TensorFlow is loaded.
+
+    Args:
+        flag_values: the parsed flags.
+        mode: as of the flag `--mode`.
+
+    Raises:
+        UserError: no flag, and nothing that a flag names, can hold the path.
+    """
+    for word, field in _DATA.items():
+        if word in mode and not _may_name(flag_values, field):
+            raise _no_data(field)
+
+
+def _no_data(field) -> UserError:
+    """The error that data are not named."""
+    return UserError(
+        f"There is no {field}. Give the --output_dir of `preprocess`: "
+        f"--{field}=DIR."
+    )
+
+
+def _may_name(flag_values, field) -> bool:
+    """Whether flags, or files that they name, can hold the path of data."""
+    if field in flag_values and flag_values[field].value:
+        return True
+    override = flag_values.params_override or ""
+    if "input_path" in override or os.path.exists(override):
+        return True
+    for path in flag_values.config_file or []:
+        if files.is_remote(path):
+            return True
+        try:
+            with open(path, encoding="utf-8") as stream:
+                if yaml.safe_load(stream)["task"][field]["input_path"]:
+                    return True
+        except (KeyError, TypeError):
+            pass  # It does not name them.
+        except (OSError, ValueError, yaml.YAMLError):
+            return True  # Is told when it is read.
+    return False
+
+
+def find_metadata(params, spec) -> dict | None:
+    """What `preprocess` noted about the records of a configuration.
+
+    Args:
+        params: the `ExperimentConfig`.
+        spec: the task.
+
+    Returns:
+        See `tfrecords.read_metadata`.
+
+    Raises:
+        UserError: see `training.experiments.find_metadata`.
+    """
+    from etcmodel.training import experiments
+
+    return experiments.find_metadata(params.task, spec)

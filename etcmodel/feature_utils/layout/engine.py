@@ -1,0 +1,460 @@
+"""The layout engine: ragged units and a specification to EtcFeatures.
+
+What tasks differ in is which units exist, which of them get a global token,
+what is linked to what, and what gives way when the budget is full. All of that
+is a specification, a `LayoutSpec`; `LayoutEngine` does the rest, for a whole
+batch at once, in graph code.
+
+A section's content has four levels, [batch, (groups), (segments), (tokens)]:
+a document is a group of sentences, a question one group of one segment. The
+sections follow each other in both inputs. The global tokens of a group come
+depth first: the group's own, then for each segment its own and those of its
+tokens.
+
+Worked example, a question above two paragraphs of one and two sentences:
+
+    engine = LayoutEngine(LayoutSpec([
+        Section("question", token_type_id=3,
+                token_global=GlobalToken(3), cut="keep"),
+        Section("text", token_type_id=1, group_global=GlobalToken(5),
+                segment_global=GlobalToken(1)),
+    ]), long_length=8, global_length=8)
+    engine({"question": one_segment(tf.ragged.constant([[51, 52]])),
+            "text": tf.ragged.constant([[[[61, 62]], [[71], [72]]]])})
+
+    long_token_ids              51 52 61 62 71 72  0  0
+    long_token_type_ids          3  3  1  1  1  1  0  0
+    long_sentence_ids            0  1  3  3  5  6 -1 -1
+    long_paragraph_ids          -1 -1  2  2  4  4 -1 -1
+    long_paragraph_breakpoints   0  1  0  1  0  1  0  0
+    global_token_ids             3  3  5  1  5  1  1  0
+    global_paragraph_breakpoints 0  1  0  1  0  0  1  0
+
+A link ties tokens to any global tokens, with a relative label of its own if
+it shall have one: `Link("mentions", "text", "question", "token")` takes for
+each token of the text the index of a token of the question. A value is laid
+out with its unit, such as a position on a page. Of a section of "windows" a
+record has as many rows as it takes to show all of it.
+
+Source: paper, sections 3.3, 3.4 and Appendices C and D.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.feature_utils.etc_features import GLOBAL_FEATURES
+from etcmodel.feature_utils.etc_features import LONG_FEATURES
+from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout.contents import constant_tokens
+from etcmodel.feature_utils.layout.contents import one_segment
+from etcmodel.feature_utils.layout.contents import record_splits
+from etcmodel.feature_utils.layout.cuts import Budget
+from etcmodel.feature_utils.layout.lookup import look_up
+from etcmodel.feature_utils.layout.lookup import resolve
+from etcmodel.feature_utils.layout.spec import CUTS
+from etcmodel.feature_utils.layout.spec import INPUTS
+from etcmodel.feature_utils.layout.spec import LEVELS
+from etcmodel.feature_utils.layout.spec import WINDOWS
+from etcmodel.feature_utils.layout.spec import LayoutSpec
+from etcmodel.feature_utils.layout.spec import Section
+from etcmodel.feature_utils.layout.tables import SOURCES
+from etcmodel.feature_utils.layout.tables import PlacedSection
+from etcmodel.feature_utils.layout.tables import Table
+from etcmodel.feature_utils.layout.tables import add_blocks
+from etcmodel.feature_utils.layout.tables import add_global
+from etcmodel.feature_utils.layout.tables import add_long
+from etcmodel.feature_utils.layout.tables import place
+from etcmodel.feature_utils.layout.units import Counts
+
+# A budget that is never used up.
+_UNLIMITED = 2**31 - 1
+
+
+class Layout(NamedTuple):
+    """What the engine makes. A row is a record, or a window of one.
+
+    Attributes:
+        features: the EtcFeatures, <int32>[rows, long_length] and
+            <int32>[rows, global_length], with the features of other links.
+        values: the features of values, <dtype>[rows, length, ...].
+        long_sources: where each long token comes from, before any cutting:
+            its section, its group in the section, its segment in the group and
+            its index in the segment. <int32>[rows, long_length, 4], padding
+            -1.
+        global_sources: likewise for the global tokens; -1 at the levels below
+            the token's own. <int32>[rows, global_length, 4].
+        counts: section -> what was cut of each record.
+        owner: the record of each row, <int32>[rows].
+        windows: of windows, `starts` and `sizes`: the first token that each
+            shows, counted through the record's, and how many,
+            <int64>[batch, (rows)]. Nothing without.
+    """
+
+    features: dict[str, tf.Tensor]
+    values: dict[str, tf.Tensor]
+    long_sources: tf.Tensor
+    global_sources: tf.Tensor
+    counts: dict[str, Counts]
+    owner: tf.Tensor
+    windows: dict[str, tf.RaggedTensor]
+
+
+class LayoutEngine:
+    """Lays out ragged content as EtcFeatures; see the module's docstring.
+
+    Nothing is ever too long: what exceeds the lengths is cut as the sections
+    say, and counted. A record's result does not depend on its batch.
+
+    Attributes:
+        spec: the specification.
+        long_length: length of the long input, or None.
+        global_length: length of the global input, or None.
+    """
+
+    def __init__(
+        self,
+        spec: LayoutSpec,
+        long_length: int | None,
+        global_length: int | None,
+        special_ids: Mapping[str, int] | None = None,
+    ):
+        """Checks the lengths and looks up the global tokens.
+
+        Args:
+            spec: the specification.
+            long_length: length of the long input; None for as long as the
+                longest of the batch needs.
+            global_length: length of the global input; likewise.
+            special_ids: ids of global tokens that the specification names.
+
+        Raises:
+            ValueError: a length is negative, is needed for windows, or a
+                global token has no id.
+        """
+        for length in (long_length, global_length):
+            if length is not None and length < 0:
+                raise ValueError(f"A length is negative: {length}.")
+        self.spec = spec
+        self.long_length = long_length
+        self.global_length = global_length
+        if long_length is None and self._window_section() is not None:
+            raise ValueError("Windows need a long_length.")
+        tokens = [x for s in spec.sections for x in s.global_tokens.values()]
+        tokens += [spec.blocks.global_token] if spec.blocks else []
+        self._ids = {}
+        for name in (
+            *(token.token_id for token in tokens),
+            *(token for section in spec.sections for token in section.tokens),
+        ):
+            if isinstance(name, str) and name not in (special_ids or {}):
+                raise ValueError(
+                    f"There is no special token {name!r}, expected one of "
+                    f"{sorted(special_ids or {})}."
+                )
+            self._ids[name] = (
+                special_ids[name] if isinstance(name, str) else name
+            )
+
+    def _window_section(self) -> Section | None:
+        """The section that has windows, if any."""
+        found = [x for x in self.spec.sections if x.cut == WINDOWS]
+        return found[0] if found else None
+
+    # There is nothing in it for AutoGraph, which would make tracing slow.
+    @tf.autograph.experimental.do_not_convert
+    def __call__(
+        self,
+        contents: Mapping[str, tf.RaggedTensor],
+        targets: Mapping[str, tf.RaggedTensor] | None = None,
+        values: Mapping[str, tf.RaggedTensor] | None = None,
+    ) -> Layout:
+        """Lays out a batch.
+
+        Args:
+            contents: token ids of each section that has none of its own,
+                <int>[batch, (groups), (segments), (tokens)]. See
+                `one_segment`, `one_group` and `groups_of_one` for content of a
+                lower rank.
+            targets: those of each link; see `Link`.
+            values: those of each value; see `Value`.
+
+        Returns:
+            The layout.
+
+        Raises:
+            ValueError: what is given does not match the specification.
+            tf.errors.InvalidArgumentError: when run, if contents differ in the
+                number of records, or there is not one target or value for each
+                unit.
+        """
+        targets, values = dict(targets or {}), dict(values or {})
+        self._check(contents, targets, values)
+        batch = next(iter(contents.values())).nrows(tf.int64)
+        contents = {
+            section.name: one_segment(
+                constant_tokens([self._ids[x] for x in section.tokens], batch)
+            )
+            if section.tokens
+            else contents[section.name]
+            for section in self.spec.sections
+        }
+        sections = {
+            spec.name: PlacedSection(
+                spec,
+                index,
+                tf.cast(contents[spec.name].flat_values, tf.int32),
+                content := units_lib.flatten(contents[spec.name]),
+                content,
+            )
+            for index, spec in enumerate(self.spec.sections)
+        }
+        self._check_sizes(sections, batch, targets, values)
+        sections, windows = self._cut(sections, batch)
+        rows = tf.size(windows.owner, tf.int64)
+        sections, features, marks = self._lay_out(sections, rows)
+        features.update(
+            resolve(self.spec, sections, marks, targets, windows.owner)
+        )
+        return Layout(
+            features=features,
+            values=look_up(self.spec, marks, values),
+            **{
+                f"{source}_sources": tf.stack(
+                    [marks[source][name] for name in SOURCES], axis=2
+                )
+                for source in INPUTS
+            },
+            counts={
+                name: units_lib.count(section.content, section.units)
+                for name, section in sections.items()
+            },
+            owner=tf.cast(windows.owner, tf.int32),
+            windows={}
+            if self._window_section() is None
+            else {
+                name: tf.RaggedTensor.from_value_rowids(
+                    x, windows.owner, nrows=batch, validate=False
+                )
+                for name, x in (
+                    ("starts", windows.starts),
+                    ("sizes", windows.sizes),
+                )
+            },
+        )
+
+    def _lay_out(self, sections, rows):
+        """Gives all units their places.
+
+        Args:
+            sections: name -> section, without positions.
+            rows: how many there are.
+
+        Returns:
+            The sections with positions; the features; of both inputs the
+            marks of a table.
+        """
+        sections = dict(sections)
+        long_used = global_used = tf.zeros([rows], tf.int64)
+        for name, section in sections.items():
+            sections[name] = place(section, long_used, global_used)
+            long, global_ = sections[name].used()
+            long_used += long
+            global_used += global_
+        blocks = self.spec.blocks
+        if blocks is not None:
+            global_used = -(-long_used // blocks.size)
+        tables = {
+            "long": Table(LONG_FEATURES),
+            "global": Table(GLOBAL_FEATURES),
+        }
+        for section in sections.values():
+            add_long(tables["long"], section)
+            add_global(tables["global"], section, self._ids)
+        if blocks is not None:
+            add_blocks(tables["global"], blocks, self._ids, global_used)
+        features, marks = {}, {}
+        for source, length, used in (
+            ("long", self.long_length, long_used),
+            ("global", self.global_length, global_used),
+        ):
+            table = tables[source]
+            made, marks[source] = table.dense(rows, _length(length, used))
+            name = f"{source}_paragraph_breakpoints"
+            # The last token always ends a paragraph.
+            positions = tf.range(tf.shape(made[name], tf.int64)[1])
+            last = tf.equal(positions, used[:, tf.newaxis] - 1)
+            made[name] = tf.maximum(made[name], tf.cast(last, tf.int32))
+            features.update(made)
+        if blocks is not None:
+            # [long_length]
+            position = tf.range(tf.shape(features["long_token_ids"])[1])
+            features["long_sentence_ids"] = tf.where(
+                marks["long"]["section"] >= 0, position // blocks.size, -1
+            )
+        return sections, features, marks
+
+    def _check(self, contents, targets, values):
+        """Compares what is given with the specification."""
+        for what, given, parts in (
+            (
+                "contents",
+                contents,
+                [x for x in self.spec.sections if not x.tokens],
+            ),
+            ("targets", targets, self.spec.links),
+            ("values", values, self.spec.values),
+        ):
+            names = sorted(part.name for part in parts)
+            if sorted(given) != names:
+                raise ValueError(
+                    f"Expected {what} for {names}, got {sorted(given)}."
+                )
+        for name, content in contents.items():
+            if (
+                not isinstance(content, tf.RaggedTensor)
+                or content.ragged_rank != 3
+                or content.shape.rank != 4
+            ):
+                raise ValueError(
+                    f"The content of {name!r} must be ragged, [batch, "
+                    "(groups), (segments), (tokens)], got "
+                    f"{getattr(content, 'shape', content)}. See one_segment, "
+                    "one_group and groups_of_one."
+                )
+        for part, given, inner in (
+            *(
+                (link, targets[link.name], (link.number,) * (link.number > 1))
+                for link in self.spec.links
+            ),
+            *(
+                (value, values[value.name], tuple(value.shape))
+                for value in self.spec.values
+            ),
+        ):
+            rank = LEVELS.index(part.level) + 1
+            if (
+                not isinstance(given, tf.RaggedTensor)
+                or given.ragged_rank != rank
+                or not given.flat_values.shape[1:].is_compatible_with(inner)
+            ):
+                raise ValueError(
+                    f"{type(part).__name__} {part.name!r} must be given for "
+                    f"every {part.level} of {part.section!r}, ragged in {rank} "
+                    f"dimensions with {list(inner)} inside, got "
+                    f"{getattr(given, 'shape', given)}."
+                )
+
+    def _check_sizes(self, sections, batch, targets, values):
+        """Compares the numbers of records and units; when run."""
+        for name, section in sections.items():
+            tf.debugging.assert_equal(
+                tf.size(section.content.group_splits, tf.int64) - 1,
+                batch,
+                f"Records of the content of {name!r}, expected as many as of "
+                "the others.",
+            )
+        for part, given in (
+            *((x, targets[x.name]) for x in self.spec.links),
+            *((x, values[x.name]) for x in self.spec.values),
+        ):
+            content = sections[part.section].content
+            splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
+            # Which units a record has, there and here.
+            pair = (
+                record_splits(splits),
+                content.splits(part.level),
+            )
+            size = tf.reduce_min([tf.size(x) for x in pair])
+            tf.debugging.assert_equal(
+                [tf.size(pair[0]), 0],
+                [
+                    tf.size(pair[1]),
+                    tf.math.count_nonzero(
+                        pair[0][:size] - pair[1][:size], dtype=tf.int32
+                    ),
+                ],
+                f"{type(part).__name__} {part.name!r}, expected one for each "
+                f"{part.level} of {part.section!r}.",
+            )
+
+    def _cut(self, sections, batch):
+        """Shares the budgets among the sections, the first in rank first.
+
+        Returns:
+            The sections with the units that are left, and the rows.
+        """
+        long_limit = _limit(self.long_length)
+        global_limit = _limit(self.global_length)
+        if self.spec.blocks is not None:
+            # Blocks that have no global token do not exist.
+            long_limit = min(long_limit, global_limit * self.spec.blocks.size)
+        long_left, global_left = (
+            tf.fill([batch], tf.constant(limit, tf.int64))
+            for limit in (long_limit, global_limit)
+        )
+        sections = dict(sections)
+        nothing = tf.zeros([batch], tf.int64)
+        windows = units_lib.Windows(tf.range(batch), nothing, nothing)
+        for name, section in sorted(
+            sections.items(), key=lambda x: x[1].spec.rank
+        ):
+            spec, units = section.spec, section.content
+            long_budget = long_left
+            if spec.max_tokens is not None:
+                long_budget = tf.minimum(long_left, spec.max_tokens)
+            if spec.cut == WINDOWS:
+                # The last in rank: all others are cut.
+                windows = units_lib.make_windows(
+                    units.row_sizes("token"), long_budget, spec.stride
+                )
+                sections = {
+                    other: x._replace(
+                        units=units_lib.repeat(x.units, windows.owner)
+                    )
+                    for other, x in sections.items()
+                }
+                long_budget, global_left = (
+                    tf.gather(x, windows.owner)
+                    for x in (long_budget, global_left)
+                )
+                if spec.share_last_global:
+                    # Without any there is nothing to share.
+                    windows = windows._replace(
+                        sizes=tf.where(global_left > 0, windows.sizes, 0)
+                    )
+                units = units_lib.cut_windows(units, windows)
+            # Windows are never longer than they may be.
+            if spec.cut != WINDOWS or (
+                spec.global_tokens and not spec.share_last_global
+            ):
+                budget = Budget(long_budget, global_left, spec.max_segments)
+                kept = CUTS[spec.cut, spec.whole](units, spec.costs, budget)
+                units = units_lib.select(units, kept)
+            section = section._replace(
+                units=units,
+                most_shared=global_left if spec.share_last_global else None,
+            )
+            sections[name] = section
+            if spec.cut == WINDOWS:
+                # What the global input has no room for is not shown.
+                windows = windows._replace(sizes=units.row_sizes("token"))
+            else:
+                long, global_ = units_lib.used(units, spec.costs)
+                long_left -= long
+                global_left -= global_
+        in_order = {x.name: sections[x.name] for x in self.spec.sections}
+        return in_order, windows
+
+
+def _limit(length: int | None) -> int:
+    """The budget for a length."""
+    return _UNLIMITED if length is None else length
+
+
+def _length(length: int | None, used: tf.Tensor) -> int | tf.Tensor:
+    """The length asked for, or what the longest row of a batch needs."""
+    if length is not None:
+        return length
+    return tf.reduce_max(tf.concat([used, [0]], axis=0))

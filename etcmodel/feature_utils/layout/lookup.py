@@ -1,0 +1,225 @@
+"""Links, values and vectors of a layout's tokens; graph code.
+
+See `layout.py`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.feature_utils.layout.spec import DEFAULT_LINK
+from etcmodel.feature_utils.layout.spec import INPUTS
+from etcmodel.feature_utils.layout.spec import LEVELS
+from etcmodel.feature_utils.layout.spec import LayoutSpec
+from etcmodel.feature_utils.layout.spec import Link
+from etcmodel.feature_utils.layout.spec import Value
+from etcmodel.feature_utils.layout.tables import PlacedSection
+
+# Of both inputs the marks of a table.
+Marks = Mapping[str, Mapping[str, tf.Tensor]]
+
+
+def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
+    """Which unit of the flat content each token has a value of, or -1.
+
+    Args:
+        spec: the specification.
+        part: the link or value.
+        marks: of both inputs.
+
+    Returns:
+        <int32>[rows, length].
+    """
+    of_input = marks[part.source]
+    is_own = tf.equal(of_input["section"], spec.index(part.section))
+    if part.source == "global":
+        # Not the tokens of the units that are in it.
+        for level in LEVELS[LEVELS.index(part.level) + 1 :]:
+            is_own &= of_input[level] < 0
+    return tf.where(is_own, of_input[f"{part.level}_origin"], -1)
+
+
+def look_up(
+    spec: LayoutSpec, marks: Marks, values: Mapping[str, tf.RaggedTensor]
+) -> dict[str, tf.Tensor]:
+    """Lays values out with their tokens.
+
+    Args:
+        spec: the specification.
+        marks: of both inputs.
+        values: name -> those of every unit.
+
+    Returns:
+        Feature -> <dtype>[rows, length, ...].
+    """
+    result = {}
+    for value in spec.values:
+        flat = tf.cast(values[value.name].flat_values, value.dtype)
+        place = _places_of(spec, value, marks)
+        # The first place is for tokens that have none.
+        padded = tf.concat(
+            [tf.fill([1, *value.shape], value.padding), flat], axis=0
+        )
+        # [rows, length, ...]
+        found = tf.gather(padded, place + 1)
+        name = value.feature or value.name
+        if name in result:
+            is_own = place >= 0
+            for _ in value.shape:
+                is_own = is_own[..., tf.newaxis]
+            found = tf.where(is_own, found, result[name])
+        result[name] = found
+    return result
+
+
+def resolve(
+    spec: LayoutSpec,
+    sections: Mapping[str, PlacedSection],
+    marks: Marks,
+    targets: Mapping[str, tf.RaggedTensor],
+    owner: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Finds the positions of what tokens are tied to.
+
+    Args:
+        spec: the specification.
+        sections: with positions.
+        marks: of both inputs.
+        targets: link -> what every unit is tied to.
+        owner: the record of each row, <int64>[rows].
+
+    Returns:
+        Feature -> <int32>[rows, length], -1 for what is tied to nothing.
+    """
+    # [rows, length]
+    nothing = {
+        source: tf.fill(tf.shape(marks[source]["section"]), -1)
+        for source in INPUTS
+    }
+    result = {DEFAULT_LINK.name: nothing["long"]}
+    for link in spec.links:
+        section = sections[link.target_section]
+        units, level = section.units, link.target_level
+        row = units.row(level)
+        starts = section.content.splits(level)
+        most = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
+        # [units]
+        index = units.origin(level) - tf.gather(starts, tf.gather(owner, row))
+        # Positions of all units of a record in each of its rows; the first
+        # and the last place are for what does not exist.
+        # [rows, 1 + units + 1]
+        positions = tf.tensor_scatter_nd_update(
+            tf.fill(tf.stack([tf.size(owner, tf.int64), most + 2]), -1),
+            tf.stack([row, index + 1], axis=1),
+            tf.cast(section.global_positions[level], tf.int32),
+        )
+        place = _places_of(spec, link, marks)
+        # [units, number]
+        of_units = tf.reshape(
+            tf.cast(targets[link.name].flat_values, tf.int64), [-1, link.number]
+        )
+        # [1 + units, number]
+        of_units = tf.pad(of_units, [[1, 0], [0, 0]], constant_values=-1)
+        for feature, target in zip(
+            link.features, tf.unstack(of_units, axis=1), strict=True
+        ):
+            # [rows, length]
+            target = tf.clip_by_value(tf.gather(target, place + 1), -1, most)
+            found = tf.gather(positions, target + 1, batch_dims=1)
+            before = result.get(feature.name, nothing[link.source])
+            result[feature.name] = tf.where(found < 0, before, found)
+    return result
+
+
+def pick_units(
+    spec: LayoutSpec,
+    sources: tf.Tensor,
+    vectors: tf.Tensor,
+    section: str,
+    level: str,
+    sizes: Sequence[int] | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Picks the vectors of a section's units out of an encoder's output.
+
+    Graph code. Example: the global tokens of two records are
+
+        title, clause 0, clause 1
+        title, clause 0, padding
+
+    where each clause is a group of the section "clauses". Then
+
+        made = engine(contents)
+        output = encoder(made.features)["global_output"]  # [2, 3, hidden]
+        pick_units(spec, made.global_sources, output, "clauses", "group")
+
+    gives the vectors `[2, 2, hidden]` of both records' clauses, zeros for the
+    second clause of the second record, and `[[True, True], [True, False]]`.
+
+    Args:
+        spec: the specification.
+        sources: the layout's `global_sources`, or `long_sources` for the
+            tokens of the text, `<int32>[rows, length, 4]`.
+        vectors: `<float>[rows, length, hidden]`, `global_output` or
+            `long_output`.
+        section: name of the section.
+        level: "group", "segment" or "token".
+        sizes: sizes of the output: groups, segments of a group and tokens of
+            a segment, down to the level. Units beyond are left out. By default
+            the largest numbers that occur.
+
+    Returns:
+        Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
+        groups, segments, hidden]` or `[rows, groups, segments, tokens,
+        hidden]`, and of whether each exists, `<bool>[rows, groups, ...]`.
+        Indices are those in the content before truncation. Vectors of units
+        that were cut, or have no token, are 0.
+
+    Raises:
+        ValueError: there is no such section or level.
+    """
+    index = spec.index(section)
+    if level not in LEVELS:
+        raise ValueError(f"level={level!r}, expected one of {LEVELS}.")
+    depth = 1 + LEVELS.index(level)
+    if sizes is not None and len(sizes) != depth:
+        raise ValueError(
+            f"sizes={[*sizes]}, expected one of each of {LEVELS[:depth]}."
+        )
+    # [rows, length]
+    is_own = tf.equal(sources[..., 0], index)
+    is_own &= tf.reduce_all(sources[..., 1 : 1 + depth] >= 0, axis=-1)
+    is_own &= tf.reduce_all(sources[..., 1 + depth :] < 0, axis=-1)
+    # Behind the first place of each axis, which is for all other tokens.
+    # [rows, length, depth]
+    places = tf.where(
+        is_own[..., tf.newaxis], 1 + sources[..., 1 : 1 + depth], 0
+    )
+    if sizes is None:
+        # [depth]
+        sizes = tf.reduce_max(
+            tf.pad(tf.reshape(places, [-1, depth]), [[1, 0], [0, 0]]), axis=0
+        )
+    is_own &= tf.reduce_all(places <= sizes, axis=-1)
+    places = tf.where(is_own[..., tf.newaxis], places, 0)
+    rows, length = tf.unstack(tf.shape(sources)[:2])
+    # [rows, length, 1 + depth]
+    places = tf.concat(
+        [
+            tf.tile(tf.range(rows)[:, tf.newaxis, tf.newaxis], [1, length, 1]),
+            places,
+        ],
+        axis=2,
+    )
+    of_units = (slice(None), *(slice(1, None) for _ in range(depth)))
+
+    def lay_out(values):
+        """`[rows, length, ...]` to `[rows, groups, ...]`."""
+        shape = tf.concat(
+            [[rows], tf.convert_to_tensor(sizes) + 1, tf.shape(values)[2:]], 0
+        )
+        return tf.scatter_nd(places, values, shape)[of_units]
+
+    own = is_own[..., tf.newaxis]
+    found = lay_out(tf.where(own, vectors, tf.zeros_like(vectors)))
+    return found, lay_out(tf.cast(is_own, tf.int32)) > 0

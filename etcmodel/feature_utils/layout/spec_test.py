@@ -1,0 +1,274 @@
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.feature_utils.layout import units
+from etcmodel.feature_utils.layout.spec import Blocks
+from etcmodel.feature_utils.layout.spec import GlobalToken
+from etcmodel.feature_utils.layout.spec import LayoutSpec
+from etcmodel.feature_utils.layout.spec import Link
+from etcmodel.feature_utils.layout.spec import Section
+from etcmodel.feature_utils.layout.spec import Value
+
+
+class SectionTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (dict(), (1, 0, 0, 0)),
+        (dict(token_global=GlobalToken(3)), (1, 1, 0, 0)),
+        (dict(segment_global=GlobalToken(1)), (1, 0, 1, 0)),
+        (
+            dict(segment_global=GlobalToken(1), group_global=GlobalToken(5)),
+            (1, 0, 1, 1),
+        ),
+        # In the global input only. A token id of 0 is one, too.
+        (dict(token_global=GlobalToken(0), in_long=False), (0, 1, 0, 0)),
+    )
+    def test_costs(self, kwargs, expected):
+        costs = Section("x", **kwargs).costs
+        self.assertEqual(units.Costs(*expected), costs)
+
+    @parameterized.parameters(
+        ("keep", None, 0),
+        ("tail", None, 1),
+        ("fit", None, 1),
+        ("balanced", None, 1),
+        ("keep", 2, 2),
+        ("balanced", 0, 0),
+    )
+    def test_rank(self, cut, priority, expected):
+        section = Section("x", cut=cut, priority=priority)
+        self.assertEqual(expected, section.rank)
+
+    @parameterized.parameters(
+        (
+            dict(cut="head"),
+            r"cut='head', .* \['balanced', 'fit', 'keep', 'tail', 'windows'\]",
+        ),
+        (dict(cut="keep", whole="group"), r"\['fit', 'tail'\] for whole='gro"),
+        (dict(whole="word"), r"\('group', 'segment'\) for whole='word'"),
+        (dict(in_long=False, max_tokens=5), "max_tokens limits tokens of the"),
+        (dict(cut="windows", in_long=False), "windows are of the long input"),
+        (dict(cut="windows", max_segments=3), "have no .* no max_segments"),
+        (dict(cut="windows", priority=3), "have no priority"),
+        (dict(cut="windows", stride=0), "stride=0, expected at least 1"),
+        (dict(stride=3), "stride and share_last_global are of cut='windows'"),
+        (dict(share_last_global=True), "but cut='tail'"),
+        (dict(cut="windows", max_segments=0), "no max_segments"),
+        (
+            dict(
+                cut="windows",
+                share_last_global=True,
+                segment_global=GlobalToken(1),
+                group_global=GlobalToken(1),
+            ),
+            "share_last_global is of segments",
+        ),
+    )
+    def test_mistakes(self, attributes, message):
+        with self.assertRaisesRegex(ValueError, f"Section 'x': .*{message}"):
+            Section("x", **attributes)
+
+    def test_what_may_be(self):
+        # All else may be limited outside the long input, too.
+        Section("ids", in_long=False, max_segments=5)
+        Section("x", cut="windows", stride=3, max_tokens=5)
+        self.assertEqual(float("inf"), Section("x", cut="windows").rank)
+
+
+SECTIONS = (
+    Section("title", segment_global=GlobalToken(1)),
+    Section("text", group_global=GlobalToken(5), token_global=GlobalToken(3)),
+)
+
+
+class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (Link, dict(level="word"), "level='word'.*'group', 'segment', 'token'"),
+        (Link, dict(target_level="word"), "target_level='word'"),
+        (Link, dict(source="both"), "source='both'.*'long', 'global'"),
+        (Link, dict(number=0), "number=0, expected at least 1"),
+        (Link, dict(back_label="from"), "back_label is of global tokens"),
+        (
+            Link,
+            dict(source="global", opens_hard_masks=True),
+            "no hard mask is between global tokens",
+        ),
+        (Value, dict(level="word"), "level='word'"),
+        (Value, dict(embed=True), r"vectors of numbers .* not <int32>\[\]"),
+        (
+            Value,
+            dict(embed=True, dtype=tf.string, shape=(2,)),
+            r"not <string>\[2\]",
+        ),
+        (Value, dict(embed=(), shape=(2, 2)), r"not <int32>\[2, 2\]"),
+        (Value, dict(embed=True, shape=(2,), pad=1), "is padded with 0"),
+        (
+            Value,
+            dict(embed=["global"], shape=(2,)),
+            r"\['global'\], but one of the long .* added to \['long'\]",
+        ),
+    )
+    def test_mistakes_of_parts(self, kind, attributes, message):
+        sections = ["text"] if kind is Value else ["text", "title"]
+        with self.assertRaisesRegex(
+            ValueError, f"{kind.__name__} 'x': .*{message}"
+        ):
+            kind("x", *sections, **attributes)
+
+    @parameterized.parameters(
+        (dict(sections=()), "at least one section of content"),
+        (
+            dict(sections=[SECTIONS[0]] * 2),
+            "Sections must have different names: .'title', 'title'",
+        ),
+        (
+            dict(sections=[Section(x, cut="windows") for x in "ab"]),
+            "Only one section can have windows",
+        ),
+        (
+            dict(links=[Link("x", "page", "title")]),
+            r"Link 'x': there is no section 'page', .*'title', 'text'",
+        ),
+        (
+            dict(links=[Link("x", "text", "title", "group")]),
+            "Link 'x': a group of 'title' has no global token",
+        ),
+        (
+            dict(values=[Value("x", "title", "token", source="global")]),
+            "Value 'x': a token of 'title' has no global token",
+        ),
+        (
+            dict(
+                links=[
+                    Link("x", "text", "title", feature="f"),
+                    Link("y", "title", "title", feature="f", label="other"),
+                ]
+            ),
+            "Link 'y': the feature 'f' is there already, with other attr",
+        ),
+        (
+            dict(
+                sections=[Section("title"), Section("x", in_long=False)],
+                values=[Value("y", "x")],
+            ),
+            "Value 'y': 'x' is not in the long input",
+        ),
+        (
+            dict(values=[Value("visual features", "text")]),
+            "'visual features' must be named by letters",
+        ),
+        (
+            dict(values=[Value("l2g_linked_ids", "text")]),
+            "Value 'l2g_linked_ids': l2g_linked_ids is a link",
+        ),
+        (
+            dict(values=[Value("long_token_ids", "text")]),
+            "Value 'long_token_ids': the feature 'long_token_ids' is there",
+        ),
+        (
+            dict(
+                links=[Link("x", "text", "title")],
+                values=[Value("y", "text", feature="x")],
+            ),
+            "Value 'y': the feature 'x' is there",
+        ),
+        (
+            dict(
+                values=[
+                    Value(name, "text", shape=(i,), embed=True, feature="f")
+                    for name, i in (("x", 2), ("y", 3))
+                ]
+            ),
+            "Value 'y': the feature 'f' is there",
+        ),
+        (
+            dict(
+                links=[
+                    Link(
+                        "x",
+                        *("title", "title", "segment", "segment", "global"),
+                        feature="l2g_linked_ids",
+                    )
+                ]
+            ),
+            "Link 'x': l2g_linked_ids is a link of the long input",
+        ),
+        (
+            dict(blocks=Blocks(4, GlobalToken(1))),
+            r"no global tokens .* got 4 and \['title', 'text'\]",
+        ),
+    )
+    def test_mistakes(self, attributes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            LayoutSpec(**{"sections": SECTIONS, **attributes})
+
+    def test_encoder_inputs(self):
+        spec = LayoutSpec(
+            SECTIONS,
+            links=[
+                Link("names", "text", "title", number=2, label="name"),
+                Link("more", "text", "text", "group", opens_hard_masks=True),
+                Link(
+                    *("refers", "text", "text", "group", "group", "global"),
+                    label="refers",
+                    back_label="is_referred_to",
+                ),
+                Link("same", "title", "title", feature="more_2", label="name"),
+            ],
+            values=[
+                Value("starts", "text"),
+                Value(
+                    *("font", "text", "group", "global", "look"),
+                    dtype=tf.float32,
+                    shape=(7,),
+                    embed=True,
+                ),
+            ],
+        )
+        inputs = spec.encoder_inputs
+        self.assertEqual(
+            [
+                ("l2g_linked_ids", "long", None, None, False),
+                ("names", "long", "name", None, False),
+                ("names_2", "long", "name", None, False),
+                ("more", "long", None, None, True),
+                ("refers", "global", "refers", "is_referred_to", False),
+                ("more_2", "long", "name", None, False),
+            ],
+            [tuple(x) for x in inputs.links],
+        )
+        self.assertEqual(["name", "refers", "is_referred_to"], inputs.labels)
+        self.assertEqual(
+            [("look", "global", (7,), "float32", ("global",))],
+            [*inputs.values],
+        )
+        # One that is told of takes the place of the usual one.
+        own = Link(
+            *("own", "text", "title"),
+            feature="l2g_linked_ids",
+            opens_hard_masks=True,
+        )
+        self.assertEqual(
+            [("l2g_linked_ids", "long", None, None, True)],
+            [*LayoutSpec(SECTIONS, [own]).encoder_inputs.links],
+        )
+
+    def test_changes(self):
+        spec = LayoutSpec(SECTIONS, values=[Value("starts", "text")])
+        changed = spec.with_section("text", max_tokens=9)
+        self.assertEqual(
+            (None, 9), tuple(x.max_tokens for x in changed.sections)
+        )
+        self.assertEqual(SECTIONS[0], changed.sections[0])
+        with self.assertRaisesRegex(
+            ValueError, "no section 'page', only .'title'"
+        ):
+            spec.with_section("page", max_tokens=9)
+        self.assertEqual(spec.values, changed.values)
+        self.assertEqual(1, spec.index("text"))
+        blocks = spec.with_blocks(5, GlobalToken(1))
+        self.assertEqual(5, blocks.blocks.size)
+        self.assertEqual([{}, {}], [x.global_tokens for x in blocks.sections])
+
+
+if __name__ == "__main__":
+    tf.test.main()

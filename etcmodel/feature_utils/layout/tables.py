@@ -1,0 +1,321 @@
+"""Units of a layout to dense tables: positions, and a row for each token.
+
+See `layout.py`; everything here is graph code.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout.spec import LEVELS
+from etcmodel.feature_utils.layout.spec import Blocks
+from etcmodel.feature_utils.layout.spec import Section
+
+# Columns of the tables beside features: where a token comes from, and which
+# of the units of the flat content that is.
+SOURCES = ("section", "group", "segment", "token")
+_ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
+_MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
+
+
+class PlacedSection(NamedTuple):
+    """A section with its content and what was kept of it.
+
+    Attributes:
+        spec: what it is.
+        index: which of the sections.
+        tokens: <int32>[tokens], of the content.
+        content: its units, before any cutting.
+        units: those that are left, in all rows.
+        most_shared: if segments share the last global token, how many global
+            tokens each row has room for, <int64>[rows].
+        long_positions: <int64>[tokens that are left], in the rows' inputs.
+        global_positions: level -> <int64>[units that are left], of the levels
+            that have global tokens.
+        group_ends: <int64>[groups that are left], the last global position.
+    """
+
+    spec: Section
+    index: int
+    tokens: tf.Tensor
+    content: units_lib.Units
+    units: units_lib.Units
+    most_shared: tf.Tensor | None = None
+    long_positions: tf.Tensor | None = None
+    global_positions: Mapping[str, tf.Tensor] | None = None
+    group_ends: tf.Tensor | None = None
+
+    def used(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """What it takes of both inputs, two <int64>[rows]."""
+        long, global_ = units_lib.used(self.units, self.spec.costs)
+        if self.most_shared is not None:
+            global_ = tf.minimum(global_, self.most_shared)
+        return long, global_
+
+    def with_global(self, level: str) -> tf.Tensor | None:
+        """Which units of a level have a global token; None for all of them."""
+        if self.most_shared is None:
+            return None
+        index = self.units.segment_index_in_row()
+        most = tf.gather(self.most_shared, self.units.row(level))
+        return tf.where(index < most)[:, 0]
+
+    def sources(self, level: str) -> dict[str, tf.Tensor | int]:
+        """Columns that tell where the units of a level come from."""
+        units, content = self.units, self.content
+        depth = LEVELS.index(level) + 1
+        # Units of the higher levels that those of the level are in.
+        inside = {level: None}
+        if level == "token":
+            inside["segment"] = units.token_segment
+        if level != "group":
+            segment = inside.get("segment")
+            inside["group"] = _take(units.segment_group, segment)
+        index = {
+            "group": content.group_index,
+            "segment": content.segment_index,
+            "token": content.token_index,
+        }
+        columns = {"section": self.index}
+        for name in LEVELS[:depth]:
+            origin = _take(units.origin(name), inside[name])
+            columns[f"{name}_origin"] = origin
+            columns[name] = tf.gather(index[name](), origin)
+        return columns
+
+
+def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
+    """Values at some places, or all of them."""
+    return values if index is None else tf.gather(values, index)
+
+
+def place(
+    section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
+) -> PlacedSection:
+    """Gives every unit its position in both inputs.
+
+    Args:
+        section: without positions.
+        long_start: first position of each row, <int64>[rows].
+        global_start: likewise.
+
+    Returns:
+        The section with positions.
+    """
+    units, costs = section.units, section.spec.costs
+    token_row = units.row("token")
+    tokens = tf.range(tf.size(token_row, tf.int64))
+    long_shift = long_start - units.row_token_splits[:-1]
+
+    # Global tokens of groups and of segments before each unit.
+    segment_sums = ragged_rows.cumulative(
+        costs.segment_global + units.segment_lengths * costs.token_global
+    )
+    group_sums = costs.group_global * tf.range(
+        tf.size(units.segment_splits, tf.int64)
+    )
+    row_sums = tf.gather(segment_sums, units.row_segment_splits[:-1])
+    row_sums += tf.gather(group_sums, units.group_splits[:-1])
+    shift = global_start - row_sums
+    group_shift = tf.gather(shift, units.group_row)
+    group_segments = tf.gather(segment_sums, units.segment_splits)
+    # [segments]
+    segments = (
+        tf.gather(group_sums[1:], units.segment_group)
+        + segment_sums[:-1]
+        + tf.gather(shift, units.segment_row)
+    )
+    positions = {
+        "group": lambda: group_sums[:-1] + group_segments[:-1] + group_shift,
+        "segment": lambda: segments,
+        "token": lambda: (
+            tf.gather(segments, units.token_segment)
+            + costs.segment_global
+            + units.token_index()
+        ),
+    }
+    group_ends = group_sums[1:] + group_segments[1:] + group_shift - 1
+    if section.most_shared is not None:
+        last = global_start + section.most_shared - 1
+        segments = tf.minimum(segments, tf.gather(last, units.segment_row))
+        group_ends = tf.minimum(group_ends, tf.gather(last, units.group_row))
+    return section._replace(
+        long_positions=tokens + tf.gather(long_shift, token_row),
+        global_positions={
+            level: positions[level]() for level in section.spec.global_tokens
+        },
+        group_ends=group_ends,
+    )
+
+
+class Table:
+    """Collects values of tokens of all sections and makes dense tensors."""
+
+    def __init__(self, pads: Mapping[str, int]):
+        """Makes a table without tokens.
+
+        Args:
+            pads: features -> what positions without a token have.
+        """
+        self._pads = {**pads, **_MARKS}
+        # Not without any: a specification may have no global tokens.
+        self._places = [tf.zeros([0, 2], tf.int64)]
+        self._columns = {name: [[pad]] for name, pad in self._pads.items()}
+
+    def add(
+        self, row: tf.Tensor, position: tf.Tensor, **values: tf.Tensor | int
+    ) -> None:
+        """Adds tokens.
+
+        Args:
+            row: <int64>[tokens].
+            position: in their rows, <int64>[tokens].
+            **values: features and marks, <int>[tokens] or one for all; what is
+                not given is padding.
+        """
+        # [tokens, 2]
+        self._places.append(tf.stack([row, position], axis=1))
+        shape = tf.shape(position)
+        for name, pad in self._pads.items():
+            value = tf.cast(values.get(name, pad), tf.int32)
+            self._columns[name].append(tf.broadcast_to(value, shape))
+
+    def dense(
+        self, rows: tf.Tensor, length: int | tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """The features and the marks; what is not used costs nothing.
+
+        Args:
+            rows: how many there are, <int64>[].
+            length: of all rows.
+
+        Returns:
+            Two dicts of <int32>[rows, length].
+        """
+        places = tf.concat(self._places, axis=0)
+        # Which of the tokens stands where, 0 for none.
+        # [rows, length]
+        index = tf.scatter_nd(
+            places,
+            tf.range(1, tf.shape(places)[0] + 1),
+            tf.stack([rows, tf.cast(length, tf.int64)]),
+        )
+        static = length if isinstance(length, int) else None
+        index = tf.ensure_shape(index, [None, static])
+        columns = {
+            name: tf.gather(tf.concat(parts, axis=0), index)
+            for name, parts in self._columns.items()
+        }
+        marks = {name: columns.pop(name) for name in _MARKS}
+        return columns, marks
+
+
+def add_long(table: Table, section: PlacedSection) -> None:
+    """Adds a section's tokens to the long input.
+
+    Args:
+        table: of the long input.
+        section: with positions.
+    """
+    spec, units = section.spec, section.units
+    if not spec.in_long:
+        return
+    columns = section.sources("token")
+    segment = units.token_segment
+    group = tf.gather(units.segment_group, segment)
+    types = spec.token_type_id
+    if spec.first_segment_token_type_id is not None:
+        types = tf.where(
+            tf.equal(columns["segment"], 0),
+            spec.first_segment_token_type_id,
+            types,
+        )
+    positions = section.global_positions
+    sentences = paragraphs = -1
+    if spec.link_sentences:
+        if "token" in positions:
+            sentences = positions["token"]
+        elif "segment" in positions:
+            sentences = tf.gather(positions["segment"], segment)
+    if spec.link_paragraphs and "group" in positions:
+        paragraphs = tf.gather(positions["group"], group)
+    ends = 0
+    if spec.breaks:
+        # The last token of each group.
+        end = tf.gather(units.token_splits, units.segment_splits[1:]) - 1
+        place = tf.range(tf.size(segment, tf.int64))
+        ends = tf.equal(place, tf.gather(end, group))
+    table.add(
+        units.row("token"),
+        section.long_positions,
+        **columns,
+        long_token_ids=tf.gather(section.tokens, units.token_origin),
+        long_token_type_ids=types,
+        long_sentence_ids=sentences,
+        long_paragraph_ids=paragraphs,
+        long_paragraph_breakpoints=ends,
+    )
+
+
+def add_global(
+    table: Table, section: PlacedSection, token_ids: Mapping[int | str, int]
+) -> None:
+    """Adds the global tokens of a section's units.
+
+    Args:
+        table: of the global input.
+        section: with positions.
+        token_ids: `GlobalToken.token_id` -> id.
+    """
+    units = section.units
+    for level, token in section.spec.global_tokens.items():
+        positions = section.global_positions[level]
+        ends = 0
+        if section.spec.breaks:
+            group_end = section.group_ends
+            if level != "group":
+                group_end = tf.gather(group_end, units.segment_group)
+            if level == "token":
+                group_end = tf.gather(group_end, units.token_segment)
+            ends = tf.equal(positions, group_end)
+        columns = {
+            **section.sources(level),
+            "row": units.row(level),
+            "position": positions,
+            "global_paragraph_breakpoints": ends,
+        }
+        chosen = section.with_global(level)
+        table.add(
+            **{
+                name: _take(x, chosen) if tf.is_tensor(x) else x
+                for name, x in columns.items()
+            },
+            global_token_ids=token_ids[token.token_id],
+            global_token_type_ids=token.token_type_id,
+        )
+
+
+def add_blocks(
+    table: Table,
+    blocks: Blocks,
+    token_ids: Mapping[int | str, int],
+    numbers: tf.Tensor,
+) -> None:
+    """Adds the global tokens of blocks.
+
+    Args:
+        table: of the global input.
+        blocks: the blocks.
+        token_ids: `GlobalToken.token_id` -> id.
+        numbers: how many each row has, <int64>[rows].
+    """
+    index = tf.ragged.range(numbers)
+    table.add(
+        ragged_rows.owners_in(index),
+        index.values,
+        global_token_ids=token_ids[blocks.global_token.token_id],
+        global_token_type_ids=blocks.global_token.token_type_id,
+    )

@@ -1,0 +1,1 @@
+"""Raw text: tokenizers, sentences, mentions and pages."""

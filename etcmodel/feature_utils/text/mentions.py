@@ -1,0 +1,333 @@
+"""Finding mentions of candidates in text by string matching; graph code.
+
+Source: paper, Appendix C (WikiHop): candidate answers are linked to their
+mentions, "where mentions are determined only by string matching".
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils.text.tf_text import tf_text
+
+# Takes the place of a word boundary while words are cut.
+_MARK = "\x1f"
+_WORD = r"[\p{L}\p{N}\p{M}_]+|[^\p{L}\p{N}\p{M}_\s\p{Z}]"
+_KEYS = 2**31 - 1
+# Lengths of runs of tokens, 1, 2, 4 and so on.
+_POWERS = 2 ** np.arange(62)
+
+
+def link_mentions(
+    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, most: int = 1
+) -> tf.RaggedTensor:
+    """Says for every token which candidates it mentions; graph code.
+
+    A candidate is mentioned where its tokens stand in a row within one
+    segment. Where mentions overlap, a token belongs to several candidates; of
+    more than there is room for, those of the greatest indices count. A
+    candidate without tokens is mentioned nowhere.
+
+    All beginnings of candidates are followed at once: in step k stand those
+    positions at which the first k tokens of some candidate begin. So the work
+    is bounded by the length of the text times that of the longest candidate,
+    however many candidates begin alike and however much mentions overlap.
+
+    Example: in the segments `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]`
+    and `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1],
+    [1, 0], [-1, -1]], [[0, -1]]`.
+
+    Args:
+        keys: what tells tokens apart, not negative: ids or
+            `tokenize_with_keys`. <int32>[batch, ..., (segments), (tokens)]
+            with any number of dimensions.
+        candidates: keys of the candidates, <int32>[batch, (candidates),
+            (tokens)].
+        most: how many candidates a token can have.
+
+    Returns:
+        For every token the indices of the candidates in its record, falling,
+        and -1 behind them: <int32> of the shape of `keys`, and
+        `[..., most]` if there can be several.
+    """
+    keys = keys.with_row_splits_dtype(tf.int64)
+    candidates = candidates.with_row_splits_dtype(tf.int64)
+    # The record of each token, and the end of its segment.
+    rows = tf.range(keys.nrows())
+    inner = keys
+    while isinstance(inner, tf.RaggedTensor):
+        owner, splits = ragged_rows.owners_in(inner), inner.row_splits
+        rows = tf.gather(rows, owner)
+        inner = inner.values
+    ends = tf.gather(splits[1:], owner)
+
+    lengths = candidates.values.row_lengths()
+    candidate_rows = ragged_rows.owners_in(candidates)
+    linked = _match(
+        text=tf.cast(inner, tf.int64),
+        rows=rows,
+        ends=ends,
+        tokens=tf.cast(candidates.flat_values, tf.int64),
+        starts=candidates.values.row_starts(),
+        lengths=lengths,
+        candidate_rows=candidate_rows,
+        indices=ragged_rows.index_in(candidate_rows, candidates.row_splits),
+        most=most,
+    )
+    return keys.with_flat_values(linked[:, 0] if most == 1 else linked)
+
+
+def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
+    """The greatest different values of rows, falling, and -1 behind them.
+
+    Example: of `[3, 5, 3, -1]` the three greatest are `[5, 3, -1]`.
+    """
+    # Whole columns at a time: rows are many and short.
+    columns = tf.unstack(values, axis=1)
+    found = []
+    for _ in range(most):
+        if found:
+            columns = [tf.where(x < found[-1], x, -1) for x in columns]
+        found.append(functools.reduce(tf.maximum, columns))
+    return tf.stack(found, axis=1)
+
+
+def _match(
+    text, rows, ends, tokens, starts, lengths, candidate_rows, indices, most
+) -> tf.Tensor:
+    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, most]`."""
+    size = tf.size(text, tf.int64)
+    # What is longer than every segment is mentioned nowhere.
+    room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
+    longest = tf.minimum(tf.reduce_max(tf.concat([lengths, [0]], 0)), room)
+    # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
+    top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
+
+    # State: step, its level, candidates that are longer, the node of their
+    # first tokens, positions that still match one, their node, and what is
+    # linked. A node stands for all candidates of a record that begin alike; in
+    # step 0 it is the record. With the next key it makes the number
+    # `node * _KEYS + key`, and the place of that among all sorted ones is the
+    # next node.
+    #
+    # A mention of n tokens is not written token by token, but as the two runs
+    # of 2**level tokens, with 2**level <= n < 2**(level + 1), that cover it.
+    # Row `level` of what is linked says at which tokens such runs begin.
+    def step(k, level, candidate, candidate_node, position, node, linked):
+        longer = tf.where(tf.gather(lengths, candidate) > k)[:, 0]
+        candidate = tf.gather(candidate, longer)
+        key = tf.gather(tokens, tf.gather(starts, candidate) + k)
+        number = tf.gather(candidate_node, longer) * _KEYS + key
+        # [candidates left]
+        known = tf.sort(number)
+        candidate_node = tf.searchsorted(known, number, out_type=tf.int64)
+
+        inside = tf.where(position + k < tf.gather(ends, position))[:, 0]
+        position = tf.gather(position, inside)
+        number = tf.gather(node, inside) * _KEYS + tf.gather(text, position + k)
+        # A last one that equals nothing, for numbers beyond all others.
+        padded = tf.concat([known, [-1]], axis=0)
+        node = tf.searchsorted(known, number, out_type=tf.int64)
+        match = tf.where(tf.equal(tf.gather(padded, node), number))[:, 0]
+        # [positions left]
+        position = tf.gather(position, match)
+        node = tf.gather(node, match)
+
+        # The greatest candidates that end at each node, and their mentions.
+        complete = tf.equal(tf.gather(lengths, candidate), k + 1)
+        number = tf.where(complete, tf.gather(indices, candidate), -1)
+        best = []
+        for _ in range(most):
+            best.append(
+                tf.tensor_scatter_nd_max(
+                    tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
+                    candidate_node[:, tf.newaxis],
+                    number,
+                )
+            )
+            is_less = number < tf.gather(best[-1], candidate_node)
+            number = tf.where(is_less, number, -1)
+        # [positions left, most]
+        found = tf.gather(tf.stack(best, axis=1), node)
+        mention = tf.where(found[:, 0] >= 0)[:, 0]
+        first = tf.gather(position, mention) + level * size
+        second = first + k + 1 - tf.gather(_POWERS, level)
+        # [mentions, most]
+        value = tf.cast(tf.gather(found, mention), tf.int32)
+        for run in (first, second):
+            # [mentions, 2 * most]
+            links = tf.concat([tf.gather(linked, run), value], axis=1)
+            linked = tf.tensor_scatter_nd_update(
+                linked, run[:, tf.newaxis], _greatest(links, most)
+            )
+        level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
+        return k + 1, level, candidate, candidate_node, position, node, linked
+
+    def goes_on(k, level, candidate, candidate_node, position, node, linked):
+        del level, candidate, candidate_node, node, linked
+        return tf.logical_and(k < longest, tf.size(position) > 0)
+
+    zero = tf.constant(0, tf.int64)
+    scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
+    *_, linked = tf.while_loop(
+        goes_on,
+        step,
+        (
+            zero,
+            zero,
+            tf.range(tf.size(lengths, tf.int64)),
+            candidate_rows,
+            tf.range(size),
+            rows,
+            # [(top + 1) * tokens, most]
+            tf.fill(tf.stack([(top + 1) * size, most]), -1),
+        ),
+        shape_invariants=(scalar,) * 2
+        + (vector,) * 4
+        + (tf.TensorShape([None, most]),),
+    )
+
+    # A run is two runs of half the length, down to single tokens.
+    # [top + 1, tokens, most]
+    linked = tf.reshape(linked, tf.stack([top + 1, size, most]))
+
+    def halve(level, runs):
+        half = tf.gather(_POWERS, level - 1)
+        # [tokens, most]
+        second = tf.concat(
+            [tf.fill(tf.stack([half, most]), -1), runs[: size - half]], axis=0
+        )
+        links = tf.concat([runs, second, linked[level - 1]], axis=1)
+        return level - 1, _greatest(links, most)
+
+    _, linked = tf.while_loop(
+        lambda level, runs: level > 0,
+        halve,
+        (top, linked[top]),
+        shape_invariants=(scalar, tf.TensorShape([None, most])),
+    )
+    return linked
+
+
+class Words(NamedTuple):
+    """Words of texts: runs of letters and digits, and single other characters.
+
+    Chinese characters stand alone, because no spaces separate words there.
+
+    Attributes:
+        keys: hashes of the lower-cased words in Unicode's normal form C,
+            <int32>[n, (words)].
+        starts: where each begins, in bytes, <int32>[n, (words)].
+        ends: where each ends, exclusive, <int32>[n, (words)].
+    """
+
+    keys: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+
+def split_words(texts: tf.Tensor) -> Words:
+    """Cuts texts into words, with their places; graph code.
+
+    Example: `"Dr. Ünal"` has the words `dr`, `.` and `ünal`, with the starts
+    `0 2 4` and the ends `2 3 9`.
+
+    Args:
+        texts: <string>[n], UTF-8 (see `tokenizers.sanitize`).
+
+    Returns:
+        The words.
+    """
+    texts = tf.strings.regex_replace(texts, _MARK, " ")
+    # `\0` is several times as fast as a group.
+    marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
+    marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
+    # Words and what is between them: nothing is lost.
+    # [n, (pieces)]
+    pieces = tf.strings.split(marked, _MARK)
+    sizes = pieces.with_values(tf.strings.length(pieces.values))
+    ends = tf.cumsum(sizes.values)
+    before = tf.gather(
+        ragged_rows.cumulative(sizes.values), pieces.row_starts()
+    )
+    ends -= tf.cast(tf.gather(before, ragged_rows.owners_in(pieces)), tf.int32)
+    is_word = tf.logical_not(
+        tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
+    )
+    # [n, (words)]
+    words = ragged_rows.keep(pieces, is_word)
+    ends = tf.boolean_mask(ends, is_word)
+    # Canonically equivalent words have the same key.
+    lower = tf_text.normalize_utf8(
+        tf.strings.lower(words.values, encoding="utf-8"), "NFC"
+    )
+    keys = tf.strings.to_hash_bucket_fast(lower, _KEYS)
+    return Words(
+        keys=words.with_values(tf.cast(keys, tf.int32)),
+        starts=words.with_values(ends - tf.strings.length(words.values)),
+        ends=words.with_values(ends),
+    )
+
+
+def link_word_mentions(
+    texts: tf.RaggedTensor,
+    token_ends: tf.RaggedTensor,
+    candidates: tf.RaggedTensor,
+    most: int = 1,
+) -> tf.RaggedTensor:
+    """As `link_mentions`, but compares words, whatever their case.
+
+    For tokenizers that keep the case or cut a word by what stands before it,
+    such as SentencePiece. A token belongs to the word in which it ends.
+
+    Example: in "in New York" with the tokens `_in _New _York`, which end at
+    the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
+
+    Args:
+        texts: the segments, <string>[batch, ..., (segments)], UTF-8.
+        token_ends: where each token ends in its segment, in bytes, exclusive.
+            <int32>[batch, ..., (segments), (tokens)].
+        candidates: <string>[batch, (candidates)], UTF-8.
+        most: how many candidates a token can have.
+
+    Returns:
+        As `link_mentions`, <int32> of the shape of `token_ends`, or
+        `[..., most]`.
+    """
+    words = split_words(texts.flat_values)
+    linked = link_mentions(
+        texts.with_flat_values(words.keys),
+        candidates.with_flat_values(split_words(candidates.flat_values).keys),
+        most,
+    )
+    # [segments, (words), ...]
+    linked = words.keys.with_values(linked.flat_values)
+    # [segments, (tokens)]
+    ends = token_ends
+    while ends.ragged_rank > 1:
+        ends = ends.values
+    # Bytes are counted through all segments, so that one search does.
+    sizes = tf.strings.length(texts.flat_values)
+    base = ragged_rows.cumulative(sizes + 1)[:-1]
+
+    def place(values, offsets):
+        """Places in bytes counted through all segments."""
+        shift = tf.gather(base, ragged_rows.owners_in(offsets))
+        return tf.cast(values, tf.int64) + shift
+
+    last = place(ends.values - 1, ends)
+    word_starts = place(words.starts.values, words.starts)
+    word = tf.searchsorted(word_starts, last, side="right") - 1
+    padded_ends = tf.concat(
+        [[-1], place(words.ends.values, words.ends)], axis=0
+    )
+    inside = last < tf.gather(padded_ends, word + 1)
+    # The first place is for tokens that are in no word.
+    padding = [[1, 0]] + [[0, 0]] * (most > 1)
+    links = tf.pad(linked.values, padding, constant_values=-1)
+    return token_ends.with_flat_values(
+        tf.gather(links, tf.where(inside, word + 1, 0))
+    )

@@ -1,0 +1,185 @@
+"""Pages in words to tokens; graph code."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils.text import tokenizers
+
+
+class PageTokens(NamedTuple):
+    """The tokens of pages, of those words that lie in a candidate.
+
+    Attributes:
+        token_ids: `<int32>[batch, (candidates), (tokens)]`.
+        words: the word that each token is a part of, never less than before,
+            likewise.
+    """
+
+    token_ids: tf.RaggedTensor
+    words: tf.RaggedTensor
+
+
+def outer_spans(
+    starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Spans that lie inside no other one, in order; the others become empty.
+
+    Example: the spans 3-5, 0-9, 9-12 and padding, starts `[3, 0, 9, -1]` and
+    ends `[5, 9, 12, -1]`, give the starts `[0, 9, M, M]` and the ends
+    `[9, 12, M, M]`, where M is the greatest int32.
+
+    Args:
+        starts: `<int>[batch, spans]`; -1 is padding.
+        ends: exclusive, `<int>[batch, spans]`.
+
+    Returns:
+        Two `<int32>[batch, spans]`, sorted.
+    """
+    starts, ends = tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
+    nothing = tf.int32.max
+    is_there = (starts >= 0) & (ends > starts)
+    starts = tf.where(is_there, starts, nothing)
+    ends = tf.where(is_there, ends, -1)
+    # Spans that a span can lie inside of come before it: of those that start
+    # at one word the longest is the first.
+    order = tf.argsort(starts * 2**32 - ends, axis=1, stable=True)
+    starts, ends = (tf.gather(x, order, batch_dims=1) for x in (starts, ends))
+    # The greatest end of those before each one.
+    # [batch, spans]
+    before = tf.pad(_cumulative_max(ends), [[0, 0], [1, 0]])[:, :-1]
+    is_outer = ends > before
+    # Of spans that do not lie inside each other both ends are in one order.
+    return tuple(
+        tf.sort(tf.cast(tf.where(is_outer, x, nothing), tf.int32), axis=1)
+        for x in (starts, ends)
+    )
+
+
+def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
+    """Greatest of all values up to each one, `<int64>[batch, n]`, all >= -1."""
+    size = tf.shape(values)[1]
+
+    def double(step, values):
+        shifted = tf.pad(
+            values[:, : size - step], [[0, 0], [step, 0]], constant_values=-1
+        )
+        return 2 * step, tf.maximum(values, shifted)
+
+    return tf.while_loop(
+        lambda step, _: step < size,
+        double,
+        (tf.constant(1), values),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None])),
+    )[1]
+
+
+def tokenize_pages(
+    tokenizer: tokenizers.WordpieceTokenizer
+    | tokenizers.SentencepieceTokenizer,
+    words: tf.RaggedTensor,
+    is_html: tf.Tensor | None,
+    candidate_starts: tf.Tensor,
+    candidate_ends: tf.Tensor,
+    html_ids: tuple[int, int] | None = None,
+) -> PageTokens:
+    """Cuts every word that lies in a candidate into tokens.
+
+    Args:
+        tokenizer: the tokenizer.
+        words: words and HTML tags, `<string>[batch, (words)]`.
+        is_html: whether each is a tag, `<bool>[batch, at least words]`; None
+            if none is.
+        candidate_starts: sorted spans that do not overlap, as from
+            `outer_spans`, `<int32>[batch, candidates]`.
+        candidate_ends: exclusive, likewise.
+        html_ids: the tokens for tags that open and for those that close; None
+            to leave tags out.
+
+    Returns:
+        The tokens.
+    """
+    row = ragged_rows.owners_in(words)
+    # [all words]
+    position = tf.cast(
+        ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
+    )
+    # The last candidate that starts at or before each word. One more word and
+    # one more candidate, for when there are none.
+    # [batch, words + 1]
+    most = 1 + tf.cast(
+        tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
+    )
+    batch = tf.shape(candidate_starts)[0]
+    width = tf.shape(candidate_starts, tf.int64)[1]
+    found = tf.searchsorted(
+        tf.pad(
+            candidate_starts,
+            [[0, 0], [0, 1]],
+            constant_values=candidate_starts.dtype.max,
+        ),
+        tf.tile(tf.range(most)[tf.newaxis], [batch, 1]),
+        side="right",
+    )
+    # [all words]
+    where = tf.stack([row, tf.cast(position, tf.int64)], axis=1)
+    candidate = tf.gather_nd(found, where) - 1
+    end = tf.gather_nd(
+        # One more, for when there are no candidates.
+        tf.pad(candidate_ends, [[0, 0], [1, 0]]),
+        tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
+    )
+    tag = (
+        tf.zeros_like(row, tf.bool)
+        if is_html is None
+        else tf.gather_nd(is_html, where)
+    )
+    keep = (candidate >= 0) & (position < end)
+    if html_ids is None:
+        keep &= ~tag
+    # [kept words]
+    kept = tf.where(keep)[:, 0]
+    row, position, candidate, tag, word = (
+        tf.gather(x, kept)
+        for x in (row, position, candidate, tag, words.values)
+    )
+    # Pages repeat their words: each is cut once.
+    distinct, index = tf.unique(word, tf.int64)
+    distinct = tokenizers.sanitize(distinct)
+    # [distinct words, (tokens)]
+    ids = tokenizer.tokenize(distinct).with_row_splits_dtype(tf.int64)
+    if html_ids is not None:
+        # Two more rows: a tag is one token, whatever its text.
+        closes = tf.strings.regex_full_match(distinct, r"(?s)\s*</.*")
+        tag_row = ids.nrows() + tf.cast(tf.gather(closes, index), tf.int64)
+        index = tf.where(tag, tag_row, index)
+        tag_ids = tf.constant([[html_ids[0]], [html_ids[1]]], tf.int32)
+        ids = tf.concat(
+            [
+                ids,
+                tf.RaggedTensor.from_tensor(tag_ids, row_splits_dtype=tf.int64),
+            ],
+            axis=0,
+        )
+    # [kept words, (tokens)]
+    ids = tf.gather(ids, index)
+    # [tokens]
+    owner = ragged_rows.owners_in(ids)
+    candidate = tf.cast(candidate, tf.int64) + width * row
+    # [all candidates]
+    sizes = tf.math.unsorted_segment_sum(
+        tf.ones_like(owner), tf.gather(candidate, owner), width * words.nrows()
+    )
+
+    def by_candidate(values):
+        return tf.RaggedTensor.from_row_splits(
+            tf.RaggedTensor.from_row_lengths(values, sizes, validate=False),
+            width * tf.range(words.nrows() + 1),
+            validate=False,
+        )
+
+    return PageTokens(
+        token_ids=by_candidate(ids.values),
+        words=by_candidate(tf.gather(position, owner)),
+    )

@@ -1,0 +1,141 @@
+"""Tests of `sentences`."""
+
+import json
+
+import tensorflow as tf
+
+from etcmodel.feature_utils.text import sentences
+from testing.helpers import real_data_path
+
+SPLIT = tf.function(
+    sentences.split_sentences,
+    input_signature=[tf.TensorSpec([None], tf.string)],
+)
+
+
+class SentencesTest(tf.test.TestCase):
+    def test_splits(self):
+        """Of texts with "|" where a sentence ends."""
+        marked = (
+            "Mr. Bo ran 3.5 km.| He won!",
+            "He asked: why?| Nobody knew…| Then it ended!",
+            "J. R. R. Tolkien wrote it.| S. P. Y. Reddy (born 1950) did not.",
+            "The U.S. Army came.| In the U.S. Smith works.",
+            "He lives in the U.S.| The army left at 5 p.m.| It rained.",
+            "He left at 5 p.m. yesterday, i.e. Sunday, with Dr. X vs. St. Y.",
+            "See No. 5.| Nos. 7 and 8, Vol. 3, p. 12, of Jan. 5, 1990.| Fine.",
+            "Wang Mang (c. 45 BC) ruled.| Vitamin C.| It helps.",
+            "Apple Inc. announced it.| It was Apple Inc.| The end.",
+            '"Stop!" he said.| "Go."| She went (home.)| Then 2004 came.',
+            "10,625 athletes competed.| 2004 marked the return.",
+            "born in 1969 .| he won .| the end ?| yes",
+            "这是。|那是！|对吗？|是",
+            "A title\n\n|two\nlines\n \n|three",
+            "What?!| Wait...| Go. home",
+            "It was World War I.| The war ended.",
+            "«Non.»| «Oui.»| Élan began.",
+            "no end",
+            "ends with a mark.",
+            *("", " \n\t ", "\x1e"),
+        )
+        self._check(*marked)
+
+    def _check(self, *marked):
+        split = SPLIT(tf.constant([text.replace("|", "") for text in marked]))
+        for text, parts in zip(marked, split.to_list(), strict=True):
+            expected = [part.strip("\x1e \n\t") for part in text.split("|")]
+            self.assertEqual(
+                [part.decode() for part in parts],
+                expected if expected[0] else [],
+            )
+
+    def test_other_scripts(self):
+        """Each text is written as people write it, "|" where sentences end."""
+        self._check(
+            "यह एक है।| वह दो है ।| क्या?| हाँ॥",
+            "এটি এক।| ওটি দুই।| কি?| হ্যাঁ।",
+            "یہ ایک ہے۔| وہ دو ہے۔| کیا؟| ہاں",
+            "هذا واحد.| هل هذا اثنان؟| نعم!| انتهى",
+            "ይህ አንድ ነው።| ያ ሁለት ነው።|እሺ፧| አዎ",
+            "Սա մեկ է։| Դա երկու է։| Այո",
+            "ဒါက တစ်။| ဟိုဟာ နှစ်။|ဟုတ်",
+            "នេះ មួយ។| នោះ ពីរ។| បាទ",
+            "Είναι ένα;| Όχι· είναι δύο.| Ναι",
+            "a; B stays, as the semicolon is no question mark here",
+            "བོད།|གཅིག།",
+        )
+
+    def test_scripts_without_marks_are_cut_by_length(self):
+        """At a space, 80 letters or more after the first of the sentence."""
+        word, short = "ก" * 30, "ข" * 10
+        self._check(
+            f"{word} {word} {word}| {word} {word}",
+            f"{word} {word} {short}a {word}| {short}",
+            f"{word} {word}.| {word} {word} {short}",
+            "ລ" * 100 + "| " + "ລ" * 20,
+            "ก" * 200,
+            ("x" * 30 + " ") * 8,
+        )
+
+    def test_real_sentences_of_other_languages(self):
+        for name, least in (
+            *(("hi", 0.9), ("ar", 0.9), ("ru", 0.9), ("el", 0.95)),
+            *(("zh", 0.95), ("tr", 0.9), ("vi", 0.9), ("de", 0.9)),
+        ):
+            with open(
+                real_data_path(f"languages/{name}.txt"), encoding="utf-8"
+            ) as file:
+                lines = [x.strip() for x in file if x.strip()][:200]
+            (parts,) = SPLIT(tf.constant([" ".join(lines)])).to_list()
+            found = {part.decode() for part in parts}
+            share = len(found.intersection(lines)) / len(lines)
+            self.assertGreater(share, least, name)
+            self.assertLessEqual(len(found), len(lines), name)
+
+    def test_any_shape(self):
+        texts = tf.ragged.constant([["A b. C d.", ""], [], ["E."]])
+        expected = [[[b"A b.", b"C d."], []], [], [[b"E."]]]
+        self.assertEqual(sentences.split_sentences(texts).to_list(), expected)
+        dense = sentences.split_sentences([["A b. C d.", ""], ["", "E."]])
+        self.assertEqual(
+            dense.to_list(), [[[b"A b.", b"C d."], []], [[], [b"E."]]]
+        )
+        self.assertAllEqual(
+            sentences.split_sentences("A b. C d."), ["A b.", "C d."]
+        )
+
+    def test_graph_uses_few_ops(self):
+        graph = SPLIT.get_concrete_function().graph
+        text_ops = {
+            op.type
+            for op in graph.get_operations()
+            if "tring" in op.type or "Regex" in op.type
+        }
+        self.assertContainsSubset(
+            text_ops,
+            {"StaticRegexReplace", "StringSplitV2", "StringStrip"},
+        )
+
+    def test_400000_characters(self):
+        units = ("a", "A. ", "x y ", "\n\n", '"', "Mr. ", "1.", "ก", "ก ")
+        texts = [(unit * 400_000)[:400_000] for unit in units]
+        for text, parts in zip(texts, SPLIT(texts).to_list(), strict=True):
+            joined = b"".join(parts).decode()
+            self.assertEqual("".join(joined.split()), "".join(text.split()))
+
+    def test_real_text_loses_nothing_but_white_space(self):
+        with open(real_data_path("wikihop/train_22.json")) as file:
+            texts = [x for r in json.load(file) for x in r["supports"]]
+        with open(real_data_path("wikitext/wiki.valid.raw")) as file:
+            texts.append(file.read()[:400_000])
+        pieces = SPLIT(tf.constant(texts)).to_list()
+        for text, parts in zip(texts, pieces, strict=True):
+            joined = b"".join(parts).decode()
+            self.assertEqual("".join(joined.split()), "".join(text.split()))
+        # 354 short texts of 4.1 sentences, by the count of a simple rule.
+        number = sum(len(parts) for parts in pieces[:-1])
+        self.assertBetween(number / (len(texts) - 1), 3, 5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,44 @@
+"""Lists of strings as tensors; graph code."""
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import ragged_rows
+
+
+def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
+    """Drops empty strings, and rows of nothing else, from the end of every row.
+
+    An empty string before another text keeps its place, and so does an empty
+    row before another row.
+
+    Examples: `[["a", "", "b", ""], ["", "", "", ""]]` gives
+    `[["a", "", "b"], []]`; `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]`
+    gives `[[["a"], [], ["b"]]]`.
+
+    Args:
+        texts: <string>[batch, n] or [batch, m, n], padded, or
+            <string>[batch, (n)] or [batch, (m), (n)].
+
+    Returns:
+        <string>[batch, (n)] or [batch, (m), (n)].
+    """
+    if not isinstance(texts, tf.RaggedTensor):
+        texts = tf.convert_to_tensor(texts, tf.string)
+        texts = tf.RaggedTensor.from_tensor(
+            texts, ragged_rank=texts.shape.rank - 1
+        )
+    texts = texts.with_row_splits_dtype(tf.int64)
+    # [elements]
+    if texts.ragged_rank > 1:
+        texts = texts.with_values(without_padding(texts.values))
+        is_used = texts.values.row_lengths() > 0
+    else:
+        is_used = tf.not_equal(texts.values, "")
+    splits = texts.row_splits
+    owner = ragged_rows.owners(splits)
+    index = ragged_rows.index_in(owner, splits)
+    # [batch]
+    length = tf.math.unsorted_segment_max(
+        tf.where(is_used, index + 1, 0), owner, texts.nrows()
+    )
+    return ragged_rows.keep(texts, index < tf.gather(length, owner))

@@ -1,0 +1,169 @@
+"""Tests of `tokenizer_settings`."""
+
+import json
+import os
+import tempfile
+
+import tensorflow as tf
+import tokenizers
+from absl.testing import parameterized
+
+from etcmodel.feature_utils.text import tokenizer_settings
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+
+
+def _tokenizer_json(**kwargs):
+    """What the tokenizers library writes for a BERT."""
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")
+    )
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(**kwargs)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return json.loads(tokenizer.to_str())
+
+
+class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
+    def _directory(self, config=None, tokenizer=None):
+        """A directory with `tokenizer_config.json` and `tokenizer.json`."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        directory = folder.name
+        for name, content in (
+            ("tokenizer_config.json", config),
+            ("tokenizer.json", tokenizer),
+        ):
+            if content is not None:
+                text = content
+                if not isinstance(content, str):
+                    text = json.dumps(content)
+                with open(os.path.join(directory, name), "w") as stream:
+                    stream.write(text)
+        return directory
+
+    def test_nothing_is_said(self):
+        directory = self._directory()
+        settings = tokenizer_settings.read_settings(directory)
+        self.assertEqual(settings, TokenizerSettings())
+        self.assertEqual(tokenizer_settings.settings_files(directory), [])
+        self.assertEqual(
+            settings.resolve(is_uncased=True),
+            TokenizerSettings(True, True, True, True, 200),
+        )
+        self.assertEqual(
+            settings.resolve(is_uncased=False),
+            TokenizerSettings(False, False, True, True, 200),
+        )
+
+    def test_config(self):
+        directory = self._directory(
+            {
+                "do_lower_case": True,
+                "strip_accents": False,
+                "tokenize_chinese_chars": None,
+                "model_max_length": 512,
+                "tokenizer_class": "BertTokenizer",
+            }
+        )
+        settings = tokenizer_settings.read_settings(directory)
+        self.assertEqual(
+            settings, TokenizerSettings(True, False, None, None, 100)
+        )
+        self.assertEqual(
+            settings.resolve(is_uncased=False).describe(),
+            "lower case, accents kept, Chinese characters apart, words of up "
+            "to 100 characters",
+        )
+
+    def test_tokenizer(self):
+        content = _tokenizer_json(
+            lowercase=False, strip_accents=True, handle_chinese_chars=False
+        )
+        settings = tokenizer_settings.read_settings(
+            self._directory(tokenizer=content)
+        )
+        self.assertEqual(
+            settings, TokenizerSettings(False, True, False, True, 100)
+        )
+        content["normalizer"] = None
+        content["model"]["max_input_chars_per_word"] = 50
+        settings = tokenizer_settings.read_settings(
+            self._directory(tokenizer=content)
+        )
+        self.assertEqual(
+            settings, TokenizerSettings(False, False, False, False, 50)
+        )
+
+    def test_config_wins(self):
+        """Where the files disagree; what it does not say is in the other."""
+        directory = self._directory(
+            {"do_lower_case": False, "strip_accents": None},
+            _tokenizer_json(lowercase=True, strip_accents=False),
+        )
+        self.assertEqual(
+            tokenizer_settings.read_settings(directory),
+            TokenizerSettings(False, False, True, True, 100),
+        )
+        self.assertEqual(
+            tokenizer_settings.settings_files(directory),
+            [
+                os.path.join(directory, name)
+                for name in ("tokenizer_config.json", "tokenizer.json")
+            ],
+        )
+
+    def test_accents_follow_case(self):
+        settings = TokenizerSettings(lower_case=False)
+        self.assertFalse(settings.resolve(is_uncased=True).strip_accents)
+
+    def test_written_settings_are_read(self):
+        directory = self._directory()
+        settings = TokenizerSettings(True, False, True, False, 200)
+        tokenizer_settings.write_settings(directory, settings)
+        self.assertEqual(tokenizer_settings.read_settings(directory), settings)
+
+    @parameterized.parameters(
+        ("{", None, "tokenizer_config.json is not JSON"),
+        ("[]", None, "tokenizer_config.json holds no JSON object"),
+        (
+            {"do_lower_case": "yes"},
+            None,
+            "tokenizer_config.json: do_lower_case is 'yes', expected bool",
+        ),
+        (
+            {"max_input_chars_per_word": True},
+            None,
+            "max_input_chars_per_word is True, expected int",
+        ),
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            None,
+            "BertJapaneseTokenizer, which this package does not support",
+        ),
+        ({"do_basic_tokenize": False}, None, "do_basic_tokenize is false"),
+        (
+            None,
+            {"normalizer": {"type": "NFKC"}},
+            "tokenizer.json: the normalizer is 'NFKC' and not BertNormalizer",
+        ),
+        (
+            None,
+            {"pre_tokenizer": {"type": "Whitespace"}},
+            "the pre_tokenizer is 'Whitespace' and not BertPreTokenizer",
+        ),
+        (None, {"pre_tokenizer": None}, "there is no pre_tokenizer"),
+        (None, {"model": {"type": "BPE"}}, "the model is 'BPE' and not Word"),
+        (
+            None,
+            {"model": {"continuing_subword_prefix": "@@"}},
+            "prefix inside words is '@@' and not ##",
+        ),
+    )
+    def test_others_are_refused(self, config, changes, message):
+        tokenizer = changes and {**_tokenizer_json(), **changes}
+        directory = self._directory(config, tokenizer)
+        with self.assertRaisesRegex(ValueError, message):
+            tokenizer_settings.read_settings(directory)
+
+
+if __name__ == "__main__":
+    tf.test.main()

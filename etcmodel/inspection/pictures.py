@@ -1,0 +1,139 @@
+"""What `inspect` shows of one record."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.models import EtcConfig
+from etcmodel.models.etc.side_inputs import SideInputs
+from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.example_writer import FeatureEncoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """One record as it reaches the model; of several windows the first.
+
+    Attributes:
+        summary: lines for the screen, as pairs of a name and a value.
+        side_inputs: the masks and labels, of a batch of one.
+        long_labels: what to call each long token that is not padding.
+        global_labels: what to call each global token that is not padding.
+    """
+
+    summary: Sequence[tuple[str, object]]
+    side_inputs: GlobalLocalTransformerSideInputs
+    long_labels: Sequence[str]
+    global_labels: Sequence[str]
+
+    def text(self) -> str:
+        """The summary as aligned lines."""
+        width = max(len(name) for name, _ in self.summary)
+        return "\n".join(
+            f"{name + ':':{width + 2}}{value}" for name, value in self.summary
+        )
+
+
+def inspect(
+    encoder: FeatureEncoder,
+    record: Any,
+    model_config: EtcConfig,
+    model_options: Any = None,
+) -> Inspection:
+    """Shows one record as it reaches the model.
+
+    Args:
+        encoder: the task's encoder.
+        record: the record.
+        model_config: how far tokens see.
+        model_options: the task's model options, by default its own.
+
+    Returns:
+        What there is to see.
+
+    Raises:
+        RecordError: the record cannot be encoded.
+    """
+    builder = encoder.builder
+    made = encoder.build([record])
+    view = preprocessor.RecordView(preprocessor.on_host(made), 0)
+    counts = builder.label(record, view, "predict").counts
+    side_inputs = SideInputs(
+        local_radius=model_config.local_radius,
+        relative_pos_max_distance=model_config.relative_pos_max_distance,
+        use_hard_g2l_mask=model_config.use_hard_g2l_mask,
+        use_hard_l2g_mask=model_config.use_hard_l2g_mask,
+        **{
+            "structure": "paragraphs",
+            **encoder.spec.make_model(model_options).encoder_options(),
+        },
+    )({name: x[:1] for name, x in made.layout.features.items()})
+    sources = view.long_sources[0]
+    used = np.flatnonzero(sources[:, 0] >= 0)
+    ids = view.features["long_token_ids"][0, : used[-1] + 1 if used.size else 0]
+    texts = [
+        text.decode("utf-8", "replace")
+        for text in builder.tokenizer.id_to_token(ids).numpy()
+    ]
+    return Inspection(
+        summary=[
+            ("record", f"{record.index} (id {record.id})"),
+            *builder.describe(record),
+            *(
+                (name.replace("_", " "), _with_cut(counts, name))
+                for name in counts
+                if not name.endswith("_cut")
+            ),
+            ("long length", encoder.config.long_length),
+        ],
+        side_inputs=GlobalLocalTransformerSideInputs(
+            **{
+                field.name: side_inputs.get(field.name)
+                for field in dataclasses.fields(
+                    GlobalLocalTransformerSideInputs
+                )
+            }
+        ),
+        long_labels=texts,
+        global_labels=_global_labels(builder, record, view, texts),
+    )
+
+
+def _with_cut(counts, name: str) -> str:
+    """A count, and how many of them were cut."""
+    cut = counts.get(f"{name}_cut")
+    return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
+
+
+def _global_labels(builder, record, view, texts) -> list[str]:
+    """What to call every global token that is not padding.
+
+    That of a token is called as the token, those of groups and segments as the
+    task says.
+    """
+    place = {
+        tuple(source): text
+        for source, text in zip(
+            view.long_sources[0].tolist(), texts, strict=False
+        )
+    }
+    spec = builder.engine.spec
+    if spec.blocks is not None:
+        used = np.count_nonzero(view.features["global_token_ids"][0])
+        return [f"block {i}" for i in range(used)]
+    labels = []
+    for source in view.global_sources[0].tolist():
+        section, group, segment, token = source
+        if section < 0:
+            break
+        labels.append(
+            place.get(tuple(source), "")
+            if token >= 0
+            else builder.name_global(
+                record, spec.sections[section].name, group, segment
+            )
+        )
+    return labels

@@ -1,0 +1,274 @@
+"""Layers around other layers."""
+
+import inspect
+
+import tensorflow as tf
+
+from etcmodel.layers import dense_layers
+from etcmodel.layers import dropout
+from etcmodel.layers import initializers
+from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
+from etcmodel.layers.activations import get_layer_activation
+from etcmodel.ops import attention
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class ResidualBlock(tf.keras.layers.Layer):
+    """A layer with dropout, residual connection and layer normalization.
+
+    `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
+    `use_pre_activation_order`, after which nothing is normalized any more.
+
+    It handles several streams at once if the inner layer does: the inputs go
+    to it as positional arguments, and it returns as many outputs. What an inner
+    layer called with `return_attention_scores=True` returns besides its output
+    is returned besides the block's.
+
+    Args:
+        inner_layer: the layer inside; by default `DenseLayers` with one hidden
+            layer, whose output is as wide as its input.
+        normalization_layer: a normalization layer, or a list of them, one a
+            stream; one `LayerNormalization` by default.
+        dropout_probability: dropout on the output of the inner layer.
+        use_pre_activation_order: whether to normalize the input rather than
+            the output.
+        inner_intermediate_size: hidden size of the default inner layer; as
+            wide as the input if None.
+        inner_activation: activation of the default inner layer, as in
+            `DenseLayers`.
+        inner_kernel_initializer: initializer of its kernels.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        inner_layer=None,
+        normalization_layer=None,
+        dropout_probability: float = 0.0,
+        use_pre_activation_order: bool = False,
+        inner_intermediate_size: int | None = None,
+        inner_activation="relu",
+        inner_kernel_initializer=None,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.supports_masking = True
+        self.dropout_probability = dropout_probability
+        self.use_pre_activation_order = use_pre_activation_order
+        self.inner_intermediate_size = inner_intermediate_size
+        self.inner_activation = get_layer_activation(inner_activation)
+        self.inner_kernel_initializer = tf.keras.initializers.get(
+            inner_kernel_initializer
+        )
+        self._has_default_inner_layer = inner_layer is None
+        self.inner_layer = inner_layer
+        if normalization_layer is None:
+            normalization_layer = normalization.LayerNormalization(
+                axis=-1,
+                epsilon=1e-12,
+                dtype=self.dtype_policy,
+                name="layer_norm",
+            )
+        if not isinstance(normalization_layer, list | tuple):
+            normalization_layer = [normalization_layer]
+        self.normalization_layers = list(normalization_layer)
+        self.dropout_layers = [
+            dropout.RecomputingDropout(
+                dropout_probability,
+                dtype=self.dtype_policy,
+                name=f"dropout_{i}",
+            )
+            for i in range(len(self.normalization_layers))
+        ]
+        keras_compat.track_layers(
+            self, "normalization_layers", "dropout_layers"
+        )
+
+    def build(self, input_shape):
+        """Builds what is inside.
+
+        Args:
+            input_shape: shape of the input, or a list of the streams' shapes.
+
+        Raises:
+            ValueError: the inner layer is the default one, and the size of the
+                last axis is unknown.
+        """
+        shapes = _as_shapes(input_shape)
+        if self.inner_layer is None:
+            width = shapes[0][-1]
+            if width is None:
+                raise ValueError(
+                    f"{self.name}: the last axis of the input must have a "
+                    "known size for the default inner layer, but the shape is "
+                    f"{shapes[0]}"
+                )
+            self.inner_layer = dense_layers.DenseLayers(
+                [self.inner_intermediate_size or width, width],
+                activation=self.inner_activation,
+                kernel_initializer=self.inner_kernel_initializer,
+                dtype=self.dtype_policy,
+                name="dense_layers",
+            )
+        # The other streams' shapes are not for a `build` with one argument.
+        keras_compat.build_once(self.inner_layer, shapes[0])
+        for layer, shape in zip(
+            self.normalization_layers, shapes, strict=False
+        ):
+            keras_compat.build_once(layer, shape)
+        super().build(input_shape)
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Calls the layer; see `call`."""
+        # Keras 3 does not let a variable argument list hold both tensors and
+        # other things.
+        options = {
+            name: kwargs.pop(name)
+            for name in list(kwargs)
+            if name not in ("training", "options")
+            and isinstance(
+                kwargs[name],
+                str | bool | int | float | attention.AttentionSpec,
+            )
+        }
+        if options:
+            kwargs["options"] = options
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, options=None, mask=None, **kwargs):
+        """Applies the block.
+
+        Args:
+            inputs: `<float>[..., size]`, or a sequence of the streams.
+            training: whether dropout is applied; passed on to the inner layer
+                if it has such an argument.
+            options: those of the inner layer's arguments that are no tensors;
+                they may as well be given like `kwargs`.
+            mask: Keras's mask of the inputs; for an inner layer that takes it.
+            **kwargs: further arguments of the inner layer.
+
+        Returns:
+            Shaped as the inputs; a list for a sequence. With the argument
+            `return_attention_scores=True` of the inner layer, a pair of that
+            and the inner layer's scores.
+
+        Raises:
+            ValueError: there are not as many inputs or outputs as
+                normalization layers.
+        """
+        has_streams = isinstance(inputs, list | tuple)
+        streams = list(inputs) if has_streams else [inputs]
+        self._check_number("inputs", streams)
+        inner_inputs = streams
+        if self.use_pre_activation_order:
+            inner_inputs = self._normalize(streams, training)
+        kwargs.update(options or {})
+        parameters = inspect.signature(self.inner_layer.call).parameters
+        if mask is not None and "mask" in parameters:
+            kwargs["mask"] = mask
+        outputs = self.inner_layer(
+            *inner_inputs,
+            **kwargs,
+            **_training_kwargs(self.inner_layer, training),
+        )
+        has_scores = kwargs.get("return_attention_scores", False)
+        scores = None
+        if has_scores:
+            outputs, scores = outputs
+        outputs = list(outputs) if has_streams else [outputs]
+        self._check_number("outputs of the inner layer", outputs)
+        outputs = [
+            # Of equal shapes, its gradient takes no operations.
+            tf.add_n([stream, layer(output, training=training)])
+            for stream, layer, output in zip(
+                streams, self.dropout_layers, outputs, strict=True
+            )
+        ]
+        if not self.use_pre_activation_order:
+            outputs = self._normalize(outputs, training)
+        outputs = outputs if has_streams else outputs[0]
+        return (outputs, scores) if has_scores else outputs
+
+    def _normalize(self, streams, training):
+        return [
+            layer(stream, **_training_kwargs(layer, training))
+            for layer, stream in zip(
+                self.normalization_layers, streams, strict=True
+            )
+        ]
+
+    def _check_number(self, what, streams):
+        if len(streams) != len(self.normalization_layers):
+            raise ValueError(
+                f"{self.name}: the number of {what} ({len(streams)}) is not "
+                "that of the normalization layers "
+                f"({len(self.normalization_layers)}); each stream needs one"
+            )
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input, or a list of those of the streams."""
+        shapes = _as_shapes(input_shape)
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "inner_layer": (
+                None
+                if self._has_default_inner_layer
+                else tf.keras.layers.serialize(self.inner_layer)
+            ),
+            "normalization_layer": [
+                tf.keras.layers.serialize(layer)
+                for layer in self.normalization_layers
+            ],
+            "dropout_probability": self.dropout_probability,
+            "use_pre_activation_order": self.use_pre_activation_order,
+            "inner_intermediate_size": self.inner_intermediate_size,
+            "inner_activation": tf.keras.activations.serialize(
+                self.inner_activation
+            ),
+            "inner_kernel_initializer": initializers.serialize(
+                self.inner_kernel_initializer
+            ),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes the layer, and the layers inside, from its config."""
+        config = dict(config)
+        if config["inner_layer"] is not None:
+            config["inner_layer"] = tf.keras.layers.deserialize(
+                config["inner_layer"]
+            )
+        config["normalization_layer"] = [
+            tf.keras.layers.deserialize(layer)
+            for layer in config["normalization_layer"]
+        ]
+        return cls(**config)
+
+
+def _as_shapes(input_shape) -> list[tuple[int | None, ...]]:
+    """The shapes of all streams, from the shape of one or of several."""
+    if not isinstance(input_shape, tf.TensorShape):
+        first = input_shape[0]
+        if first is not None and not isinstance(first, int):
+            return [
+                tuple(tf.TensorShape(shape).as_list()) for shape in input_shape
+            ]
+    return [tuple(tf.TensorShape(input_shape).as_list())]
+
+
+def _training_kwargs(layer, training) -> dict:
+    """`training` as a call argument, if the layer takes it."""
+    parameters = inspect.signature(layer.call).parameters.values()
+    takes_it = any(
+        parameter.name == "training"
+        or parameter.kind is inspect.Parameter.VAR_KEYWORD
+        for parameter in parameters
+    )
+    return {"training": training} if takes_it else {}

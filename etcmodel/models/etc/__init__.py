@@ -1,0 +1,1 @@
+"""ETC: global-local encoders."""

@@ -1,0 +1,149 @@
+"""The loss that makes a masked sentence's global token foresee the sentence."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.models.pretraining_heads import static_size
+from etcmodel.ops import collectives
+from etcmodel.ops import shapes
+
+# Far below all scores, so that it has no part in any softmax.
+_NEVER = -1e9
+
+
+class Contrast(NamedTuple):
+    """What `BatchContrastiveLoss` finds.
+
+    Attributes:
+        losses: `<float32>[items]` in nats, 0 for what only fills up.
+        is_correct: `<float32>[items]`, 1 where the right one has the highest
+            score.
+        chance: `<float32>[items]`, how often a blind guess is right: 1 of all
+            that there are; 0 for what only fills up.
+    """
+
+    losses: tf.Tensor
+    is_correct: tf.Tensor
+    chance: tf.Tensor
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class BatchContrastiveLoss(graph_layer.GraphLayer):
+    """Tells the right encoding from all others of the batch.
+
+    Contrastive predictive coding as a dual encoder (ETC paper, Appendix B):
+    `c_i` is the global token of a masked sentence, where the sentence stood,
+    and `z_i` that of the sentence encoded by itself. The score of each pair is
+    bilinear, as by Oord et al. (2018), and the loss that of noise contrastive
+    estimation with all sentences `j` of the batch, over all replicas:
+
+        loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
+
+    Args:
+        initializer_range: standard deviation of the truncated normal
+            initializer of `W`.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        # Inputs are not to be rounded to the compute dtype.
+        super().__init__(name=name, autocast=False, **kwargs)
+        self.initializer_range = initializer_range
+        self._score_dtype = (
+            "float64" if self.compute_dtype == "float64" else "float32"
+        )
+        self.bilinear = None
+
+    def build(self, input_shape):
+        """Makes the weights.
+
+        Args:
+            input_shape: shape of `predictions`.
+
+        Raises:
+            ValueError: the last axis has no static size.
+        """
+        size = static_size(self.name, "predictions", input_shape)
+        if self.bilinear is None:
+            self.bilinear = tf.keras.layers.Dense(
+                size,
+                use_bias=False,
+                kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=self.initializer_range
+                ),
+                dtype=self._score_dtype,
+                name="bilinear",
+            )
+            keras_compat.build_once(self.bilinear, (None, size))
+        super().build(input_shape)
+
+    def call(self, predictions, encodings, weights):
+        """Compares predictions and encodings.
+
+        Args:
+            predictions: `<float>[items, hidden_size]`, the same number on each
+                replica.
+            encodings: `<float>[items, hidden_size]`, what each should be like.
+            weights: `<int or float>[items]`, 0 for items that only fill up,
+                which are neither learned nor told apart from.
+
+        Returns:
+            A `Contrast` of the items of this replica. Losses are float64 if
+            that is the layer's dtype.
+
+        Raises:
+            ValueError: an argument has another rank, or other vectors.
+        """
+        for name, x in (("predictions", predictions), ("encodings", encodings)):
+            shapes.assert_rank(x, 2, name)
+        if not predictions.shape.is_compatible_with(encodings.shape):
+            raise ValueError(
+                f"{self.name}: predictions have the shape {predictions.shape}, "
+                f"but encodings {encodings.shape}"
+            )
+        is_real = tf.not_equal(weights, 0)
+        # [all, hidden_size]
+        everywhere = collectives.all_gather(
+            tf.cast(encodings, self._score_dtype)
+        )
+        # [all]
+        is_there = collectives.all_gather(tf.cast(is_real, tf.float32)) > 0
+        # [items, all]
+        scores = tf.matmul(
+            self.bilinear(tf.cast(predictions, self._score_dtype)),
+            everywhere,
+            transpose_b=True,
+        )
+        scores = tf.where(is_there, scores, tf.constant(_NEVER, scores.dtype))
+        items = shapes.get_shape_list(predictions)[0]
+        # [items]
+        own = collectives.replica_id() * items + tf.range(items)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(own, scores)
+        best = tf.argmax(scores, axis=1, output_type=tf.int32)
+        number = tf.reduce_sum(tf.cast(is_there, tf.float32))
+        return Contrast(
+            losses=tf.where(is_real, losses, tf.zeros([], losses.dtype)),
+            is_correct=tf.cast(tf.equal(best, own) & is_real, tf.float32),
+            chance=tf.cast(is_real, tf.float32) / tf.maximum(number, 1.0),
+        )
+
+    def compute_output_shape(self, input_shape):
+        """A loss for each item."""
+        items = tuple(input_shape[:-1])
+        return Contrast(losses=items, is_correct=items, chance=items)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "initializer_range": self.initializer_range,
+        }

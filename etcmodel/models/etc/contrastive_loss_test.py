@@ -1,0 +1,160 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.models.etc import contrastive_loss
+from testing.helpers import call_in_fresh_process
+from testing.helpers import two_device_strategy
+
+ITEMS, HIDDEN = 6, 4
+WEIGHTS = [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+
+
+def make_loss(dtype="float64"):
+    """A built loss with random weights."""
+    layer = contrastive_loss.BatchContrastiveLoss(dtype=dtype)
+    layer.build((None, HIDDEN))
+    shared.randomize(layer, 0)
+    return layer
+
+
+def make_items():
+    """Predictions and encodings."""
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=[ITEMS, HIDDEN]) for _ in range(2)]
+
+
+def reference(kernel, predictions, encodings, weights):
+    """The loss of each item and whether it is right, one by one, in float64."""
+    kernel, predictions, encodings = (
+        np.asarray(x, np.float64) for x in (kernel, predictions, encodings)
+    )
+    real = [j for j in range(len(weights)) if weights[j]]
+    losses, right = [], []
+    for i in range(len(weights)):
+        scores = {j: predictions[i] @ kernel @ encodings[j] for j in real}
+        if not weights[i]:
+            losses.append(0.0)
+            right.append(0.0)
+            continue
+        total = np.log(sum(np.exp(x) for x in scores.values()))
+        losses.append(total - scores[i])
+        right.append(float(max(scores, key=scores.get) == i))
+    return losses, right
+
+
+def run(strategy):
+    """Losses, accuracy, chance and gradients of a batch on some replicas."""
+    with strategy.scope():
+        layer = make_loss()
+    number = strategy.num_replicas_in_sync
+    values = [*make_items(), np.array(WEIGHTS)]
+    inputs = [
+        strategy.experimental_distribute_values_from_function(
+            lambda context, x=x: tf.constant(
+                np.split(x, number)[context.replica_id_in_sync_group]
+            )
+        )
+        for x in values
+    ]
+
+    def replica_step(predictions, encodings, weights):
+        with tf.GradientTape() as tape:
+            tape.watch([predictions, encodings])
+            contrast = layer(predictions, encodings, weights)
+            loss = tf.reduce_sum(contrast.losses)
+        gradients = tape.gradient(
+            loss, [predictions, encodings, layer.bilinear.kernel]
+        )
+        return contrast, gradients
+
+    @tf.function
+    def step():
+        return strategy.run(replica_step, inputs)
+
+    contrast, gradients = step()
+
+    def rows(x):
+        parts = strategy.experimental_local_results(x)
+        return np.concatenate([part.numpy() for part in parts])
+
+    kernel = strategy.experimental_local_results(gradients[2])
+    return (
+        rows(contrast.losses),
+        rows(contrast.is_correct),
+        rows(contrast.chance),
+        rows(gradients[0]),
+        rows(gradients[1]),
+        sum(x.numpy() for x in kernel),
+    )
+
+
+def run_on_two_devices():
+    return run(two_device_strategy())
+
+
+class BatchContrastiveLossTest(tf.test.TestCase):
+    @pytest.mark.both_kerases
+    def test_equals_the_reference(self):
+        layer = make_loss()
+        predictions, encodings = make_items()
+        kernel = np.array(layer.bilinear.kernel)
+        losses, right = reference(kernel, predictions, encodings, WEIGHTS)
+        contrast = layer(
+            *(tf.constant(x) for x in (predictions, encodings)),
+            tf.constant(WEIGHTS),
+        )
+        self.assertAllClose(losses, contrast.losses, 1e-12, 1e-12)
+        self.assertAllEqual(right, contrast.is_correct)
+        self.assertAllClose(0.25 * np.array(WEIGHTS), contrast.chance)
+        # Numbers of what fills up do not matter.
+        predictions[2] = encodings[5] = 1e3
+        other = layer(
+            *(tf.constant(x) for x in (predictions, encodings)),
+            tf.constant(WEIGHTS),
+        )
+        self.assertAllClose(contrast.losses, other.losses, 1e-12, 1e-12)
+
+    def test_two_replicas_have_the_same_batch(self):
+        one = run(tf.distribute.get_strategy())
+        two = call_in_fresh_process(run_on_two_devices)
+        for x, y in zip(one, two, strict=True):
+            self.assertAllClose(x, y, 1e-9, 1e-9)
+
+    def test_nothing_at_all(self):
+        layer = make_loss("float32")
+        contrast = layer(
+            tf.ones([2, HIDDEN]), tf.ones([2, HIDDEN]), tf.zeros([2])
+        )
+        self.assertAllEqual([0.0, 0.0], contrast.losses)
+        self.assertAllEqual([0.0, 0.0], contrast.is_correct)
+
+    def test_half_precision_is_compared_in_float32(self):
+        layer = make_loss("mixed_bfloat16")
+        items = [tf.cast(x, tf.bfloat16) for x in make_items()]
+        contrast = layer(*items, tf.constant(WEIGHTS))
+        self.assertEqual(tf.float32, contrast.losses.dtype)
+        expected, _ = reference(
+            np.array(layer.bilinear.kernel, np.float64),
+            *(np.float64(x) for x in items),
+            WEIGHTS,
+        )
+        self.assertAllClose(expected, contrast.losses, 1e-5, 1e-5)
+
+    def test_errors(self):
+        layer = make_loss()
+        with self.assertRaisesRegex(ValueError, "predictions"):
+            layer(tf.ones([2, 3, HIDDEN]), tf.ones([2, HIDDEN]), tf.ones([2]))
+        with self.assertRaisesRegex(ValueError, "encodings"):
+            layer(tf.ones([2, HIDDEN]), tf.ones([3, HIDDEN]), tf.ones([2]))
+
+    @pytest.mark.both_kerases
+    def test_config(self):
+        layer = contrastive_loss.BatchContrastiveLoss(0.5, name="cpc")
+        other = type(layer).from_config(layer.get_config())
+        self.assertEqual(0.5, other.initializer_range)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,359 @@
+"""The ETC encoder: embeddings and global-local transformer layers."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from etcmodel import layers
+from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
+from etcmodel.layers.activations import get_activation
+from etcmodel.models.etc import config as config_lib
+from etcmodel.models.etc import encoder_layer
+from etcmodel.ops import shapes as shapes_lib
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class EtcModel(encoder_layer.EncoderLayer):
+    """The encoder of the ETC paper (Ainslie et al., 2020).
+
+    It reads a long input, the text, and a global input of auxiliary tokens,
+    which share one vocabulary. There is no head and no pooling.
+
+    Args:
+        config: sizes and sharing; copied.
+        is_training: whether dropout is applied, once for all, whatever a
+            functional model around it is told; None to tell at each call.
+        use_one_hot_embeddings: look tokens (and absolute positions) up by
+            products with one-hot vectors, faster on TPUs for small tables.
+        use_one_hot_relative_embeddings: the same for relative labels.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `config.validate` objects.
+    """
+
+    config_class = config_lib.EtcConfig
+    # The ids of the two streams in a dict of inputs.
+    _IDS = ("token_ids", "global_token_ids")
+
+    def __init__(
+        self,
+        config: config_lib.EtcConfig,
+        is_training: bool | None = None,
+        use_one_hot_embeddings: bool = False,
+        use_one_hot_relative_embeddings: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(
+            config,
+            name=keras_compat.default_name(name, "etc_document_bert"),
+            **kwargs,
+        )
+        self.is_training = is_training
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.use_one_hot_relative_embeddings = use_one_hot_relative_embeddings
+        dropout_probs = (
+            (0.0, 0.0)
+            if is_training is False
+            else (
+                config.hidden_dropout_prob,
+                config.attention_probs_dropout_prob,
+            )
+        )
+        hidden_size = config.hidden_size
+
+        def make_lookup(vocab_size, name, **options):
+            return layers.EmbeddingLookup(
+                vocab_size=vocab_size,
+                initializer_range=config.initializer_range,
+                dtype=self.dtype_policy,
+                name=name,
+                **options,
+            )
+
+        self.token_emb_lookup = make_lookup(
+            config.vocab_size,
+            "token_emb_lookup",
+            embedding_size=config.embedding_size or hidden_size,
+            projection_size=hidden_size,
+            use_one_hot_lookup=use_one_hot_embeddings,
+        )
+        # There are few token types.
+        self.segment_emb_lookup = make_lookup(
+            config.segment_vocab_size,
+            "segment_emb_lookup",
+            embedding_size=hidden_size,
+            use_one_hot_lookup=True,
+        )
+        self.position_emb_lookup_long = None
+        self.position_emb_lookup_global = None
+        if config.max_absolute_position_embeddings:
+            for stream in ("long", "global"):
+                name = f"position_emb_lookup_{stream}"
+                lookup = make_lookup(
+                    config.max_absolute_position_embeddings,
+                    name,
+                    embedding_size=hidden_size,
+                    use_one_hot_lookup=use_one_hot_embeddings,
+                )
+                setattr(self, name, lookup)
+        for stream in ("long", "global"):
+            name = f"{stream}_emb_layer_norm"
+            norm = normalization.LayerNormalization(
+                axis=-1, epsilon=1e-12, dtype=self.dtype_policy, name=name
+            )
+            setattr(self, name, norm)
+            name = f"{stream}_emb_dropout"
+            dropout = layers.RecomputingDropout(
+                dropout_probs[0], dtype=self.dtype_policy, name=name
+            )
+            setattr(self, name, dropout)
+        self.global_local_transformer_layers = (
+            layers.GlobalLocalTransformerLayers(
+                long_hidden_size=hidden_size,
+                global_hidden_size=hidden_size,
+                num_hidden_layers=config.num_hidden_layers,
+                num_attention_heads=config.num_attention_heads,
+                local_radius=config.local_radius,
+                att_size_per_head=config.att_size_per_head,
+                long_intermediate_size=config.intermediate_size,
+                global_intermediate_size=config.intermediate_size,
+                hidden_act=get_activation(config.hidden_act),
+                hidden_dropout_prob=dropout_probs[0],
+                attention_probs_dropout_prob=dropout_probs[1],
+                initializer_range=config.initializer_range,
+                relative_vocab_size=config.relative_vocab_size,
+                share_feed_forward_params=config.share_feed_forward_params,
+                share_kv_projections=config.share_kv_projections,
+                share_qkv_projections=config.share_qkv_projections,
+                share_att_output_projection=config.share_att_output_projection,
+                use_pre_activation_order=config.use_pre_activation_order,
+                use_one_hot_lookup=use_one_hot_relative_embeddings,
+                grad_checkpointing_period=config.grad_checkpointing_period,
+                dtype=self.dtype_policy,
+                name="global_local_transformer_layers",
+            )
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the configuration's."""
+        ids_shape = (None, None)
+        hidden_shape = (None, None, self.config.hidden_size)
+        for lookup in (
+            self.token_emb_lookup,
+            self.segment_emb_lookup,
+            self.position_emb_lookup_long,
+            self.position_emb_lookup_global,
+        ):
+            if lookup is not None:
+                keras_compat.build_once(lookup, ids_shape)
+        for layer in (
+            self.long_emb_layer_norm,
+            self.global_emb_layer_norm,
+            self.global_local_transformer_layers,
+        ):
+            keras_compat.build_once(layer, hidden_shape)
+        super().build(input_shape)
+
+    def __call__(self, *args, **kwargs):
+        """Calls the layer; see `call`."""
+        # Inside `call`, `training` may come from Keras rather than the caller.
+        if (
+            self.is_training is not None
+            and kwargs.get("training") is not None
+            and not self._is_in_functional_model()
+        ):
+            raise ValueError(
+                f"{self.name}: training={kwargs['training']} was given, but "
+                f"the model was made with is_training={self.is_training}; "
+                "give only one of them"
+            )
+        return super().__call__(*args, **kwargs)
+
+    def call(
+        self,
+        token_ids,
+        global_token_ids=None,
+        segment_ids=None,
+        global_segment_ids=None,
+        position_ids=None,
+        global_position_ids=None,
+        l2l_att_mask=None,
+        g2g_att_mask=None,
+        l2g_att_mask=None,
+        g2l_att_mask=None,
+        l2l_relative_att_ids=None,
+        g2g_relative_att_ids=None,
+        l2g_relative_att_ids=None,
+        g2l_relative_att_ids=None,
+        long_embedding_adder=None,
+        global_embedding_adder=None,
+        att_implementation="auto",
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
+        training=None,
+    ):
+        """Encodes a batch.
+
+        All masks are `<int32 or bool>`, 1 where attending is allowed and
+        everywhere if None; all relative ids are `<int32>` labels or None. The
+        functions of `etcmodel.feature_utils` make them. Where long tokens
+        take part, each may also be a description (see
+        `etcmodel.ops.attention`), except between the layers of a functional
+        model.
+
+        Args:
+            token_ids: `<int32>[batch, long]`; or a dict of these arguments by
+                their names, beside which others can be given.
+            global_token_ids: `<int32>[batch, global]`.
+            segment_ids: `<int32>[batch, long]` token types; all 1 by default.
+            global_segment_ids: `<int32>[batch, global]`; all 0 by default.
+            position_ids: `<int32>[batch, long]` absolute positions, if the
+                configuration has any; 0, 1, 2, ... by default.
+            global_position_ids: `<int32>[batch, global]`; likewise.
+            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
+            g2g_att_mask: `[batch, global, global]`.
+            l2g_att_mask: `[batch, long, global]`.
+            g2l_att_mask: `[batch, global, long]`.
+            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
+            g2g_relative_att_ids: `[batch, global, global]`.
+            l2g_relative_att_ids: `[batch, long, global]`.
+            g2l_relative_att_ids: `[batch, global, long]`.
+            long_embedding_adder: `<float>[batch, long, hidden_size]` added to
+                the embeddings.
+            global_embedding_adder: `<float>[batch, global, hidden_size]`.
+            att_implementation: see `QkvRelativeLocalAttention`.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
+            long_query_positions: see `FusedGlobalLocalAttention`.
+            global_query_positions: likewise.
+            training: whether dropout is applied.
+
+        Returns:
+            `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
+            and `<float>[batch, global, hidden_size]`; or, with
+            `return_attention_scores`, a pair of that and a list of a dict for
+            each layer, see `FusedGlobalLocalAttention`.
+
+        Raises:
+            ValueError: there are no global tokens; positions are given, but
+                the configuration has none; or both `training` and
+                `is_training` of the constructor.
+        """
+        if isinstance(token_ids, Mapping):
+            return self._call_by_name(locals())
+        if global_token_ids is None:
+            raise ValueError(f"{self.name}: global_token_ids are missing")
+        if self.is_training is not None:
+            training = self.is_training
+        long_input = self._embed(
+            "long",
+            token_ids,
+            segment_ids,
+            1,
+            position_ids,
+            long_embedding_adder,
+            training,
+        )
+        global_input = self._embed(
+            "global",
+            global_token_ids,
+            global_segment_ids,
+            0,
+            global_position_ids,
+            global_embedding_adder,
+            training,
+        )
+        return self.global_local_transformer_layers(
+            long_input,
+            global_input,
+            l2l_att_mask=l2l_att_mask,
+            g2g_att_mask=g2g_att_mask,
+            l2g_att_mask=l2g_att_mask,
+            g2l_att_mask=g2l_att_mask,
+            l2l_relative_att_ids=l2l_relative_att_ids,
+            g2g_relative_att_ids=g2g_relative_att_ids,
+            l2g_relative_att_ids=l2g_relative_att_ids,
+            g2l_relative_att_ids=g2l_relative_att_ids,
+            att_implementation=att_implementation,
+            return_attention_scores=return_attention_scores,
+            long_query_positions=long_query_positions,
+            global_query_positions=global_query_positions,
+            training=training,
+        )
+
+    def _is_in_functional_model(self):
+        """Whether Keras may call it, and hand over the model's `training`."""
+        try:
+            return self.input is not None
+        except AttributeError:
+            return False
+
+    def _embed(
+        self,
+        stream,
+        token_ids,
+        segment_ids,
+        default_segment_id,
+        position_ids,
+        adder,
+        training,
+    ):
+        """Embeddings of one stream, `<float>[batch, length, hidden_size]`."""
+        if segment_ids is None:
+            segment_ids = default_segment_id * tf.ones_like(token_ids)
+        # [batch, length, hidden_size]
+        embeddings = self.token_emb_lookup(token_ids)
+        embeddings += self.segment_emb_lookup(segment_ids)
+        position_lookup = getattr(self, f"position_emb_lookup_{stream}")
+        if position_lookup is not None:
+            if position_ids is None:
+                # [1, length]
+                length = shapes_lib.get_shape_list(token_ids)[1]
+                position_ids = tf.range(length)[tf.newaxis]
+            embeddings += position_lookup(position_ids)
+        elif position_ids is not None:
+            raise ValueError(
+                f"{self.name}: position ids were given for the {stream} "
+                "input, but the configuration's "
+                "max_absolute_position_embeddings is 0"
+            )
+        if adder is not None:
+            embeddings += tf.cast(adder, embeddings.dtype)
+        embeddings = getattr(self, f"{stream}_emb_layer_norm")(embeddings)
+        return getattr(self, f"{stream}_emb_dropout")(
+            embeddings, training=training
+        )
+
+    def compute_output_shape(
+        self, token_ids_shape, global_token_ids_shape=None
+    ):
+        """The shapes of both streams.
+
+        Args:
+            token_ids_shape: `(batch, long)`, or a dict of shapes of the inputs.
+            global_token_ids_shape: `(batch, global)`.
+
+        Returns:
+            `[(batch, long, hidden_size), (batch, global, hidden_size)]`.
+        """
+        shapes = [token_ids_shape, global_token_ids_shape]
+        if isinstance(token_ids_shape, Mapping):
+            shapes = [token_ids_shape[name] for name in self._IDS]
+        return [(*shape, self.config.hidden_size) for shape in shapes]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "is_training": self.is_training,
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+            "use_one_hot_relative_embeddings": (
+                self.use_one_hot_relative_embeddings
+            ),
+        }

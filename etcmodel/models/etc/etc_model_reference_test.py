@@ -1,0 +1,208 @@
+"""`EtcModel` against plain NumPy in float64, with the gradients of all weights.
+
+The reference is written from the ETC paper (Ainslie et al., 2020, section 3)
+and from BERT's embeddings. Its slopes are central finite differences.
+"""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.layers import fused_side_attention_test as fused_test
+from etcmodel.layers import side_attention_test as side_test
+from etcmodel.layers import transformer_reference_test as transformer_test
+from etcmodel.layers.side_transformer_test import gelu
+from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
+from etcmodel.ops.attention import dispatch
+from etcmodel.ops.attention import streaming
+
+BATCH, LONG, GLOBAL, RADIUS, HIDDEN, VOCAB, TYPES = 2, 7, 3, 2, 4, 9, 3
+LABELS, POSITIONS = 8, 10
+
+CASES = {
+    # As the paper's base model: nothing shared but the feed-forward parts.
+    "base": dict(share_qkv_projections=False),
+    # As the original's defaults, with narrow heads and no labels.
+    "shared": dict(
+        share_att_output_projection=True,
+        att_size_per_head=3,
+        relative_pos_max_distance=0,
+        relative_vocab_size=None,
+        hidden_act="relu",
+    ),
+    # Whatever else there is.
+    "pre_activation": dict(
+        share_qkv_projections=False,
+        share_kv_projections=True,
+        share_feed_forward_params=False,
+        use_pre_activation_order=True,
+        embedding_size=5,
+        max_absolute_position_embeddings=POSITIONS,
+    ),
+}
+
+
+def _embed(model, stream, prefix, call, adder):
+    lookup = model.token_emb_lookup
+    x = np.array(lookup.embedding_table)[call[f"{prefix}token_ids"]]
+    if lookup.projection is not None:
+        x = fused_test.dense(lookup.projection, x)
+    types = np.array(model.segment_emb_lookup.embedding_table)
+    x = x + types[call[f"{prefix}segment_ids"]] + adder
+    if model.config.max_absolute_position_embeddings:
+        lookup = getattr(model, f"position_emb_lookup_{stream}")
+        x = x + np.array(lookup.embedding_table)[call[f"{prefix}position_ids"]]
+    return side_test.normalize(getattr(model, f"{stream}_emb_layer_norm"), x)
+
+
+def reference(model, call, adders):
+    """The long and the global output, `<float64>[batch, length, hidden]`.
+
+    Args:
+        model: its weights are used.
+        call: arrays by the names of the arguments of `EtcModel.call`.
+        adders: those of the long and of the global embeddings.
+    """
+    config = model.config
+    return transformer_test.reference(
+        model.global_local_transformer_layers,
+        [
+            _embed(model, "long", "", call, adders[0]),
+            _embed(model, "global", "global_", call, adders[1]),
+        ],
+        call,
+        config.use_pre_activation_order,
+        {"gelu": gelu, "relu": lambda x: np.maximum(x, 0)}[config.hidden_act],
+    )
+
+
+def _make_model(**options):
+    """A model of two layers whose weights are all large and random."""
+    config = dict(
+        vocab_size=VOCAB,
+        segment_vocab_size=TYPES,
+        hidden_size=HIDDEN,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        local_radius=RADIUS,
+        relative_pos_max_distance=2,
+        relative_vocab_size=LABELS,
+        intermediate_size=5,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = EtcModel(EtcConfig(**(config | options)), dtype="float64")
+    model.build((None, None))
+    rng = np.random.default_rng(1)
+    model.set_weights(
+        [w + 0.5 * rng.normal(size=w.shape) for w in model.get_weights()]
+    )
+    return model
+
+
+def _make_call(config):
+    """Arguments of a call; the first global token sees no global token."""
+    rng = np.random.default_rng(2)
+    call = {
+        "token_ids": rng.integers(VOCAB, size=[BATCH, LONG]),
+        "global_token_ids": rng.integers(VOCAB, size=[BATCH, GLOBAL]),
+        "segment_ids": rng.integers(TYPES, size=[BATCH, LONG]),
+        "global_segment_ids": rng.integers(TYPES, size=[BATCH, GLOBAL]),
+    }
+    if config.max_absolute_position_embeddings:
+        for prefix, length in (("", LONG), ("global_", GLOBAL)):
+            call[f"{prefix}position_ids"] = rng.integers(
+                POSITIONS, size=[BATCH, length]
+            )
+    for piece, shape in (
+        ("l2l", [BATCH, LONG, 2 * RADIUS + 1]),
+        ("g2g", [BATCH, GLOBAL, GLOBAL]),
+        ("l2g", [BATCH, LONG, GLOBAL]),
+        ("g2l", [BATCH, GLOBAL, LONG]),
+    ):
+        call[f"{piece}_att_mask"] = rng.binomial(1, 0.7, size=shape)
+        if config.relative_vocab_size:
+            call[f"{piece}_relative_att_ids"] = rng.integers(LABELS, size=shape)
+    call["g2g_att_mask"][0, 0] = 0
+    return {name: x.astype(np.int32) for name, x in call.items()}
+
+
+class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("base", "streaming"),
+        ("shared", "full"),
+        ("pre_activation", "streaming"),
+    )
+    def test_outputs_and_gradients(self, case, implementation):
+        self.check(case, implementation)
+
+    @pytest.mark.both_kerases
+    def test_one_corner(self):
+        self.check("pre_activation", "full")
+
+    def check(self, case, implementation):
+        """Compares outputs, and the slope of each weight and input."""
+        model = _make_model(**CASES[case])
+        call = _make_call(model.config)
+        rng = np.random.default_rng(3)
+        adders = [
+            rng.normal(size=[BATCH, length, HIDDEN])
+            for length in (LONG, GLOBAL)
+        ]
+        expected = reference(model, call, adders)
+        # Factors of no symmetry, as the outputs are normalized.
+        factors = [rng.normal(size=x.shape) for x in expected]
+        tensors = [tf.constant(x) for x in adders]
+        with (
+            # What `auto` chooses for long texts, with several chunks.
+            mock.patch.object(
+                dispatch,
+                "MAX_AUTO_FULL_LENGTH",
+                {"full": LONG, "streaming": 0}[implementation],
+            ),
+            mock.patch.object(streaming, "CHUNK_ELEMENTS", 64),
+            tf.GradientTape() as tape,
+        ):
+            tape.watch(tensors)
+            outputs = model(
+                **{name: tf.constant(x) for name, x in call.items()},
+                long_embedding_adder=tensors[0],
+                global_embedding_adder=tensors[1],
+                training=True,
+            )
+            loss = sum(map(tf.reduce_sum, map(tf.multiply, outputs, factors)))
+        for output, values in zip(outputs, expected, strict=True):
+            self.assertAllClose(output, values, 1e-9, 1e-9)
+        weights = list(model.trainable_variables)
+        gradients = tape.gradient(loss, tensors + weights)
+        values = adders + [np.array(x) for x in weights]
+        steps = [rng.normal(size=x.shape) for x in values]
+
+        def loss_at(size, group):
+            """The reference's loss when a group of values has moved."""
+            moved = list(values)
+            for i in group:
+                moved[i] = values[i] + size * steps[i]
+                if i > 1:
+                    weights[i - 2].assign(moved[i])
+            outputs = reference(model, call, moved[:2])
+            return sum(map(np.sum, map(np.multiply, outputs, factors)))
+
+        # Some at a time, so that small slopes are seen beside large ones.
+        for group in np.array_split(np.arange(len(values)), 12):
+            slope = sum(
+                np.sum(np.array(tf.convert_to_tensor(gradients[i])) * steps[i])
+                for i in group
+            )
+            size = 1e-6
+            expected = (loss_at(size, group) - loss_at(-size, group)) / 2 / size
+            loss_at(0.0, group)
+            self.assertAllClose(slope, expected, 1e-6, 1e-7, str(group))
+
+
+if __name__ == "__main__":
+    tf.test.main()

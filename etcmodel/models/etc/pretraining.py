@@ -1,0 +1,129 @@
+"""ETC with what it learns from before any task."""
+
+import tensorflow as tf
+
+from etcmodel.layers import keras_compat
+from etcmodel.models import pretraining_heads
+from etcmodel.models.etc import config as config_lib
+from etcmodel.models.etc import contrastive_loss
+from etcmodel.models.etc import structured_etc_model as encoder_lib
+from etcmodel.ops import gathering
+
+
+class EtcPretrainModel(tf.keras.Model):
+    """An ETC encoder with a head for masked tokens and the CPC loss.
+
+    ETC paper, section 3.5 and Appendix B. `feature_utils.sentence_masking`
+    makes its inputs from texts of sentences. It is built when it is made.
+
+    Attributes:
+        encoder: the `StructuredEtcModel`, of "sentences".
+        head: the `LanguageModelHead`; None without MLM.
+        contrast: the `BatchContrastiveLoss`; None without CPC.
+
+    Args:
+        config: the encoder's.
+        use_mlm: whether masked tokens are to be predicted.
+        use_cpc: whether masked sentences are to be foreseen.
+        use_one_hot_embeddings: see `EtcModel`.
+        name: name of the model.
+
+    Raises:
+        ValueError: the configuration is impossible.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.EtcConfig,
+        use_mlm: bool = True,
+        use_cpc: bool = True,
+        use_one_hot_embeddings: bool = False,
+        name: str = "etc_pretrain",
+    ):
+        super().__init__(name=name)
+        self.encoder = encoder_lib.StructuredEtcModel(
+            config,
+            structure="sentences",
+            use_one_hot_embeddings=use_one_hot_embeddings,
+            name="etc_document_bert",
+        )
+        keras_compat.build_once(self.encoder, None)
+        self.head = self.contrast = None
+        if use_mlm:
+            self.head = pretraining_heads.make_language_model_head(
+                config, layer_norm_epsilon=1e-12
+            )
+        if use_cpc:
+            self.contrast = contrastive_loss.BatchContrastiveLoss(
+                config.initializer_range, name="batch_contrastive_loss"
+            )
+            keras_compat.build_once(self.contrast, (None, config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Predicts masked tokens, and foresees masked sentences.
+
+        Args:
+            inputs: the inputs of a `build_encoder` model of "sentences", with
+                masked `long_token_ids`; for MLM `masked_positions`
+                `<int32>[batch, predictions]`; for CPC the masked sentences as
+                they were, the fields of `sentence_masking.TakenSentences` with
+                `taken_` in front.
+            training: whether dropout is applied.
+
+        Returns:
+            With MLM `logits` `<float32>[batch, predictions, vocab_size]`; with
+            CPC `losses`, `is_correct` and `chance` `<float32>[batch * n]` as of
+            a `Contrast`, with `cpc_` in front.
+        """
+        long_output, global_output = self.encoder(inputs, training=training)
+        outputs = {}
+        if self.head is not None:
+            outputs["logits"] = self.head(
+                gathering.gather_positions(
+                    long_output, inputs["masked_positions"]
+                ),
+                self.encoder.get_token_embedding_table(),
+            )
+        if self.contrast is not None:
+            sentences = inputs["taken_sentences"]
+            contrast = self.contrast(
+                _rows(gathering.gather_positions(global_output, sentences)),
+                _rows(self._encode_alone(inputs, training)),
+                tf.reshape(inputs["taken_weights"], [-1]),
+            )
+            outputs |= {f"cpc_{k}": x for k, x in contrast._asdict().items()}
+        return outputs
+
+    def _encode_alone(self, inputs, training):
+        """Masked sentences by themselves, `<float>[batch, n, hidden_size]`.
+
+        They stand in one row, where each is a text of its own with one global
+        token, and sees nothing but itself.
+        """
+        owners = inputs["taken_owners"]
+        # [batch, m], the last token of each
+        is_end = tf.not_equal(
+            owners, tf.pad(owners[:, 1:], [[0, 0], [0, 1]], constant_values=-1)
+        )
+        # [batch, n]
+        is_sentence = tf.cast(inputs["taken_weights"], owners.dtype)
+        global_token_ids = is_sentence * tf.gather(
+            inputs["global_token_ids"], inputs["taken_sentences"], batch_dims=1
+        )
+        _, global_output = self.encoder(
+            {
+                "long_token_ids": inputs["taken_token_ids"],
+                "long_breakpoints": tf.cast(is_end, tf.int32),
+                "sentence_ids": owners,
+                "global_token_ids": global_token_ids,
+                "global_breakpoints": is_sentence,
+            },
+            training=training,
+        )
+        return global_output
+
+
+def _rows(values):
+    """All of the batch, `<float>[batch * n, hidden_size]`."""
+    return tf.reshape(values, [-1, values.shape[-1]])

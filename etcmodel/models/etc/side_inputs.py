@@ -1,0 +1,227 @@
+"""Masks and relative labels as a Keras layer."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from etcmodel import feature_utils
+from etcmodel.feature_utils.layout import spec
+from etcmodel.layers import graph_layer
+
+STRUCTURES = ("sentences", "paragraphs")
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class SideInputs(graph_layer.GraphLayer):
+    """Makes the masks and relative labels from the compact features.
+
+    Args:
+        local_radius: how many tokens a long token sees to each side.
+        relative_pos_max_distance: distances beyond have the same label; 0 for
+            no labels.
+        structure: "sentences" (as in `feature_utils.
+            make_global_local_transformer_side_inputs`) or "paragraphs"
+            (`feature_utils.make_multihop_side_inputs`). A `LayoutSpec`, its
+            `EncoderInputs`, or the same as lists, for "paragraphs" with the
+            links that it has.
+        use_hard_g2l_mask: whether a global token sees its own tokens only.
+        use_hard_l2g_mask: whether a long token sees its own global tokens
+            only.
+        flat_sequence: see `make_multihop_side_inputs`.
+        use_links: whether links are used. In a flat sequence those without a
+            label of their own are not, unless they open hard masks.
+        ignore_hard_g2l_types: types of global tokens that see all long tokens
+            in spite of the hard mask.
+        ignore_hard_l2g_types: types of long tokens that see all global tokens
+            in spite of the hard mask.
+        as_specs: whether to describe masks and labels instead of making
+            tensors, wherever long tokens take part (see
+            `feature_utils.GlobalLocalTransformerSideInputs`). Descriptions
+            are for layers that are called within the same layer's `call` or
+            `tf.function`; they cannot connect the layers of a functional
+            model.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: there is no such structure, or an option is given that
+            "sentences" does not have.
+    """
+
+    def __init__(
+        self,
+        local_radius: int,
+        relative_pos_max_distance: int,
+        structure: Any = "sentences",
+        use_hard_g2l_mask: bool = False,
+        use_hard_l2g_mask: bool = False,
+        flat_sequence: bool = False,
+        use_links: bool = True,
+        ignore_hard_g2l_types=(),
+        ignore_hard_l2g_types=(),
+        as_specs: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if isinstance(structure, spec.LayoutSpec):
+            structure = structure.encoder_inputs
+        if not isinstance(structure, str):
+            links, values = structure
+            structure = spec.EncoderInputs(
+                tuple(spec.LinkFeature(*x) for x in links),
+                tuple(
+                    spec.ValueFeature(
+                        name, source, tuple(shape), dtype, tuple(added_to)
+                    )
+                    for name, source, shape, dtype, added_to in values
+                ),
+            )
+        elif structure not in STRUCTURES:
+            raise ValueError(
+                f"there is no structure '{structure}'; expected one of "
+                f"{', '.join(STRUCTURES)}, or a LayoutSpec"
+            )
+        self.local_radius = local_radius
+        self.relative_pos_max_distance = relative_pos_max_distance
+        self.structure = structure
+        self.use_hard_g2l_mask = use_hard_g2l_mask
+        self.use_hard_l2g_mask = use_hard_l2g_mask
+        self.flat_sequence = flat_sequence
+        self.use_links = use_links
+        self.ignore_hard_g2l_types = tuple(ignore_hard_g2l_types)
+        self.ignore_hard_l2g_types = tuple(ignore_hard_l2g_types)
+        self.as_specs = as_specs
+        if structure == "sentences":
+            for option in (
+                "flat_sequence",
+                "ignore_hard_g2l_types",
+                "ignore_hard_l2g_types",
+            ):
+                if getattr(self, option):
+                    raise ValueError(
+                        f"{option} is an option of structure 'paragraphs', "
+                        "but structure is 'sentences'"
+                    )
+
+    @property
+    def encoder_inputs(self) -> spec.EncoderInputs:
+        """Links and embedded values that there are."""
+        if self.structure == "sentences":
+            return spec.EncoderInputs(links=())
+        if self.structure == "paragraphs":
+            return spec.EncoderInputs()
+        return self.structure
+
+    def build(self, input_shape):
+        """Makes nothing: there are no weights."""
+        super().build(input_shape)
+
+    def call(self, features):
+        """See `make`."""
+        return self.make(features)
+
+    def make(self, features):
+        """Makes the side inputs.
+
+        Keras 2 calls what is saved as a `tf.function`, which cannot return
+        descriptions. A layer that takes them uses this instead of a call.
+
+        Args:
+            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
+                tensors. "sentences": long_breakpoints, global_breakpoints,
+                sentence_ids. "paragraphs": the features of
+                `feature_utils.etc_features`. A layout: these and its links.
+                May hold others.
+
+        Returns:
+            dict of `<int32>` masks and, unless `relative_pos_max_distance` is
+            0, relative labels, named as the arguments of `EtcModel.call`. With
+            `as_specs` they are described where long tokens take part.
+        """
+        common = dict(
+            local_radius=self.local_radius,
+            relative_pos_max_distance=self.relative_pos_max_distance,
+            use_hard_g2l_mask=self.use_hard_g2l_mask,
+            use_hard_l2g_mask=self.use_hard_l2g_mask,
+            as_specs=self.as_specs,
+        )
+        if self.structure == "sentences":
+            make = feature_utils.make_global_local_transformer_side_inputs
+            side_inputs = make(
+                long_breakpoints=features["long_breakpoints"],
+                global_breakpoints=features["global_breakpoints"],
+                sentence_ids=features["sentence_ids"],
+                **common,
+            )
+        else:
+            side_inputs = feature_utils.make_multihop_side_inputs(
+                **{
+                    name: features[name]
+                    for name in (
+                        "long_paragraph_breakpoints",
+                        "long_paragraph_ids",
+                        "long_sentence_ids",
+                        "global_paragraph_breakpoints",
+                    )
+                },
+                ignore_hard_g2l_mask=_is_one_of(
+                    features["global_token_type_ids"],
+                    self.ignore_hard_g2l_types,
+                ),
+                ignore_hard_l2g_mask=_is_one_of(
+                    features["long_token_type_ids"], self.ignore_hard_l2g_types
+                ),
+                flat_sequence=self.flat_sequence,
+                links=self._links(features),
+                **common,
+            )
+        return side_inputs.to_dict(exclude_none_values=True)
+
+    def _links(self, features):
+        """The links that are used, as `TypedLink`s."""
+        own = self.encoder_inputs.labels
+        number = {None: None} | {label: i for i, label in enumerate(own)}
+        return [
+            feature_utils.TypedLink(
+                features[link.name],
+                link.source,
+                number[link.label],
+                number[link.back_label],
+                link.opens_hard_masks,
+            )
+            for link in self.encoder_inputs.links
+            if self.use_links
+            and not (
+                self.flat_sequence
+                and link == spec.LinkFeature(link.name, link.source)
+            )
+        ]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = (
+            "local_radius",
+            "relative_pos_max_distance",
+            "structure",
+            "use_hard_g2l_mask",
+            "use_hard_l2g_mask",
+            "flat_sequence",
+            "use_links",
+            "ignore_hard_g2l_types",
+            "ignore_hard_l2g_types",
+            "as_specs",
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+def _is_one_of(type_ids, types):
+    """1 where the type is one of `types`, `<int32>[batch, length]` or None."""
+    if not types:
+        return None
+    # [batch, length, types]
+    is_equal = type_ids[:, :, tf.newaxis] == tf.constant(types, type_ids.dtype)
+    return tf.cast(tf.reduce_any(is_equal, axis=-1), tf.int32)

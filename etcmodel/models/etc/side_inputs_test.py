@@ -1,0 +1,130 @@
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.models.etc.side_inputs import SideInputs
+
+_HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
+_IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
+
+
+def make_sentences(batch=2):
+    """Two sentences and padding."""
+    row = {
+        "long_token_ids": [5, 6, 7, 8, 9, 0, 0],
+        "long_breakpoints": [0, 0, 0, 0, 1, 0, 0],
+        "sentence_ids": [0, 0, 1, 1, 1, 0, 0],
+        "global_token_ids": [1, 1, 0],
+        "global_breakpoints": [0, 1, 0],
+    }
+    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
+
+
+def make_paragraphs(batch=2):
+    """A question of one token, two candidates, a paragraph, padding."""
+    row = {
+        "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
+        "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],
+        "long_sentence_ids": [2, 4, 4, 5, 5, -1, -1],
+        "long_paragraph_ids": [-1, 3, 3, 3, 3, -1, -1],
+        "long_paragraph_breakpoints": [1, 0, 0, 0, 1, 0, 0],
+        "l2g_linked_ids": [-1, 0, -1, 1, -1, -1, -1],
+        "global_token_ids": [4, 4, 3, 5, 1, 1, 0],
+        "global_token_type_ids": [6, 6, 5, 7, 1, 1, 0],
+        "global_paragraph_breakpoints": [0, 1, 1, 0, 0, 1, 0],
+    }
+    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
+
+
+class SideInputsTest(tf.test.TestCase):
+    def test_sentences(self):
+        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
+        side_inputs = SideInputs(4, 4, use_hard_g2l_mask=True)(batch)
+        # Rows: two sentences, which see their own tokens only, and padding.
+        self.assertAllEqual(
+            [[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0]],
+            side_inputs["g2l_att_mask"][0, :2],
+        )
+        self.assertAllEqual([1, 1, 0], side_inputs["l2g_att_mask"][0, 0])
+        self.assertAllEqual(
+            [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
+        )
+        # 9 distances; then 9 is another sentence's token and 10 its own.
+        self.assertAllEqual(
+            [[10, 9], [10, 9], [9, 10]],
+            side_inputs["l2g_relative_att_ids"][0, :3, :2],
+        )
+
+    def test_paragraphs(self):
+        batch = {k: tf.constant(v) for k, v in make_paragraphs().items()}
+        side_inputs = SideInputs(
+            4,
+            4,
+            structure="paragraphs",
+            **_HARD_MASKS,
+            **_IGNORED,
+        )(batch)
+        # Rows: 2 candidates, question, paragraph, 2 sentences, padding.
+        self.assertAllEqual(
+            [
+                [1, 1, 1, 1, 1, 0, 0],
+                [1, 1, 1, 1, 1, 0, 0],
+                [1, 0, 0, 0, 0, 0, 0],
+                [1, 1, 1, 1, 1, 0, 0],
+                [0, 1, 1, 0, 0, 0, 0],
+                [0, 0, 0, 1, 1, 0, 0],
+                [0, 0, 0, 0, 0, 0, 0],
+            ],
+            side_inputs["g2l_att_mask"][0],
+        )
+        # Question tokens see all global tokens, others their own.
+        self.assertAllEqual(
+            [[1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0]],
+            side_inputs["l2g_att_mask"][0, :2],
+        )
+        # 9 distances; then 9 is "not linked" and 10 "linked".
+        self.assertAllEqual(
+            [10, 9, 9, 10, 10, 9, 9],
+            side_inputs["l2g_relative_att_ids"][0, 1],
+        )
+        no_links = SideInputs(4, 4, structure="paragraphs", use_links=False)(
+            batch
+        )
+        self.assertAllEqual(
+            [9, 9, 9, 10, 10, 9, 9], no_links["l2g_relative_att_ids"][0, 1]
+        )
+        flat = SideInputs(4, 4, structure="paragraphs", flat_sequence=True)(
+            batch
+        )
+        self.assertAllEqual(
+            [0, 0, 0, 0, 1, 1, 1, 1, 1], flat["l2l_att_mask"][0, 0]
+        )
+
+    def test_without_labels(self):
+        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
+        self.assertCountEqual(
+            ["l2l_att_mask", "g2g_att_mask", "l2g_att_mask", "g2l_att_mask"],
+            SideInputs(4, 0)(batch),
+        )
+
+    def test_config_round_trip_and_errors(self):
+        layer = SideInputs(
+            4,
+            3,
+            structure="paragraphs",
+            use_hard_l2g_mask=True,
+            flat_sequence=True,
+            use_links=False,
+            ignore_hard_g2l_types=[6, 5],
+            as_specs=True,
+        )
+        config = layer.get_config()
+        other = SideInputs.from_config(config)
+        self.assertEqual(config, other.get_config())
+        with self.assertRaisesRegex(ValueError, "'trees'"):
+            SideInputs(4, 3, structure="trees")
+        with self.assertRaisesRegex(ValueError, "flat_sequence"):
+            SideInputs(4, 3, flat_sequence=True)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,411 @@
+"""The encoder as a Keras model that takes the compact features."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from etcmodel import feature_utils
+from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils import token_types
+from etcmodel.layers import keras_compat
+from etcmodel.models.etc import config as config_lib
+from etcmodel.models.etc import etc_model
+from etcmodel.models.etc.side_inputs import SideInputs
+from etcmodel.ops import gathering
+from etcmodel.ops import shapes
+
+# Names of the inputs of a text of sentences, by stream. Several examples may
+# be packed into one row.
+SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
+SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
+
+OUTPUTS = ("long_output", "global_output")
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class StructuredEtcModel(etc_model.EtcModel):
+    """An `EtcModel` that makes its masks and relative labels by itself.
+
+    They exist within a call only and, where long tokens take part, merely as
+    descriptions (see `etcmodel.ops.attention`): no tensor of the size of
+    the long input times its window, or times the global input, has to be kept
+    for all layers.
+
+    Each value that a layout embeds has a projection, such as
+    `visual_projection` for the value "visual", whose output is added to the
+    embeddings of its tokens. There is no bias, so that zeros add nothing. A
+    layer of your own can take its place; what it makes of zeros is added to
+    global tokens without a value.
+
+    Args:
+        config: sizes, sharing, and whether there are hard masks; copied.
+        structure: "sentences", "paragraphs" or a layout; see `SideInputs`.
+        flat_sequence: for "paragraphs", treat all as one flat text.
+        use_links: for "paragraphs", whether links are used.
+        ignore_hard_g2l_types: for "paragraphs", types of global tokens that
+            see all long tokens in spite of a hard g2l mask.
+        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
+            all global tokens in spite of a hard l2g mask.
+        value_layers: layers instead of projections, by the names of values:
+            from `<dtype>[batch, length, size]` to
+            `<float>[batch, length, hidden_size]`.
+        outputs: which of "long_output" and "global_output" are used. With one
+            of them, weights of the last layer that only the other one depends
+            on are not trainable, since they get no gradient.
+        **kwargs: passed to `EtcModel`.
+
+    Raises:
+        ValueError: `config.validate` objects, there is no such structure or
+            output, an option does not belong to it,
+            `config.relative_vocab_size` is too small for the labels of a
+            layout's links, or a layer is for a value that is not embedded.
+    """
+
+    _IDS = ("long_token_ids", "global_token_ids")
+    # Arguments of the constructor that say how side inputs are made.
+    OPTIONS = (
+        "structure",
+        "flat_sequence",
+        "use_links",
+        "ignore_hard_g2l_types",
+        "ignore_hard_l2g_types",
+    )
+
+    def __init__(
+        self,
+        config: config_lib.EtcConfig,
+        structure: Any = "sentences",
+        flat_sequence: bool = False,
+        use_links: bool = True,
+        ignore_hard_g2l_types=(),
+        ignore_hard_l2g_types=(),
+        value_layers=None,
+        outputs=OUTPUTS,
+        **kwargs,
+    ):
+        # Layers of values get them as exact as they are.
+        super().__init__(config, autocast=False, **kwargs)
+        if structure == "sentences" and config.question_words_in_global:
+            raise ValueError(
+                "question_words_in_global is of inputs with a question, but "
+                "structure is 'sentences'"
+            )
+        self.side_inputs = SideInputs(
+            local_radius=config.local_radius,
+            relative_pos_max_distance=config.relative_pos_max_distance,
+            structure=structure,
+            use_hard_g2l_mask=config.use_hard_g2l_mask,
+            use_hard_l2g_mask=config.use_hard_l2g_mask,
+            flat_sequence=flat_sequence,
+            use_links=use_links,
+            ignore_hard_g2l_types=ignore_hard_g2l_types,
+            ignore_hard_l2g_types=ignore_hard_l2g_types,
+            as_specs=True,
+            name="side_inputs",
+        )
+        self.outputs_used = tuple(outputs)
+        if not outputs or not set(outputs) <= set(OUTPUTS):
+            raise ValueError(
+                f"outputs={outputs!r}, expected one or both of {OUTPUTS}"
+            )
+        inputs = self.side_inputs.encoder_inputs
+        max_distance = config.relative_pos_max_distance
+        needed = (
+            2 * max_distance
+            + 1
+            + config_lib.NUM_OTHER_RELATIVE_IDS
+            + len(inputs.labels)
+        )
+        if max_distance and config.relative_vocab_size < needed:
+            raise ValueError(
+                f"links have the labels {inputs.labels} of their own, for "
+                f"which relative_vocab_size ({config.relative_vocab_size}) is "
+                f"too small; set it to at least {needed}"
+            )
+        given = dict(value_layers or {})
+        self._given = tuple(given)
+        for value in self._embedded:
+            layer = given.pop(value.name, None)
+            if isinstance(layer, dict):
+                layer = tf.keras.layers.deserialize(layer)
+            if layer is None:
+                layer = tf.keras.layers.Dense(
+                    config.hidden_size,
+                    use_bias=False,
+                    kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                        stddev=config.initializer_range
+                    ),
+                    dtype=self.dtype_policy,
+                    name=f"{value.name}_projection",
+                )
+            setattr(self, f"{value.name}_projection", layer)
+        if given:
+            raise ValueError(
+                f"value_layers are for {sorted(given)}, but what is embedded "
+                f"is {[x.name for x in self._embedded]}"
+            )
+
+    @property
+    def added_layers(self):
+        """The layers that embed values."""
+        return [getattr(self, f"{x.name}_projection") for x in self._embedded]
+
+    @property
+    def _embedded(self):
+        """The values that are added to embeddings."""
+        return [x for x in self.side_inputs.encoder_inputs.values if x.added_to]
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are known."""
+        for value in self._embedded:
+            projection = getattr(self, f"{value.name}_projection")
+            keras_compat.build_once(projection, (None, None, *value.shape))
+        keras_compat.build_once(self.side_inputs, None)
+        super().build(input_shape)
+        for output in set(OUTPUTS).difference(self.outputs_used):
+            stream = output.removesuffix("_output")
+            layers = self.global_local_transformer_layers
+            for layer in layers.layers_of_one_output(stream):
+                layer.trainable = False
+
+    def call(
+        self,
+        features,
+        return_attention_scores=False,
+        long_query_positions=None,
+        global_query_positions=None,
+        training=None,
+    ):
+        """Encodes a batch.
+
+        Args:
+            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
+                tensors: `long_token_ids`, `global_token_ids` and those of
+                `SideInputs.make`; and of what a layout embeds, `<any>[batch,
+                long, size]` and `<any>[batch, global, size]`. May hold others.
+            return_attention_scores: see `EtcModel.call`.
+            long_query_positions: likewise.
+            global_query_positions: likewise.
+            training: whether dropout is applied.
+
+        Returns:
+            `[long_output, global_output]`, or a pair of that and the scores of
+            all layers, as `EtcModel.call`.
+
+        Raises:
+            ValueError: both `training` and `is_training` of the constructor
+                are given.
+        """
+        further = {}
+        if self.side_inputs.structure != "sentences":
+            further = {
+                "segment_ids": features["long_token_type_ids"],
+                "global_segment_ids": features["global_token_type_ids"],
+            }
+        if self.config.absolute_positions == "paragraph":
+            further |= self._positions(features)
+        for value in self._embedded:
+            for source, added in self._embed_value(value, features).items():
+                adder = f"{source}_embedding_adder"
+                further[adder] = further.get(adder, 0) + added
+        global_token_ids = features["global_token_ids"]
+        if self.config.question_words_in_global:
+            global_token_ids = self._question_words(features)
+        return super().call(
+            features["long_token_ids"],
+            global_token_ids,
+            **further,
+            **self.side_inputs.make(features),
+            return_attention_scores=return_attention_scores,
+            long_query_positions=long_query_positions,
+            global_query_positions=global_query_positions,
+            training=training,
+        )
+
+    def _embed_value(self, value, features):
+        """What a value adds to the embeddings of each input."""
+        values = features[value.name]
+        if value.name not in self._given:
+            values = tf.cast(values, self.compute_dtype)
+        # [batch, length, hidden_size]
+        embedded = getattr(self, f"{value.name}_projection")(values)
+        embedded = tf.cast(embedded, self.compute_dtype)
+        added = {value.source: embedded}
+        if value.source == "global" and "long" in value.added_to:
+            owners = features["long_sentence_ids"]
+            # [batch, long, hidden_size]
+            tied = gathering.gather_positions(embedded, tf.maximum(owners, 0))
+            added["long"] = tf.where(
+                owners[..., tf.newaxis] < 0, tf.zeros_like(tied), tied
+            )
+        return {source: added[source] for source in value.added_to}
+
+    def _question_words(self, features):
+        """Global token ids, those of the question's tokens their words'."""
+        ids = features["global_token_ids"]
+        # [batch, global], 0 of what is no word
+        words = self._of_question(features, features["long_token_ids"])
+        return tf.where(words > 0, tf.cast(words, ids.dtype), ids)
+
+    def _of_question(self, features, values):
+        """What the question's tokens have, at their global tokens; else 0."""
+        return feature_utils.take_first_owned(
+            values,
+            tf.where(_is_question(features), features["long_sentence_ids"], -1),
+            shapes.get_shape_list(features["global_token_ids"])[1],
+        )
+
+    def _positions(self, features):
+        """Absolute positions of both inputs; see `EtcConfig`."""
+        has_question = "long_breakpoints" not in features
+        prefix = "long_paragraph_" if has_question else "long_"
+        # [batch, long]
+        positions = feature_utils.make_paragraph_positions(
+            features[prefix + "breakpoints"],
+            _is_question(features) if has_question else None,
+            self.config.max_absolute_position_embeddings,
+        )
+        # [batch, global], those of words; others are the [CLS] of their part
+        global_positions = (
+            self._of_question(features, positions)
+            if has_question
+            else tf.zeros_like(features["global_token_ids"])
+        )
+        return {
+            "position_ids": positions,
+            "global_position_ids": global_positions,
+        }
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            **{name: getattr(self.side_inputs, name) for name in self.OPTIONS},
+            "outputs": self.outputs_used,
+            "value_layers": {
+                name: tf.keras.layers.serialize(
+                    getattr(self, f"{name}_projection")
+                )
+                for name in self._given
+            },
+        }
+
+
+def build_encoder(
+    config: config_lib.EtcConfig,
+    structure: Any = "sentences",
+    long_length: int | None = None,
+    global_length: int | None = None,
+    flat_sequence: bool = False,
+    use_links: bool = True,
+    ignore_hard_g2l_types=(),
+    ignore_hard_l2g_types=(),
+    use_one_hot_embeddings: bool = False,
+    use_one_hot_relative_embeddings: bool = False,
+    value_layers=None,
+    outputs=OUTPUTS,
+    dtype=None,
+    name: str = "etc_encoder",
+) -> tf.keras.Model:
+    """Builds a Keras model from compact features to encodings.
+
+    Masks and relative labels are made inside, on the device, and only as far
+    as they are used at a time. `model.get_layer("etc_document_bert")` is the
+    `EtcModel` inside, a `StructuredEtcModel`; called with the same inputs and
+    `return_attention_scores=True` it gives the attention probabilities.
+
+    Args:
+        config: sizes, sharing, and whether there are hard masks.
+        structure: "sentences" for a text (or several packed into one row) of
+            sentences with a global token each. "paragraphs" for a question
+            and unordered paragraphs of sentences; token types are then given,
+            too. A `feature_utils.layout_spec.LayoutSpec`, or its
+            `encoder_inputs`, for what it lays out: "paragraphs" with links of
+            any kind and values.
+        long_length: static length of the long inputs; None for any. Static
+            lengths let TPUs and XLA compile.
+        global_length: static length of the global inputs; None for any.
+        flat_sequence: for "paragraphs", treat all as one flat text.
+        use_links: for "paragraphs", whether links are used.
+        ignore_hard_g2l_types: for "paragraphs", types of global tokens that
+            see all long tokens in spite of a hard g2l mask.
+        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
+            all global tokens in spite of a hard l2g mask.
+        use_one_hot_embeddings: see `EtcModel`.
+        use_one_hot_relative_embeddings: see `EtcModel`.
+        value_layers: for a layout, see `StructuredEtcModel`.
+        outputs: names of the outputs that are used, both by default; with one
+            of them, weights that only the other one needs are not trained.
+        dtype: dtype policy of the `EtcModel`, such as "mixed_bfloat16"; the
+            global policy by default.
+        name: name of the model.
+
+    Returns:
+        A functional `tf.keras.Model`. Its input is a dict of `<int32>[batch,
+        long_length]` and `<int32>[batch, global_length]` tensors; "sentences":
+        long_token_ids, long_breakpoints, sentence_ids, global_token_ids,
+        global_breakpoints (see `feature_utils.
+        make_global_local_transformer_side_inputs`); "paragraphs": the features
+        of `feature_utils.etc_features`; a layout: these, its links, and
+        `<any>[batch, long_length or global_length, ...]` for values that it
+        embeds or heads use.
+        Its output is a dict with the names in `outputs`: `long_output`
+        `<float>[batch, long_length, hidden_size]` and `global_output`
+        `<float>[batch, global_length, hidden_size]`.
+
+    Raises:
+        ValueError: the configuration is not valid, there is no such structure
+            or output, an option does not belong to it, or there are too few
+            labels.
+    """
+    model_options = {} if dtype is None else {"dtype": dtype}
+    model = StructuredEtcModel(
+        config,
+        structure=structure,
+        flat_sequence=flat_sequence,
+        use_links=use_links,
+        ignore_hard_g2l_types=ignore_hard_g2l_types,
+        ignore_hard_l2g_types=ignore_hard_l2g_types,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
+        value_layers=value_layers,
+        outputs=outputs,
+        name="etc_document_bert",
+        **model_options,
+    )
+    if structure == "sentences":
+        names = [SENTENCES_LONG_FEATURES, SENTENCES_GLOBAL_FEATURES]
+    else:
+        names = [etc_features.LONG_FEATURES, etc_features.GLOBAL_FEATURES]
+    links, values = model.side_inputs.encoder_inputs
+    lengths = {"long": long_length, "global": global_length}
+    # Shape and dtype of each input.
+    kinds = {
+        **{x: ([long_length], "int32") for x in names[0]},
+        **{x: ([global_length], "int32") for x in names[1]},
+        **{x.name: ([lengths[x.source]], "int32") for x in links},
+        **{x.name: ([lengths[x.source], *x.shape], x.dtype) for x in values},
+    }
+    inputs = {
+        input_name: tf.keras.Input(shape, dtype=dtype, name=input_name)
+        for input_name, (shape, dtype) in kinds.items()
+    }
+    made = dict(zip(OUTPUTS, model(inputs), strict=True))
+    return tf.keras.Model(
+        inputs, {output: made[output] for output in outputs}, name=name
+    )
+
+
+def _is_question(features):
+    """Which long tokens are a question's, `<bool>[batch, long]`.
+
+    Those whose own global token says so.
+    """
+    owners = features["long_sentence_ids"]
+    # [batch, long]
+    types = tf.gather(
+        features["global_token_type_ids"],
+        tf.maximum(owners, 0),
+        batch_dims=1,
+    )
+    return tf.equal(types, token_types.QUESTION_GLOBAL) & (owners >= 0)

@@ -1,0 +1,420 @@
+import math
+import os
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.models import EtcConfig
+from etcmodel.models import EtcModel
+from etcmodel.models import build_encoder
+from etcmodel.models.etc import structured_etc_model as encoder_lib
+from etcmodel.models.etc.side_inputs import SideInputs
+from etcmodel.models.etc.side_inputs_test import make_paragraphs
+from etcmodel.models.etc.side_inputs_test import make_sentences
+from etcmodel.ops.attention import dispatch
+from etcmodel.ops.attention import streaming
+from etcmodel.weight_paths import get_weight_paths
+
+_HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
+_IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
+
+
+def _make_config(**kwargs):
+    return EtcConfig.from_preset(
+        "tiny", **({"vocab_size": 20, "num_hidden_layers": 1} | kwargs)
+    )
+
+
+def _pad(batch, num):
+    """The same batch with more padding."""
+    return {
+        name: np.pad(
+            x,
+            [[0, 0], [0, num]],
+            constant_values=-1 if name.endswith("_ids") and x.min() < 0 else 0,
+        )
+        for name, x in batch.items()
+    }
+
+
+class OutputsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(
+        used=encoder_lib.OUTPUTS,
+        options=(
+            {},
+            {"share_feed_forward_params": False},
+            {
+                "share_feed_forward_params": False,
+                "share_kv_projections": True,
+                "share_att_output_projection": True,
+            },
+            {"share_qkv_projections": True, "use_pre_activation_order": True},
+        ),
+    )
+    @pytest.mark.both_kerases
+    def test_all_that_is_trained_has_a_gradient(self, used, options):
+        """And nothing that has one is left out."""
+        config = _make_config(**options)
+        both, one = (
+            encoder_lib.StructuredEtcModel(config, outputs=x)
+            for x in (encoder_lib.OUTPUTS, [used])
+        )
+        batch = make_sentences()
+        with tf.GradientTape() as tape:
+            output = both(batch)[encoder_lib.OUTPUTS.index(used)]
+        paths = get_weight_paths(both)
+        gradients = tape.gradient(output, list(paths.values()))
+        one(batch)
+        trained = [id(x) for x in one.trainable_weights]
+        self.assertEqual(
+            {
+                path
+                for path, gradient in zip(paths, gradients, strict=True)
+                if gradient is not None
+            },
+            {x for x, y in get_weight_paths(one).items() if id(y) in trained},
+        )
+        self.assertLess(len(trained), len(paths))
+        again = type(one).from_config(one.get_config())
+        again(batch)
+        self.assertLen(again.trainable_weights, len(trained))
+
+    def test_build_encoder(self):
+        encoder = build_encoder(_make_config(), outputs=["global_output"])
+        self.assertEqual(["global_output"], [*encoder.output])
+        with self.assertRaisesRegex(ValueError, "outputs=.*expected one or"):
+            build_encoder(_make_config(), outputs=["global"])
+
+
+class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
+    def check_inputs(self, batch, structure="paragraphs", **expected):
+        """Checks what the model inside is called with."""
+        config = _make_config(
+            max_absolute_position_embeddings=8, **expected.pop("config")
+        )
+        model = encoder_lib.StructuredEtcModel(config, structure=structure)
+        with mock.patch.object(
+            encoder_lib.etc_model.EtcModel,
+            "call",
+            side_effect=encoder_lib.etc_model.EtcModel.call,
+            autospec=True,
+        ) as call:
+            model(batch)
+        given = call.call_args.kwargs
+        given["global_token_ids"] = call.call_args.args[2]
+        for name, value in expected.items():
+            self.assertAllEqual(value, given[name][0])
+
+    def test_positions_of_paragraphs(self):
+        # The question, one token, stands first.
+        batch = make_paragraphs()
+        first = {name: x.copy() for name, x in batch.items()}
+        first["global_token_type_ids"][:, 0] = 5
+        for inputs in (batch, first):
+            self.check_inputs(
+                inputs,
+                config={"absolute_positions": "paragraph"},
+                position_ids=[1, 2, 3, 4, 5, 2, 3],
+                # The question's is the third.
+                global_position_ids=[0, 0, 1, 0, 0, 0, 0],
+            )
+        self.check_inputs(
+            make_sentences(),
+            "sentences",
+            config={"absolute_positions": "paragraph"},
+            position_ids=[1, 2, 3, 4, 5, 1, 2],
+            global_position_ids=[0] * 3,
+        )
+
+    def test_question_words_in_global(self):
+        batch = make_paragraphs()
+        expected = batch["global_token_ids"][0]
+        self.check_inputs(batch, config={}, global_token_ids=expected)
+        # The token 3 of the question has the third global token.
+        batch["long_token_ids"][:, 0] = 9
+        self.check_inputs(
+            batch,
+            config={"question_words_in_global": True},
+            global_token_ids=[4, 4, 9, 5, 1, 1, 0],
+        )
+        with self.assertRaisesRegex(ValueError, "question_words_in_global"):
+            encoder_lib.StructuredEtcModel(
+                _make_config(question_words_in_global=True)
+            )
+
+    @parameterized.parameters(
+        ("sentences", _HARD_MASKS, {}),
+        ("paragraphs", _HARD_MASKS, _IGNORED),
+        ("paragraphs", {}, {"use_links": False}),
+        ("paragraphs", {"use_hard_g2l_mask": True}, {"flat_sequence": True}),
+    )
+    def test_same_as_with_tensors(self, structure, hard_masks, options):
+        batch = (
+            make_sentences() if structure == "sentences" else make_paragraphs()
+        )
+        batch = {k: tf.constant(v) for k, v in batch.items()}
+        # Large weights, so that every pair matters.
+        config = _make_config(initializer_range=0.2, **hard_masks)
+        encoder = encoder_lib.StructuredEtcModel(config, structure, **options)
+        encoder.build(None)
+        plain = EtcModel(config)
+        plain.build((None, None))
+        plain.set_weights(encoder.get_weights())
+
+        def call_plain(hard_masks, options):
+            side_inputs = SideInputs(
+                config.local_radius,
+                config.relative_pos_max_distance,
+                structure=structure,
+                **hard_masks,
+                **options,
+            )(batch)
+            if structure == "paragraphs":
+                side_inputs |= {
+                    "segment_ids": batch["long_token_type_ids"],
+                    "global_segment_ids": batch["global_token_type_ids"],
+                }
+            return plain(
+                batch["long_token_ids"],
+                batch["global_token_ids"],
+                **side_inputs,
+            )
+
+        expected = call_plain(hard_masks, options)
+        others = call_plain({}, {})
+        for a, b in zip(expected, others, strict=True):
+            self.assertNotAllClose(a, b, 1e-3, 1e-3)
+        # `full`, and what is chosen for long texts.
+        for longest in (256, 0):
+            with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
+                actual = encoder(batch)
+            for a, b in zip(expected, actual, strict=True):
+                self.assertAllClose(a, b, 1e-5, 1e-5)
+
+    def test_nothing_of_the_size_of_a_mask(self):
+        long, global_, radius = 4096, 32, 20
+        config = _make_config(
+            hidden_size=8,
+            num_attention_heads=1,
+            intermediate_size=16,
+            local_radius=radius,
+            **_HARD_MASKS,
+        )
+        encoder = build_encoder(config, "paragraphs", **_IGNORED)
+        features = {
+            name: tf.TensorSpec(
+                [1, global_ if name.startswith("global") else long], tf.int32
+            )
+            for name in encoder.input
+        }
+        weights = [
+            # Keras 3 wraps variables, Keras 2 does not.
+            weight if isinstance(weight, tf.Variable) else weight.value
+            for weight in encoder.trainable_weights
+        ]
+
+        def encode(features):
+            with tf.GradientTape() as tape:
+                outputs = encoder(features, training=True)
+                loss = tf.add_n([tf.reduce_sum(x) for x in outputs.values()])
+            return tape.gradient(loss, weights)
+
+        # A quarter of the global tokens' scores at a time.
+        with mock.patch.object(streaming, "CHUNK_ELEMENTS", 2**15):
+            shapes = _all_shapes(encode, features)
+        smallest_mask = long * min(global_, 2 * radius + 1)
+        self.assertIn([1, long, 16], shapes)
+        self.assertLess(max(map(math.prod, shapes)), smallest_mask)
+        # It would be seen.
+        shapes = _all_shapes(SideInputs(radius, 4, "paragraphs"), features)
+        for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
+            self.assertIn([1, *sizes], shapes)
+
+    def test_is_training_decides_in_a_functional_model(self):
+        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
+        model = encoder_lib.StructuredEtcModel(
+            _make_config(hidden_dropout_prob=0.3), is_training=True
+        )
+        with self.assertRaisesRegex(ValueError, "is_training=True"):
+            model(batch, training=True)
+        inputs = {
+            name: tf.keras.Input([None], dtype="int32", name=name)
+            for name in batch
+        }
+        functional = tf.keras.Model(inputs, model(inputs))
+        first = functional(batch, training=False)[0]
+        self.assertNotAllClose(first, functional(batch, training=False)[0])
+
+    @pytest.mark.both_kerases
+    def test_weights_are_those_of_etc_model(self):
+        config = _make_config(max_absolute_position_embeddings=9)
+        plain = EtcModel(config)
+        plain.build((None, None))
+        encoder = build_encoder(config)
+        structured = encoder.get_layer("etc_document_bert")
+        self.assertEqual(
+            [w.shape for w in plain.get_weights()],
+            [w.shape for w in encoder.get_weights()],
+        )
+        # Checkpoints go by the paths of attributes.
+        path = os.path.join(self.get_temp_dir(), "checkpoint")
+        tf.train.Checkpoint(model=plain).write(path)
+        tf.train.Checkpoint(model=structured).read(path).assert_consumed()
+        for a, b in zip(
+            plain.get_weights(), encoder.get_weights(), strict=True
+        ):
+            self.assertAllEqual(a, b)
+
+
+def _all_shapes(function, *inputs):
+    """Static shapes of all tensors of a function, bodies of loops included."""
+    graph = tf.function(function).get_concrete_function(*inputs).graph
+    graph = graph.as_graph_def(add_shapes=True)
+    nodes = [*graph.node]
+    for inner in graph.library.function:
+        nodes += inner.node_def
+    shapes = []
+    for node in nodes:
+        # Its outputs are numbers of axes, as many as a tensor has at most.
+        if node.op == "BroadcastGradientArgs":
+            continue
+        for shape in node.attr["_output_shapes"].list.shape:
+            shapes.append([dim.size for dim in shape.dim])
+            assert not shape.unknown_rank and -1 not in shapes[-1], node
+    return shapes
+
+
+class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("sentences", make_sentences), ("paragraphs", make_paragraphs)
+    )
+    @pytest.mark.both_kerases
+    def test_inputs_and_outputs(self, structure, make_batch):
+        model = build_encoder(_make_config(), structure)
+        batch = make_batch()
+        self.assertCountEqual(batch, model.input)
+        for name, tensor in model.input.items():
+            self.assertEqual("int32", tf.as_dtype(tensor.dtype).name)
+            self.assertEqual((None, None), tuple(tensor.shape))
+            self.assertEqual(name, tensor.name.split(":")[0])
+        outputs = model(batch)
+        for stream in ("long", "global"):
+            self.assertEqual(
+                (*batch[f"{stream}_token_ids"].shape, 32),
+                outputs[f"{stream}_output"].shape,
+            )
+        for name, output in model(batch, training=True).items():
+            self.assertNotAllClose(outputs[name], output)
+        # Other dtypes of ints do not change anything.
+        as_int64 = {k: tf.constant(v, tf.int64) for k, v in batch.items()}
+        self.assertAllClose(
+            outputs["long_output"], model(as_int64)["long_output"], 1e-5
+        )
+
+    @pytest.mark.both_kerases
+    def test_weights_in_one_hdf5_file(self):
+        # Keras 2 writes the older format, in which names are all there is.
+        ending = "weights.h5" if hasattr(tf.keras, "__version__") else "h5"
+        path = os.path.join(self.get_temp_dir(), f"model.{ending}")
+        saved, loaded = (build_encoder(_make_config()) for _ in range(2))
+        saved.save_weights(path)
+        loaded.load_weights(path)
+        for x, y in zip(saved.weights, loaded.weights, strict=True):
+            self.assertAllEqual(x, y)
+
+    def test_static_lengths(self):
+        model = build_encoder(_make_config(), long_length=7, global_length=3)
+        self.assertEqual((None, 7), tuple(model.input["sentence_ids"].shape))
+        self.assertEqual(
+            (None, 3, 32), tuple(model.output["global_output"].shape)
+        )
+
+    def test_keras_export(self):
+        """Of Keras 3; Keras 2 would export its inputs as a list."""
+        model = build_encoder(_make_config())
+        path = os.path.join(self.get_temp_dir(), "exported")
+        model.export(path)
+        loaded = tf.saved_model.load(path)
+        batch = _pad(make_sentences(3), 2)
+        self.assertAllClose(
+            model(batch)["long_output"],
+            loaded.serve({k: tf.constant(v) for k, v in batch.items()})[
+                "long_output"
+            ],
+            1e-5,
+            1e-5,
+        )
+
+    @pytest.mark.both_kerases
+    def test_composing_and_fitting(self):
+        encoder = build_encoder(
+            _make_config(num_hidden_layers=2, grad_checkpointing_period=1)
+        )
+        inputs = {
+            name: tf.keras.Input(tensor.shape[1:], dtype="int32", name=name)
+            for name, tensor in encoder.input.items()
+        }
+        outputs = tf.keras.layers.Dense(2)(encoder(inputs)["global_output"])
+        model = tf.keras.Model(inputs, outputs)
+        model.compile(
+            # Adam takes three times as long to trace.
+            tf.keras.optimizers.SGD(0.1),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        before = [np.array(w) for w in model.get_weights()]
+        labels = np.array([[0, 1, 0], [1, 0, 0]])
+        history = model.fit(
+            make_sentences(), labels, batch_size=2, epochs=2, verbose=0
+        )
+        self.assertTrue(np.all(np.isfinite(history.history["loss"])))
+        num_changed = sum(
+            not np.array_equal(a, b)
+            for a, b in zip(before, model.get_weights(), strict=True)
+        )
+        # The loss does not see the last layer's long output: its queries, the
+        # local and the global-to-long keys and values, labels, output
+        # projection (kernel and bias or two tables each) and norm stay.
+        self.assertEqual(len(before) - 8 * 2, num_changed)
+
+    @pytest.mark.both_kerases
+    def test_fitting_with_xla_and_a_last_batch_of_one(self):
+        features = {
+            name: np.concatenate([x[:1]] * 3)
+            for name, x in make_sentences().items()
+        }
+        encoder = build_encoder(_make_config())
+        logits = tf.keras.layers.Dense(1)(
+            encoder(encoder.input)["global_output"][:, 0]
+        )
+        model = tf.keras.Model(encoder.input, logits)
+        model.compile("sgd", "mse", jit_compile=True)
+        dataset = tf.data.Dataset.from_tensor_slices(
+            (features, np.ones([3, 1], np.float32))
+        )
+        model.fit(dataset.batch(2), verbose=0)
+        for weight in model.get_weights():
+            self.assertAllEqual(np.isfinite(weight), np.ones(weight.shape))
+
+    def test_empty_batches(self):
+        encoder = build_encoder(_make_config())
+        batch = {name: x[:0] for name, x in make_sentences().items()}
+        length = batch["long_token_ids"].shape[1]
+        # Eager, so the batch has a static size of 0.
+        output = encoder(batch)["long_output"]
+        self.assertEqual((0, length), output.shape[:2])
+
+    def test_mixed_precision(self):
+        model = build_encoder(_make_config(), dtype="mixed_bfloat16")
+        outputs = model(make_sentences())
+        self.assertEqual(tf.bfloat16, outputs["global_output"].dtype)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "vocab_size"):
+            build_encoder(_make_config(vocab_size=0))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,1 @@
+"""ReadTwice: a second read with a memory of the whole document."""

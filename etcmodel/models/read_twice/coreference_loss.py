@@ -1,0 +1,242 @@
+"""The loss that says which memories are mentions of the same entity."""
+
+import tensorflow as tf
+
+from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.models.pretraining_heads import static_size
+from etcmodel.ops import collectives
+from etcmodel.ops import shapes
+
+# Keeps the mean over an item's partners defined when there are none.
+_WEIGHT_EPSILON = 1e-5
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
+    """Teaches memories of the same entity to be alike.
+
+    Two memories `m` and `m'` are those of one entity with the probability
+    `sigmoid(M_m . M_m' + b0)`, and the loss is the logistic loss against
+    whether they are (ReadTwice paper, Appendix B, "Entity mention specific
+    pre-training"). An item's partners are all the memories of the batch, over
+    all replicas, but itself and those without a known entity:
+
+        loss_i = sum_j w_ij bce_ij / (sum_j w_ij + 1e-5)
+
+    The sum over the items of all replicas is the loss of the batch.
+
+    Which row of the global table an item itself is, is known from its number
+    and that of the replica. (The original code looks for an equal vector with
+    the same id, which leaves other mentions out if they happen to be equal, as
+    are those in the overlap of two segments. Here they are partners.)
+
+    With the memories of mentions, give it the raw states and the labels of
+    `local_summary` and `global_summary`. With those of segments the labels are
+    documents, each of which is known: `unknown_id=None`.
+
+    Args:
+        apply_linear_layer: whether a dense layer without bias comes first, on
+            the side of the items alone.
+        padding_id: id of an item that is not there.
+        unknown_id: id of an item whose entity is not known; None if there is
+            no such id.
+        initializer_range: standard deviation of the truncated normal
+            initializer of the dense layer's kernel.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        apply_linear_layer: bool = False,
+        padding_id: int = 0,
+        unknown_id: int | None = 1,
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        # Inputs are not to be rounded to the compute dtype.
+        super().__init__(name=name, autocast=False, **kwargs)
+        self.apply_linear_layer = apply_linear_layer
+        self.padding_id = padding_id
+        self.unknown_id = unknown_id
+        self.initializer_range = initializer_range
+        self._score_dtype = (
+            "float64" if self.compute_dtype == "float64" else "float32"
+        )
+        self.linear = None
+        self.batch_coref_loss_bias = None
+
+    def build(self, input_shape):
+        """Makes the weights.
+
+        Args:
+            input_shape: shape of `item_states`.
+
+        Raises:
+            ValueError: the last axis has no static size.
+        """
+        size = static_size(self.name, "item_states", input_shape)
+        if self.apply_linear_layer and self.linear is None:
+            self.linear = tf.keras.layers.Dense(
+                size,
+                use_bias=False,
+                kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=self.initializer_range
+                ),
+                dtype=self._score_dtype,
+                name="linear",
+            )
+            keras_compat.build_once(self.linear, (None, size))
+        self.batch_coref_loss_bias = self.add_weight(
+            name="batch_coref_loss_bias",
+            shape=(1,),
+            initializer="zeros",
+            trainable=True,
+            autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(
+        self,
+        item_states,
+        item_ids,
+        global_item_states,
+        global_item_ids,
+        labels_mask=None,
+        labels_weight=None,
+    ):
+        """Calculates the loss of each item of this replica.
+
+        Args:
+            item_states: `<float>[items, hidden_size]`, the same number on each
+                replica.
+            item_ids: `<int>[items]` entity of each.
+            global_item_states: `<float>[all, hidden_size]`, what
+                `collectives.all_gather` makes of them.
+            global_item_ids: `<int>[all]`, likewise.
+            labels_mask: `<bool>[items, all]`, which pairs may be the same. The
+                others are not, whatever their ids; they count all the same.
+            labels_weight: `<float>[items, all]` weight of each pair.
+
+        Returns:
+            `<float32>[items]` in nats, 0 for an item without partners; float64
+            if that is the layer's dtype. No gradient goes to masks or weights.
+
+        Raises:
+            ValueError: an argument has another rank, the vectors differ in
+                size, or the global table has too few rows.
+        """
+        # [items, hidden_size] and [all, hidden_size]
+        local_states = tf.cast(item_states, self._score_dtype)
+        all_states = tf.cast(global_item_states, self._score_dtype)
+        # [items, 1] and [1, all]
+        local_ids = _as_ids(item_ids, "item_ids")[:, tf.newaxis]
+        all_ids = _as_ids(global_item_ids, "global_item_ids")[tf.newaxis]
+        self._check_states(local_states, all_states)
+        labels, weights = self._make_targets(
+            local_ids,
+            all_ids,
+            self._is_item_itself(local_states, all_states),
+            labels_mask,
+            labels_weight,
+        )
+        if self.linear is not None:
+            local_states = self.linear(local_states)
+        # [items, all]
+        logits = tf.matmul(local_states, all_states, transpose_b=True)
+        logits += tf.cast(
+            tf.convert_to_tensor(self.batch_coref_loss_bias), self._score_dtype
+        )
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+        # [items]
+        return tf.reduce_sum(weights * losses, axis=1) / (
+            tf.reduce_sum(weights, axis=1) + _WEIGHT_EPSILON
+        )
+
+    def _check_states(self, local_states, all_states):
+        shapes.assert_rank(local_states, 2, "item_states")
+        shapes.assert_rank(all_states, 2, "global_item_states")
+        items, size = local_states.shape
+        rows, row_size = all_states.shape
+        if not local_states.shape[1:].is_compatible_with(all_states.shape[1:]):
+            raise ValueError(
+                f"{self.name}: item_states have the size {size}, but "
+                f"global_item_states {row_size}"
+            )
+        replicas = collectives.num_replicas()
+        if items is not None and rows is not None and rows < items * replicas:
+            raise ValueError(
+                f"{self.name}: global_item_states has {rows} rows, fewer than "
+                f"{replicas} times {items}, the items of all replicas; gather "
+                "them with collectives.all_gather"
+            )
+
+    def _is_item_itself(self, local_states, all_states):
+        """Which row of the table is the item itself, `<bool>[items, all]`."""
+        items = shapes.get_shape_list(local_states)[0]
+        rows = shapes.get_shape_list(all_states)[0]
+        # [items]
+        own_rows = collectives.replica_id() * items + tf.range(items)
+        # [items, all]
+        return tf.equal(own_rows[:, tf.newaxis], tf.range(rows)[tf.newaxis])
+
+    def _make_targets(
+        self, local_ids, all_ids, is_itself, labels_mask, labels_weight
+    ):
+        """What is to be predicted of each pair, and how much it counts.
+
+        Args:
+            local_ids: `<int64>[items, 1]`.
+            all_ids: `<int64>[1, all]`.
+            is_itself: `<bool>[items, all]`.
+            labels_mask: `<bool>[items, all]` or None.
+            labels_weight: `<float>[items, all]` or None.
+
+        Returns:
+            Labels and weights, `<float>[items, all]` of the dtype of scores.
+        """
+        # [items, all]
+        labels = tf.equal(local_ids, all_ids)
+        if labels_mask is not None:
+            shapes.assert_rank(labels_mask, 2, "labels_mask")
+            labels = tf.logical_and(labels, tf.cast(labels_mask, tf.bool))
+        counts = tf.logical_and(
+            self._is_known(local_ids), self._is_known(all_ids)
+        )
+        counts = tf.logical_and(counts, tf.logical_not(is_itself))
+        weights = tf.cast(counts, self._score_dtype)
+        if labels_weight is not None:
+            shapes.assert_rank(labels_weight, 2, "labels_weight")
+            weights *= tf.cast(labels_weight, self._score_dtype)
+        labels = tf.cast(labels, self._score_dtype)
+        return tf.stop_gradient(labels), tf.stop_gradient(weights)
+
+    def _is_known(self, ids):
+        """Whether an item is there and its entity known, `<bool>[...]`."""
+        is_known = tf.not_equal(ids, self.padding_id)
+        if self.unknown_id is None:
+            return is_known
+        return tf.logical_and(is_known, tf.not_equal(ids, self.unknown_id))
+
+    def compute_output_shape(self, input_shape):
+        """A loss for each item."""
+        return tuple(input_shape[:-1])
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "apply_linear_layer": self.apply_linear_layer,
+            "padding_id": self.padding_id,
+            "unknown_id": self.unknown_id,
+            "initializer_range": self.initializer_range,
+        }
+
+
+def _as_ids(ids, name):
+    """Ids of any int dtype, `<int64>[n]`."""
+    ids = tf.cast(ids, tf.int64)
+    shapes.assert_rank(ids, 1, name)
+    return ids

@@ -1,0 +1,288 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.layers import fused_side_attention_test as shared
+from etcmodel.models.read_twice import coreference_loss
+
+HIDDEN, ITEMS, ALL = 6, 5, 8
+# Entities 7, 8 and 9; an unknown one, and one that is not there.
+IDS = np.array([7, 8, 1, 7, 0, 8, 9, 1])
+
+
+def coreference_reference(
+    layer,
+    states,
+    ids,
+    all_states,
+    all_ids,
+    labels_mask=None,
+    labels_weight=None,
+):
+    """The loss of each item, one pair at a time, in float64."""
+    states = np.asarray(states, np.float64)
+    if layer.apply_linear_layer:
+        states = states @ np.array(layer.linear.kernel, np.float64)
+    bias = np.array(layer.batch_coref_loss_bias, np.float64)[0]
+    ignored = (layer.padding_id, layer.unknown_id)
+    result = []
+    for i, item_id in enumerate(ids):
+        total = weights = 0.0
+        for j, other_id in enumerate(all_ids):
+            if item_id in ignored or other_id in ignored or j == i:
+                continue
+            is_same = item_id == other_id
+            if labels_mask is not None:
+                is_same = is_same and labels_mask[i, j]
+            weight = 1.0 if labels_weight is None else labels_weight[i, j]
+            score = states[i] @ np.asarray(all_states[j], np.float64) + bias
+            # -log(sigmoid(score)) or -log(1 - sigmoid(score))
+            total += weight * np.log1p(np.exp(-score if is_same else score))
+            weights += weight
+        result.append(total / (weights + 1e-5))
+    return np.array(result)
+
+
+def make_loss(seed=0, **kwargs):
+    """A built loss with random weights."""
+    layer = coreference_loss.BatchCoreferenceResolutionLoss(**kwargs)
+    layer.build((None, HIDDEN))
+    shared.randomize(layer, seed)
+    return layer
+
+
+def make_items(seed=1):
+    """Vectors of all items, a mask and weights of pairs."""
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(size=[ALL, HIDDEN]),
+        rng.integers(0, 2, size=[ITEMS, ALL]).astype(bool),
+        rng.uniform(size=[ITEMS, ALL]),
+    )
+
+
+class BatchCoreferenceResolutionLossTest(
+    tf.test.TestCase, parameterized.TestCase
+):
+    def test_hand_computed_case(self):
+        layer = coreference_loss.BatchCoreferenceResolutionLoss()
+        layer.build((None, 1))
+        self.assertAllEqual(layer.batch_coref_loss_bias, [0.0])
+        # Probabilities of 1/4 for a product of 0, and of 3/4 for one of 1.
+        layer.set_weights([np.array([-np.log(3.0)])])
+        states = tf.constant([[1.0], [2 * np.log(3.0)], [0.0], [9.0], [9.0]])
+        ids = tf.constant([5, 5, 7, 0, 1])
+        expected = -2 * np.log(3 / 4) / 2.00001
+        self.assertAllClose(
+            layer(states, ids, states, ids), [expected] * 3 + [0.0] * 2
+        )
+
+    @parameterized.parameters(
+        # Every two of the four.
+        (False, {}, False, False),
+        (True, {}, True, True),
+        (False, dict(padding_id=8, unknown_id=9), True, False),
+        (True, dict(padding_id=8, unknown_id=9), False, True),
+        (True, dict(padding_id=9, unknown_id=None), True, False),
+        (False, dict(padding_id=9, unknown_id=None), False, True),
+    )
+    def test_equals_the_reference(
+        self, apply_linear_layer, ignored, with_mask, with_weight
+    ):
+        layer = make_loss(
+            apply_linear_layer=apply_linear_layer, dtype="float64", **ignored
+        )
+        states, mask, weight = make_items()
+        options = {}
+        if with_mask:
+            options["labels_mask"] = mask
+        if with_weight:
+            options["labels_weight"] = weight
+        expected = coreference_reference(
+            layer, states[:ITEMS], IDS[:ITEMS], states, IDS, **options
+        )
+        actual = layer(states[:ITEMS], IDS[:ITEMS], states, IDS, **options)
+        self.assertEqual(tf.float64, actual.dtype)
+        self.assertAllClose(actual, expected, 1e-9, 1e-9)
+        self.assertGreater(expected.max(), 0.1)
+        # The ids may have any dtype.
+        actual = layer(
+            states[:ITEMS],
+            tf.constant(IDS[:ITEMS], tf.int64),
+            states,
+            tf.constant(IDS, tf.int32),
+            **options,
+        )
+        self.assertAllClose(actual, expected, 1e-9, 1e-9)
+
+    @parameterized.parameters(False, True)
+    def test_gradients(self, apply_linear_layer):
+        layer = make_loss(
+            apply_linear_layer=apply_linear_layer, dtype="float64"
+        )
+        states, mask, weight = make_items()
+        ids = (IDS[:ITEMS], IDS)
+
+        def compute(run):
+            return lambda x, y: run(x, ids[0], y, ids[1], mask, weight)
+
+        shared.check_gradients(
+            self,
+            layer,
+            [states[:ITEMS], states],
+            compute(layer),
+            compute(lambda *args: coreference_reference(layer, *args)),
+        )
+
+    def test_no_gradient_to_weights(self):
+        layer = make_loss()
+        states, _, weight = make_items()
+        states = tf.constant(states, tf.float32)
+        weight = tf.constant(weight, tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            values = layer(
+                states[:ITEMS],
+                IDS[:ITEMS],
+                states,
+                IDS,
+                labels_weight=weight,
+            )
+        self.assertIsNone(tape.gradient(values, weight))
+
+    def test_equal_vectors_are_partners_but_for_the_item_itself(self):
+        layer = make_loss()
+        layer.set_weights([np.zeros([1])])
+        one, score = np.full([1, HIDDEN], 0.5), 0.25 * HIDDEN
+        two, ids = np.concatenate([one, one]), np.array([7, 7])
+        # Alone.
+        self.assertAllEqual(layer(one, ids[:1], one, ids[:1]), [0.0])
+        expected = np.log1p(np.exp(-score)) / (1 + 1e-5)
+        self.assertAllClose(
+            layer(two, ids, two, ids), [expected, expected], 1e-5, 1e-5
+        )
+        # The rows of other replicas are partners, too.
+        self.assertAllClose(
+            layer(one, ids[:1], two, ids), [expected], 1e-5, 1e-5
+        )
+
+    @parameterized.product(
+        policy=["mixed_bfloat16", "mixed_float16", "float32"],
+        apply_linear_layer=[False, True],
+    )
+    def test_scores_are_float32_in_every_policy(
+        self, policy, apply_linear_layer
+    ):
+        layer = make_loss(apply_linear_layer=apply_linear_layer, dtype=policy)
+        states, mask, weight = make_items()
+        args = (IDS[:ITEMS], states, IDS, mask, weight)
+        expected = coreference_reference(layer, states[:ITEMS], *args)
+        actual = layer(tf.constant(states[:ITEMS], tf.float32), *args)
+        self.assertEqual(tf.float32, actual.dtype)
+        self.assertAllClose(actual, expected, 1e-5, 1e-5)
+        # States of another dtype.
+        rounded = tf.constant(states, tf.bfloat16)
+        exact = tf.cast(rounded, tf.float64).numpy()
+        actual = layer(rounded[:ITEMS], IDS[:ITEMS], rounded, *args[2:])
+        expected = coreference_reference(
+            layer, exact[:ITEMS], IDS[:ITEMS], exact, *args[2:]
+        )
+        self.assertEqual(tf.float32, actual.dtype)
+        self.assertAllClose(actual, expected, 1e-5, 1e-5)
+
+    def test_large_scores_stay_finite(self):
+        layer = make_loss()
+        states = np.array([[300.0] * HIDDEN, [-300.0] * HIDDEN])
+        ids = np.array([7, 7])
+        values = layer(states, ids, states, ids)
+        self.assertAllClose(values, [9e4 * HIDDEN] * 2, rtol=1e-4)
+
+    def test_any_number_compiled(self):
+        layer = make_loss(apply_linear_layer=True)
+        states, mask, weight = make_items()
+
+        signature = [
+            *[
+                tf.TensorSpec([None, HIDDEN], tf.float32),
+                tf.TensorSpec([None], tf.int32),
+            ]
+            * 2,
+            tf.TensorSpec([None, None], tf.bool),
+            tf.TensorSpec([None, None], tf.float32),
+        ]
+
+        @tf.function(input_signature=signature, jit_compile=True)
+        def run(*args):
+            with tf.GradientTape() as tape:
+                values = layer(*args)
+            return values, tape.gradient(values, layer.trainable_variables)
+
+        for items in (2, ITEMS):
+            args = [x[:items] for x in (states, IDS, mask, weight)]
+            args[2:2] = states, IDS
+            dtypes = [spec.dtype for spec in signature]
+            values, gradients = run(*map(tf.cast, args, dtypes))
+            self.assertAllClose(
+                values, coreference_reference(layer, *args), 1e-4, 1e-4
+            )
+            self.assertLen(gradients, 2)
+
+    def test_initial_weights(self):
+        layer = coreference_loss.BatchCoreferenceResolutionLoss(
+            apply_linear_layer=True, initializer_range=0.5
+        )
+        layer.build((None, 100))
+        kernel = np.array(layer.linear.kernel)
+        self.assertAllClose(0.44, kernel.std(), rtol=0.05)
+        self.assertLen(layer.trainable_weights, 2)
+        self.assertIn("batch_coref_loss_bias", layer.batch_coref_loss_bias.name)
+
+    def test_in_a_functional_model(self):
+        """Saved and loaded, for any number of items."""
+        states, mask, weight = make_items()
+        layer = make_loss(apply_linear_layer=True)
+        inputs = [
+            tf.keras.Input([HIDDEN]),
+            tf.keras.Input([], dtype="int32"),
+            tf.keras.Input([HIDDEN]),
+            tf.keras.Input([], dtype="int32"),
+            tf.keras.Input([ALL], dtype="bool"),
+            tf.keras.Input([ALL]),
+        ]
+        model = tf.keras.Model(inputs, layer(*inputs))
+        path = os.path.join(self.get_temp_dir(), "model.keras")
+        model.save(path)
+        arguments = (states[:ITEMS], IDS[:ITEMS], states, IDS, mask, weight)
+        expected = coreference_reference(layer, *arguments)
+        for each in (model, tf.keras.models.load_model(path)):
+            actual = each(
+                [
+                    tf.cast(x, i.dtype)
+                    for x, i in zip(arguments, inputs, strict=True)
+                ]
+            )
+            self.assertAllClose(actual, expected, 1e-5, 1e-5)
+
+    def test_errors(self):
+        layer = make_loss()
+        states = make_items()[0]
+        for shape in (None, (None, None)):
+            with self.assertRaisesRegex(ValueError, "item_states needs a stat"):
+                coreference_loss.BatchCoreferenceResolutionLoss().build(shape)
+        items = others = (states, IDS)
+        for arguments, message in (
+            ((*items, states[:2], IDS[:2]), "has 2 rows, fewer than 1"),
+            ((*items, states[:, 1:], IDS), "size 6, but .* 5"),
+            ((states, IDS[None], *others), "'item_ids' has rank 2"),
+            ((*items, states[None], IDS), "'global_item_states' has rank 3"),
+            ((*items, *others, IDS == 1), "'labels_mask' has rank 1"),
+            ((*items, *others, None, IDS), "'labels_weight' has rank 1"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                layer(*arguments)
+
+
+if __name__ == "__main__":
+    tf.test.main()

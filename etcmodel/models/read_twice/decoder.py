@@ -1,0 +1,173 @@
+"""A decoder of text that attends to the memory of ReadTwice."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from etcmodel.layers import keras_compat
+from etcmodel.models.read_twice import base
+from etcmodel.models.read_twice import memory_extraction
+from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.ops import shapes
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class ReadTwiceDecoderModel(base.ReadTwiceBase):
+    """Reads a text from left to right, and what is remembered of documents.
+
+    Each layer attends to the token and those before it, and then to the
+    memories. The tokens' and positions' tables are its own. (It is no part of
+    the ReadTwice paper. The original code learns summaries of stories with it,
+    beside questions about them.)
+
+    There is no head: `get_token_embedding_table` is for a `LanguageModelHead`,
+    which predicts what follows a token from the token's output.
+
+    Args:
+        config: sizes and dropout, those of the encoder; copied. How the encoder
+            reads and what it remembers does not matter.
+        num_layers_override: number of layers; `config.num_hidden_layers` if
+            None.
+        num_cross_attention_heads: number of heads of the attention to
+            memories, 0 for one without projections.
+        enable_default_side_input: whether there is one more, empty memory,
+            which is learned and never masked.
+        use_one_hot_embeddings: look tokens and positions up by products with
+            one-hot vectors, faster on TPUs for small tables.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `config.validate` objects, there is no layer, or
+            `num_cross_attention_heads` is negative or no divisor of
+            `config.hidden_size`.
+    """
+
+    def __init__(
+        self,
+        config: ReadTwiceConfig,
+        num_layers_override: int | None,
+        num_cross_attention_heads: int,
+        enable_default_side_input: bool = False,
+        use_one_hot_embeddings: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(
+            config,
+            use_one_hot_embeddings,
+            name=keras_compat.default_name(name, "read_twice_decoder"),
+            **kwargs,
+        )
+        self.num_layers_override = num_layers_override
+        self.num_cross_attention_heads = num_cross_attention_heads
+        self.enable_default_side_input = enable_default_side_input
+        if num_layers_override is None:
+            num_layers_override = config.num_hidden_layers
+        self.transformer_with_side_inputs = memory_extraction.make_transformer(
+            config,
+            num_layers_override,
+            num_cross_attention_heads=num_cross_attention_heads,
+            enable_default_side_input=enable_default_side_input,
+            dtype=self.dtype_policy,
+            name="transformer_layers",
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the configuration's."""
+        self._build_embeddings()
+        keras_compat.build_once(
+            self.transformer_with_side_inputs,
+            (None, None, self.config.hidden_size),
+        )
+        super().build(input_shape)
+
+    def call(
+        self,
+        token_ids,
+        side_input=None,
+        token2side_input_att_mask=None,
+        position_ids=None,
+        training=None,
+    ):
+        """Reads a batch of texts.
+
+        Args:
+            token_ids: `<int>[batch, length]`, a text in each row; or a dict of
+                these arguments by their names, beside which others can be
+                given. No token attends to `config.summary_padding_token_id`.
+            side_input: `<float>[memories, hidden_size]`, one table for all
+                texts, such as `states` or `processed_states` of a
+                `ReadTwiceOutput`'s `global_summary`. None is as good as one
+                without any rows.
+            token2side_input_att_mask: `<int or bool>[batch, memories]`, 1 where
+                a text may attend, such as `block_att_mask` of a
+                `ReadTwiceOutput`; or `[batch, length, memories]`. Everywhere if
+                None. A text that sees no memory gets nothing from them.
+            position_ids: `<int>[batch, length]`; 0, 1, 2, ... by default.
+            training: whether dropout is applied.
+
+        Returns:
+            `<float>[batch, length, hidden_size]`. What is made of a token does
+            not depend on those after it.
+
+        Raises:
+            ValueError: texts are longer than `config.max_seq_length`, or a mask
+                has another rank or another number of columns.
+        """
+        if isinstance(token_ids, Mapping):
+            return self._call_by_name(locals())
+        if side_input is not None and token2side_input_att_mask is None:
+            batch = shapes.get_shape_list(token_ids)[0]
+            memories = shapes.get_shape_list(side_input)[-2]
+            # A mask of the tokens alone would lack these columns.
+            token2side_input_att_mask = tf.ones([batch, memories], tf.bool)
+        return self.transformer_with_side_inputs(
+            self._embed(token_ids, position_ids, training),
+            side_input=side_input,
+            att_mask=causal_mask(
+                tf.not_equal(token_ids, self.config.summary_padding_token_id)
+            ),
+            side_att_mask=token2side_input_att_mask,
+            training=training,
+        )
+
+    def compute_output_shape(self, token_ids_shape):
+        """A vector for each token.
+
+        Args:
+            token_ids_shape: `(batch, length)`, or a dict of shapes of the
+                inputs.
+        """
+        if isinstance(token_ids_shape, Mapping):
+            token_ids_shape = token_ids_shape["token_ids"]
+        return (*token_ids_shape, self.config.hidden_size)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_layers_override": self.num_layers_override,
+            "num_cross_attention_heads": self.num_cross_attention_heads,
+            "enable_default_side_input": self.enable_default_side_input,
+        }
+
+
+def causal_mask(is_token) -> tf.Tensor:
+    """Which tokens each token of a text may attend to: none after it.
+
+    A text of two tokens and one of padding, `[[True, True, False]]`, gives
+    `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` (True and False).
+
+    Args:
+        is_token: `<bool>[batch, length]`, False for padding.
+
+    Returns:
+        `<bool>[batch, length, length]`, from and to.
+    """
+    length = shapes.get_shape_list(is_token, 2, "is_token")[1]
+    positions = tf.range(length)
+    # [length, length]
+    is_before = positions[tf.newaxis] <= positions[:, tf.newaxis]
+    # [batch, length, length]
+    return tf.logical_and(is_before[tf.newaxis], is_token[:, tf.newaxis])

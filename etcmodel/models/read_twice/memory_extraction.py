@@ -1,0 +1,451 @@
+"""The memory of ReadTwice: what is kept of each segment of a document.
+
+A batch is a list of segments ("blocks") of one or more documents. `block_ids`
+names the document of each, with 0 for segments that only fill the batch up, and
+`block_pos` is its number in the document, from 1.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import layers
+from etcmodel.feature_utils.entity_masking import mention_token_mask
+from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
+from etcmodel.layers.activations import get_activation
+from etcmodel.models.etc import encoder_layer
+from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.ops import collectives
+from etcmodel.ops import shapes
+
+CROSS_BLOCK_ATTENTION_MODES = ("doc", "block", "batch", "other_blocks")
+
+
+class Summary(NamedTuple):
+    """Memories, each a vector that stands for a piece of text.
+
+    Attributes:
+        states: `<float>[memories, hidden_size]`, as extracted.
+        processed_states: `<float>[memories, hidden_size]`, what tokens attend
+            to; `states` themselves before memories are gathered.
+        block_ids: `<int32>[memories]` document of each, 0 for padding.
+        block_pos: `<int32>[memories]` number of its segment in the document.
+        labels: `<int32>[memories]`, 0 for a memory that is not there. The id of
+            the entity in the mode "entity", 1 in "text_block", the document in
+            "cls".
+    """
+
+    states: tf.Tensor
+    processed_states: tf.Tensor
+    block_ids: tf.Tensor
+    block_pos: tf.Tensor
+    labels: tf.Tensor
+
+
+class SummaryExtractionOutput(NamedTuple):
+    """What `SummaryExtraction` returns.
+
+    Attributes:
+        local_summary: memories of the segments of this replica, those of a
+            segment in a row.
+        global_summary: memories of all replicas, one after the other.
+        block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
+            a segment may attend to.
+        token_mask: `<bool>[batch, length]`, which tokens may attend to
+            memories; None for all.
+    """
+
+    local_summary: Summary
+    global_summary: Summary
+    block_att_mask: tf.Tensor
+    token_mask: tf.Tensor | None
+
+
+def check_cross_block_attention_mode(cross_block_attention_mode: str) -> None:
+    """Raises a ValueError if there is no such mode."""
+    if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
+        raise ValueError(
+            "there is no cross_block_attention_mode "
+            f"{cross_block_attention_mode!r}; expected one of "
+            f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}"
+        )
+
+
+def get_cross_block_att(
+    block_ids,
+    block_pos,
+    all_block_ids,
+    all_block_pos,
+    cross_block_attention_mode: str,
+) -> tf.Tensor:
+    """Which memories the tokens of a segment may attend to.
+
+    Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
+    give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
+    everywhere in "batch".
+
+    Args:
+        block_ids: `<int>[batch]` documents of the segments, 0 for padding.
+        block_pos: `<int>[batch]` their numbers in the documents; the modes
+            "doc" and "batch" do not look at it, and take None.
+        all_block_ids: `<int>[memories]` documents of the memories.
+        all_block_pos: `<int>[memories]` numbers of their segments, likewise.
+        cross_block_attention_mode: "doc": those of the same document.
+            "block": those of the same segment. "other_blocks": those of the
+            document's other segments. "batch": all. Never those of padding,
+            and never for padding.
+
+    Returns:
+        `<bool>[batch, memories]`.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    check_cross_block_attention_mode(cross_block_attention_mode)
+    # [batch, 1] and [1, memories]
+    rows, columns = block_ids[:, tf.newaxis], all_block_ids[tf.newaxis]
+    # [batch, memories]
+    mask = tf.logical_and(tf.not_equal(rows, 0), tf.not_equal(columns, 0))
+    if cross_block_attention_mode == "batch":
+        return mask
+    mask = tf.logical_and(mask, tf.equal(rows, columns))
+    if cross_block_attention_mode == "doc":
+        return mask
+    same_block = tf.equal(block_pos[:, tf.newaxis], all_block_pos[tf.newaxis])
+    if cross_block_attention_mode == "other_blocks":
+        same_block = tf.logical_not(same_block)
+    return tf.logical_and(mask, same_block)
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class SummaryExtraction(encoder_layer.ConfiguredLayer):
+    """Makes memories and gathers those of all replicas.
+
+    ReadTwice paper, section 2.1, "ExtractMemories and Gather".
+
+    Args:
+        config: what memories are made of, and what happens to them.
+        use_one_hot_embeddings: look positions up by products with one-hot
+            vectors.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `config.validate` objects.
+    """
+
+    config_class = ReadTwiceConfig
+
+    def __init__(
+        self,
+        config: ReadTwiceConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, name=name, **kwargs)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.entity_pool_linear = None
+        self.cls_pool = None
+        self.block_position_emb_lookup = None
+        self.summary_emb_layer_norm = None
+        self.transformer_with_side_inputs = None
+        if config.summary_mode != "cls":
+            self.entity_pool_linear = self._make_dense("entity_pool_linear")
+        if config.summary_postprocessing_type == "linear":
+            self.cls_pool = self._make_dense("cls_pool", activation="tanh")
+        elif config.summary_postprocessing_type in ("pos", "transformer"):
+            self.block_position_emb_lookup = layers.EmbeddingLookup(
+                vocab_size=config.max_num_blocks_per_document,
+                embedding_size=config.hidden_size,
+                initializer_range=config.initializer_range,
+                use_one_hot_lookup=use_one_hot_embeddings,
+                dtype=self.dtype_policy,
+                name="block_position_emb_lookup",
+            )
+            self.summary_emb_layer_norm = normalization.LayerNormalization(
+                epsilon=1e-12,
+                dtype=self.dtype_policy,
+                name="summary_emb_layer_norm",
+            )
+        if config.summary_postprocessing_type == "transformer":
+            self.transformer_with_side_inputs = make_transformer(
+                config,
+                config.summary_postprocessing_num_layers,
+                share_kv_projections=True,
+                dtype=self.dtype_policy,
+                name="transformer_layers",
+            )
+
+    def _make_dense(self, name, activation=None):
+        return tf.keras.layers.Dense(
+            self.config.hidden_size,
+            activation=activation,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the configuration's."""
+        size = self.config.hidden_size
+        for layer, shape in (
+            (self.entity_pool_linear, (None, None, 2 * size)),
+            (self.cls_pool, (None, size)),
+            (self.block_position_emb_lookup, (None,)),
+            (self.summary_emb_layer_norm, (None, size)),
+            (self.transformer_with_side_inputs, (None, None, size)),
+        ):
+            if layer is not None:
+                keras_compat.build_once(layer, shape)
+        super().build(input_shape)
+
+    def call(
+        self,
+        hidden_states,
+        token_ids,
+        block_ids,
+        block_pos,
+        annotation_begins=None,
+        annotation_ends=None,
+        annotation_labels=None,
+        cross_block_attention_mode="doc",
+        training=None,
+    ):
+        """Extracts, gathers and processes.
+
+        Args:
+            hidden_states: `<float>[batch, length, hidden_size]` what the first
+                read made of the tokens.
+            token_ids: `<int>[batch, length]`.
+            block_ids: `<int>[batch]` document of each segment, 0 for padding.
+            block_pos: `<int>[batch]` its number in the document.
+            annotation_begins: `<int>[batch, mentions]` first token of each
+                mention; the mode "entity" needs all three.
+            annotation_ends: `<int>[batch, mentions]` last token of each.
+            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
+                unknown one, 0 for padding.
+            cross_block_attention_mode: see `get_cross_block_att`.
+            training: whether dropout is applied.
+
+        Returns:
+            A `SummaryExtractionOutput`.
+
+        Raises:
+            ValueError: there are no annotations in the mode "entity", or there
+                is no such attention mode.
+        """
+        block_ids = tf.cast(block_ids, tf.int32)
+        block_pos = tf.cast(block_pos, tf.int32)
+        if self.config.summary_mode == "cls":
+            # [batch, 1, hidden_size] and [batch, 1]
+            states = hidden_states[:, :1]
+            labels = block_ids[:, tf.newaxis]
+            length = shapes.get_shape_list(hidden_states)[1]
+            token_mask = self._every(length, hidden_states)
+        elif self.config.summary_mode == "text_block":
+            states, labels = self._extract_text_blocks(hidden_states, token_ids)
+            token_mask = self._every(
+                self.config.text_block_extract_every_x, hidden_states
+            )
+        else:
+            annotations = [
+                annotation_begins,
+                annotation_ends,
+                annotation_labels,
+            ]
+            if any(x is None for x in annotations):
+                raise ValueError(
+                    f"{self.name}: memories of entity mentions need "
+                    "annotation_begins, annotation_ends and annotation_labels"
+                )
+            begins, ends, labels = (tf.cast(x, tf.int32) for x in annotations)
+            states = self._pool(hidden_states, begins, ends, labels)
+            token_mask = mention_token_mask(
+                begins,
+                ends,
+                labels,
+                shapes.get_shape_list(hidden_states)[1],
+            )
+        if not self.config.use_sparse_memory_attention:
+            token_mask = None
+
+        local_summary = self._flatten(states, labels, block_ids, block_pos)
+        global_summary = self._gather(local_summary)
+        global_summary = global_summary._replace(
+            processed_states=self._process(
+                global_summary, cross_block_attention_mode, training
+            )
+        )
+        # [batch, memories]
+        block_att_mask = tf.logical_and(
+            get_cross_block_att(
+                block_ids,
+                block_pos,
+                global_summary.block_ids,
+                global_summary.block_pos,
+                cross_block_attention_mode,
+            ),
+            tf.not_equal(global_summary.labels, 0)[tf.newaxis],
+        )
+        return SummaryExtractionOutput(
+            local_summary, global_summary, block_att_mask, token_mask
+        )
+
+    def _every(self, number, hidden_states):
+        """The first of every `number` tokens, `<bool>[batch, length]`."""
+        batch, length, _ = shapes.get_shape_list(hidden_states)
+        # [length]
+        mask = tf.equal(tf.range(length) % number, 0)
+        return tf.tile(mask[tf.newaxis], [batch, 1])
+
+    def _extract_text_blocks(self, hidden_states, token_ids):
+        """A memory for each text block whose ends are no padding.
+
+        Returns:
+            States, `<float>[batch, blocks, hidden_size]`, and labels,
+            `<int32>[batch, blocks]`.
+        """
+        every = self.config.text_block_extract_every_x
+        batch, length, _ = shapes.get_shape_list(hidden_states)
+        # [batch, blocks]; the last block may be shorter.
+        begins = tf.tile(tf.range(0, length, every)[tf.newaxis], [batch, 1])
+        ends = tf.minimum(begins + every, length) - 1
+        is_real = tf.not_equal(
+            tf.cast(token_ids, tf.int32), self.config.summary_padding_token_id
+        )
+        labels = tf.cast(
+            tf.logical_and(
+                tf.gather(is_real, begins, batch_dims=1),
+                tf.gather(is_real, ends, batch_dims=1),
+            ),
+            tf.int32,
+        )
+        return self._pool(hidden_states, begins, ends, labels), labels
+
+    def _pool(self, hidden_states, begins, ends, labels):
+        """One vector for each span, zeros where the label is 0.
+
+        Args:
+            hidden_states: `<float>[batch, length, hidden_size]`.
+            begins: `<int32>[batch, spans]`.
+            ends: `<int32>[batch, spans]`, inclusive.
+            labels: `<int32>[batch, spans]`.
+
+        Returns:
+            `<float>[batch, spans, hidden_size]`.
+        """
+        # [batch, spans, 2 * hidden_size]
+        both = tf.concat(
+            [
+                tf.gather(hidden_states, begins, batch_dims=1),
+                tf.gather(hidden_states, ends, batch_dims=1),
+            ],
+            axis=-1,
+        )
+        # [batch, spans, hidden_size]
+        pooled = self.entity_pool_linear(both)
+        is_there = tf.not_equal(labels, 0)[..., tf.newaxis]
+        return tf.where(is_there, pooled, tf.zeros([], pooled.dtype))
+
+    def _flatten(self, states, labels, block_ids, block_pos):
+        """The memories of all segments in one table.
+
+        Args:
+            states: `<float>[batch, memories, hidden_size]`.
+            labels: `<int32>[batch, memories]`.
+            block_ids: `<int32>[batch]`.
+            block_pos: `<int32>[batch]`.
+
+        Returns:
+            A `Summary` of `batch * memories` rows.
+        """
+        number = shapes.get_shape_list(states)[1]
+        # [batch * memories, hidden_size]
+        states = shapes.flatten_dims(states, last_dim=1)
+        return Summary(
+            states=states,
+            processed_states=states,
+            block_ids=tf.repeat(block_ids, number),
+            block_pos=tf.repeat(block_pos, number),
+            labels=shapes.flatten_dims(labels),
+        )
+
+    def _gather(self, summary):
+        """The memories of all replicas; gradients flow back to each."""
+        # [all memories, hidden_size]
+        states = collectives.all_gather(summary.states)
+        # [all memories, 3]
+        numbers = collectives.all_gather(
+            tf.stack(
+                [summary.block_ids, summary.block_pos, summary.labels], axis=1
+            )
+        )
+        block_ids, block_pos, labels = tf.unstack(numbers, axis=1)
+        return Summary(states, states, block_ids, block_pos, labels)
+
+    def _process(self, summary, cross_block_attention_mode, training):
+        """What tokens attend to, `<float>[memories, hidden_size]`."""
+        states = summary.states
+        if self.cls_pool is not None:
+            return self.cls_pool(states)
+        if self.block_position_emb_lookup is None:
+            return states
+        last = self.config.max_num_blocks_per_document - 1
+        states += self.block_position_emb_lookup(
+            tf.minimum(summary.block_pos, last)
+        )
+        states = self.summary_emb_layer_norm(states)
+        if self.transformer_with_side_inputs is None:
+            return states
+        # [memories, memories]
+        mask = tf.logical_and(
+            get_cross_block_att(
+                summary.block_ids,
+                summary.block_pos,
+                summary.block_ids,
+                summary.block_pos,
+                cross_block_attention_mode,
+            ),
+            tf.not_equal(summary.labels, 0)[tf.newaxis],
+        )
+        return self.transformer_with_side_inputs(
+            states[tf.newaxis], att_mask=mask[tf.newaxis], training=training
+        )[0]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
+
+
+def make_transformer(
+    config: ReadTwiceConfig, num_hidden_layers: int, **options
+) -> layers.TransformerWithSideInputLayers:
+    """Transformer layers of a configuration.
+
+    Args:
+        config: sizes and dropout.
+        num_hidden_layers: number of layers.
+        **options: further arguments of the layers.
+
+    Returns:
+        The layers.
+    """
+    return layers.TransformerWithSideInputLayers(
+        hidden_size=config.hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        hidden_act=get_activation(config.hidden_act),
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+        initializer_range=config.initializer_range,
+        grad_checkpointing_period=config.grad_checkpointing_period,
+        **options,
+    )

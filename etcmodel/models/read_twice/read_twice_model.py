@@ -1,0 +1,441 @@
+"""ReadTwice: reads segments, remembers, and reads again with the memory."""
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import layers
+from etcmodel.layers import keras_compat
+from etcmodel.models.read_twice import base
+from etcmodel.models.read_twice import memory_extraction
+from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.ops import collectives
+from etcmodel.ops import shapes as shapes_lib
+
+
+class ReadTwiceOutput(NamedTuple):
+    """What `ReadTwiceModel` returns.
+
+    Attributes:
+        final_hidden_states: `<float>[batch, length, hidden_size]` after the
+            second read.
+        first_read: `<float>[batch, length, hidden_size]` after the first.
+        local_summary: memories of this replica's segments.
+        global_summary: memories of all replicas.
+        block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
+            a segment may attend to.
+    """
+
+    final_hidden_states: tf.Tensor
+    first_read: tf.Tensor
+    local_summary: memory_extraction.Summary
+    global_summary: memory_extraction.Summary
+    block_att_mask: tf.Tensor
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class ReadTwiceModel(base.ReadTwiceBase):
+    """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
+
+    It reads the segments of a document each for itself, makes memories of all
+    of them, and reads once more, with the memories of the whole document. A
+    batch holds the segments of one or more documents, also over several
+    replicas of a `tf.distribute.Strategy`: memories are exchanged, so that only
+    the batch of all replicas matters and not what each of them has.
+
+    There is no head, and `fit` compares `final_hidden_states` with the targets.
+    `get_token_embedding_table` is for one that predicts tokens. Keras 3 exports
+    no nested outputs; it does `build_read_twice_encoder`, the same as a
+    functional model.
+
+    Args:
+        config: sizes and variants; copied.
+        use_one_hot_embeddings: look tokens and positions up by products with
+            one-hot vectors, faster on TPUs for small tables.
+        name: name of the layer.
+        **kwargs: passed to `tf.keras.layers.Layer`.
+
+    Raises:
+        ValueError: `config.validate` objects.
+    """
+
+    def __init__(
+        self,
+        config: ReadTwiceConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(
+            config,
+            use_one_hot_embeddings,
+            name=keras_compat.default_name(name, "read_twice"),
+            **kwargs,
+        )
+        # Only the layers that read a second time attend to memories, too.
+        self.transformer_with_side_inputs = memory_extraction.make_transformer(
+            config,
+            config.num_hidden_layers,
+            share_kv_projections=(
+                config.share_kv_projections
+                or config.second_read_type != "from_scratch"
+            ),
+            dtype=self.dtype_policy,
+            name="transformer_layers",
+        )
+        self.summary_extraction = memory_extraction.SummaryExtraction(
+            config,
+            use_one_hot_embeddings,
+            dtype=self.dtype_policy,
+            name="summary_extraction",
+        )
+        self.cross_attention_layer = None
+        if config.second_read_type == "cross_attend_once":
+            self.cross_attention_layer = self._make_cross_attention_layer()
+        self.second_transformer = self._make_second_transformer()
+
+    def _make_cross_attention_layer(self):
+        config = self.config
+        pos_embed_size = (
+            config.cross_attention_pos_emb_size
+            or config.max_num_blocks_per_document
+        )
+        return layers.ResidualBlock(
+            inner_layer=layers.SideAttention(
+                hidden_size=config.hidden_size,
+                num_heads=config.second_read_num_cross_attention_heads,
+                att_dropout_prob=config.attention_probs_dropout_prob,
+                enable_default_side_input=(
+                    config.second_read_enable_default_side_input
+                ),
+                initializer=tf.keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                top_k_attention=config.cross_attention_top_k,
+                pos_embed_mode=config.cross_attention_pos_emb_mode,
+                pos_embed_size=pos_embed_size,
+                use_one_hot_embeddings=self.use_one_hot_embeddings,
+                dtype=self.dtype_policy,
+                name="side_attention",
+            ),
+            dropout_probability=config.hidden_dropout_prob,
+            dtype=self.dtype_policy,
+            name="cross_attention_layer",
+        )
+
+    def _make_second_transformer(self):
+        config = self.config
+        options = {}
+        if config.second_read_type == "from_scratch":
+            return None
+        if config.second_read_type == "cross_attend_once":
+            options["share_kv_projections"] = True
+        elif config.second_read_type == "new_layers":
+            options["share_kv_projections"] = config.share_kv_projections
+        else:
+            options["num_cross_attention_heads"] = (
+                config.second_read_num_cross_attention_heads
+            )
+            options["enable_default_side_input"] = (
+                config.second_read_enable_default_side_input
+            )
+        return memory_extraction.make_transformer(
+            config,
+            config.second_read_num_new_layers,
+            dtype=self.dtype_policy,
+            name="transformer_layers_1",
+            **options,
+        )
+
+    def build(self, input_shape):
+        """Builds everything; the sizes are the configuration's."""
+        self._build_embeddings()
+        hidden_shape = (None, None, self.config.hidden_size)
+        for layer in (
+            self.transformer_with_side_inputs,
+            self.summary_extraction,
+            self.cross_attention_layer,
+            self.second_transformer,
+        ):
+            if layer is not None:
+                keras_compat.build_once(layer, hidden_shape)
+        super().build(input_shape)
+
+    def call(
+        self,
+        token_ids,
+        block_ids=None,
+        block_pos=None,
+        att_mask=None,
+        position_ids=None,
+        annotation_begins=None,
+        annotation_ends=None,
+        annotation_labels=None,
+        enable_side_inputs=True,
+        cross_block_attention_mode="doc",
+        return_attention_scores=False,
+        training=None,
+    ):
+        """Reads a batch of segments twice.
+
+        Args:
+            token_ids: `<int>[batch, length]`, a segment in each row; or a dict
+                of these arguments by their names, beside which others can be
+                given.
+            block_ids: `<int>[batch]` document of each segment, 0 for rows that
+                only fill the batch up. By default each segment is a document.
+            block_pos: `<int>[batch]` number of the segment in its document,
+                from 1; all 1 by default.
+            att_mask: `<int or bool>[batch, length, length]` or `[batch,
+                length]`, 1 where tokens may be attended to. By default these
+                are all but `config.summary_padding_token_id`.
+            position_ids: `<int>[batch, length]` positions in the segment; 0, 1,
+                2, ... by default.
+            annotation_begins: `<int>[batch, mentions]` first token of each
+                entity mention; needed for memories of mentions.
+            annotation_ends: `<int>[batch, mentions]` last token of each.
+            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
+                unknown one, 0 for padding.
+            enable_side_inputs: whether there is a second read. A bool.
+            cross_block_attention_mode: whose memories a segment sees, see
+                `get_cross_block_att`. "block" is the paper's single-segment
+                mode.
+            return_attention_scores: whether to return the attention
+                probabilities as well, as they are before dropout. Nothing is
+                recomputed in such a call.
+            training: whether dropout is applied.
+
+        Returns:
+            A `ReadTwiceOutput`. Without a second read `final_hidden_states` is
+            `first_read`. With `return_attention_scores`, a pair of that and a
+            dict: `"first_read"` and, if there is one, `"second_read"`, lists
+            of a dict for each layer, see `TransformerWithSideInputLayers`; and
+            in `cross_attend_once` `"cross_attention"`, `<float>[batch, heads,
+            length, memories]`, see `SideAttention`. The memories are those of
+            `global_summary`.
+
+        Raises:
+            ValueError: segments are longer than `config.max_seq_length`, or
+                annotations are missing.
+        """
+        if isinstance(token_ids, Mapping):
+            return self._call_by_name(locals())
+        batch = shapes_lib.get_shape_list(token_ids)[0]
+        if block_pos is None:
+            block_pos = tf.ones([batch], tf.int32)
+        if block_ids is None:
+            # [batch], other numbers on each replica
+            block_ids = collectives.replica_id() * batch + tf.range(
+                1, batch + 1
+            )
+        if att_mask is None:
+            # [batch, length]
+            att_mask = tf.not_equal(
+                token_ids, self.config.summary_padding_token_id
+            )
+        scores = {}
+        call = functools.partial(
+            _call, scores if return_attention_scores else None, training
+        )
+        embedded = self._embed(token_ids, position_ids, training)
+        # [batch, length, hidden_size]
+        first_read = call(
+            "first_read",
+            self.transformer_with_side_inputs,
+            embedded,
+            att_mask=att_mask,
+        )
+        extracted = self.summary_extraction(
+            first_read,
+            token_ids,
+            block_ids,
+            block_pos,
+            annotation_begins=annotation_begins,
+            annotation_ends=annotation_ends,
+            annotation_labels=annotation_labels,
+            cross_block_attention_mode=cross_block_attention_mode,
+            training=training,
+        )
+        final = first_read
+        if enable_side_inputs:
+            final = self._read_again(
+                call, embedded, first_read, extracted, att_mask, block_pos
+            )
+        output = ReadTwiceOutput(
+            final_hidden_states=final,
+            first_read=first_read,
+            local_summary=extracted.local_summary,
+            global_summary=extracted.global_summary,
+            block_att_mask=extracted.block_att_mask,
+        )
+        return (output, scores) if return_attention_scores else output
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
+    ):
+        """The loss of `fit`, in which `final_hidden_states` are predicted."""
+        return super().compute_loss(
+            x, y, y_pred.final_hidden_states, sample_weight, **kwargs
+        )
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of `fit`; see `compute_loss`."""
+        return super().compute_metrics(
+            x, y, y_pred.final_hidden_states, sample_weight
+        )
+
+    def _read_again(
+        self, call, embedded, first_read, extracted, att_mask, block_pos
+    ):
+        """The second read, `<float>[batch, length, hidden_size]`."""
+        memory = extracted.global_summary
+        # [batch, memories] or [batch, length, memories]
+        memory_mask = extracted.block_att_mask
+        token_mask = extracted.token_mask
+        if self.cross_attention_layer is not None:
+            # [batch, length or 1]
+            sees_any = tf.reduce_any(memory_mask, axis=1, keepdims=True)
+            if token_mask is not None:
+                sees_any = tf.logical_and(sees_any, token_mask)
+            attended = call(
+                "cross_attention",
+                self.cross_attention_layer,
+                first_read,
+                side_input=memory.processed_states,
+                att_mask=memory_mask,
+                main_pos=tf.cast(block_pos, tf.int32),
+                side_pos=memory.block_pos,
+                att_value_mask=sees_any,
+            )
+            return call(
+                "second_read",
+                self.second_transformer,
+                attended,
+                att_mask=att_mask,
+            )
+        if token_mask is not None:
+            memory_mask = tf.logical_and(
+                token_mask[:, :, tf.newaxis], memory_mask[:, tf.newaxis]
+            )
+        transformer, main_input = self.second_transformer, first_read
+        if transformer is None:
+            transformer, main_input = (
+                self.transformer_with_side_inputs,
+                embedded,
+            )
+        return call(
+            "second_read",
+            transformer,
+            main_input,
+            side_input=memory.processed_states,
+            att_mask=att_mask,
+            side_att_mask=memory_mask,
+        )
+
+    def compute_output_shape(self, token_ids_shape):
+        """The shapes of a `ReadTwiceOutput`.
+
+        Args:
+            token_ids_shape: `(batch, length)`, or a dict of shapes of the
+                inputs.
+
+        Returns:
+            A `ReadTwiceOutput` of shapes. How many memories there are depends
+            on the mentions and on other replicas, and is left open.
+        """
+        if isinstance(token_ids_shape, Mapping):
+            token_ids_shape = token_ids_shape["token_ids"]
+        batch, length = token_ids_shape
+        size = self.config.hidden_size
+        memories = memory_extraction.Summary(
+            states=(None, size),
+            processed_states=(None, size),
+            block_ids=(None,),
+            block_pos=(None,),
+            labels=(None,),
+        )
+        return ReadTwiceOutput(
+            final_hidden_states=(batch, length, size),
+            first_read=(batch, length, size),
+            local_summary=memories,
+            global_summary=memories,
+            block_att_mask=(batch, None),
+        )
+
+
+def _call(scores, training, name, layer, *args, **kwargs):
+    """Calls a layer, and puts its scores into `scores` unless that is None."""
+    if scores is None:
+        return layer(*args, **kwargs, training=training)
+    output, scores[name] = layer(
+        *args, **kwargs, training=training, return_attention_scores=True
+    )
+    return output
+
+
+def build_read_twice_encoder(
+    config: ReadTwiceConfig,
+    length: int | None = None,
+    num_mentions: int | None = None,
+    enable_side_inputs: bool = True,
+    cross_block_attention_mode: str = "doc",
+    use_one_hot_embeddings: bool = False,
+    dtype=None,
+    name: str = "read_twice_encoder",
+) -> tf.keras.Model:
+    """Builds a Keras model from segments to what is read in them.
+
+    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
+
+    Args:
+        config: sizes and variants.
+        length: static length of the segments; None for any. Static lengths let
+            TPUs and XLA compile.
+        num_mentions: static number of entity mentions of a segment; None for
+            any.
+        enable_side_inputs: see `ReadTwiceModel.call`.
+        cross_block_attention_mode: see `ReadTwiceModel.call`.
+        use_one_hot_embeddings: see `ReadTwiceModel`.
+        dtype: dtype policy of the `ReadTwiceModel`, such as "mixed_bfloat16";
+            the global policy by default.
+        name: name of the model.
+
+    Returns:
+        A functional `tf.keras.Model`. Its input is a dict of `<int32>`
+        tensors, which `ReadTwiceModel.call` explains: `token_ids` `[batch,
+        length]`, `block_ids` `[batch]`, `block_pos` `[batch]`; and, for
+        memories of mentions, `annotation_begins`, `annotation_ends` and
+        `annotation_labels` `[batch, num_mentions]`. Its output is a dict of
+        `final_hidden_states` and `first_read`, `<float>[batch, length,
+        hidden_size]`.
+
+    Raises:
+        ValueError: the configuration is not valid, or there is no such mode.
+    """
+    options = {} if dtype is None else {"dtype": dtype}
+    model = ReadTwiceModel(
+        config, use_one_hot_embeddings, name="read_twice", **options
+    )
+    shapes = {"token_ids": [length], "block_ids": [], "block_pos": []}
+    if config.summary_mode == "entity":
+        for part in ("begins", "ends", "labels"):
+            shapes[f"annotation_{part}"] = [num_mentions]
+    inputs = {
+        input_name: tf.keras.Input(shape, dtype="int32", name=input_name)
+        for input_name, shape in shapes.items()
+    }
+    output = model(
+        **inputs,
+        enable_side_inputs=enable_side_inputs,
+        cross_block_attention_mode=cross_block_attention_mode,
+    )
+    return tf.keras.Model(
+        inputs,
+        {
+            "final_hidden_states": output.final_hidden_states,
+            "first_read": output.first_read,
+        },
+        name=name,
+    )

@@ -1,0 +1,1 @@
+"""Pure tensor functions: attention and what else layers and features need."""

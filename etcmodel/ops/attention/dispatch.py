@@ -1,0 +1,331 @@
+"""The calls of attention: checks, and the choice of an implementation.
+
+The implementations give the same numbers. `full` computes all pairs and masks,
+`sparse` computes blocks and keeps their scores for the backward pass,
+`streaming` computes a chunk of blocks at a time and keeps no scores.
+"""
+
+import tensorflow as tf
+
+from etcmodel.ops import shared_graphs
+from etcmodel.ops.attention import blocks
+from etcmodel.ops.attention import full
+from etcmodel.ops.attention import masks
+from etcmodel.ops.attention import softmax
+from etcmodel.ops.attention import streaming
+from etcmodel.ops.attention.relative_ids import BandLabels
+from etcmodel.ops.attention.relative_ids import DistanceLabels
+from etcmodel.ops.attention.relative_ids import PairLabels
+
+IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
+# Up to this length, where it is known when the graph is built, `'auto'` takes
+# the dense form of local attention.
+MAX_AUTO_FULL_LENGTH = 256
+
+
+def long_attention(
+    queries: tf.Tensor,
+    local: softmax.Keys,
+    others: softmax.Keys | None,
+    local_radius: int,
+    table: softmax.LabelTable | None = None,
+    dropout: softmax.Dropout | None = None,
+    implementation: str = "auto",
+) -> tf.Tensor:
+    """Long queries against the long keys near them and all global keys.
+
+    Args:
+        queries: `<float>[batch, long, heads, size_per_head]`.
+        local: the long keys. The mask is `<int32 or bool>[batch, long,
+            2*local_radius + 1]`, column `k` of query `i` being key
+            `i + k - local_radius`, or a `SegmentMask`; the labels are
+            `<int32>[batch, long, 2*local_radius + 1]` or a `BandLabels`.
+        others: the global keys, or None. The mask is
+            `<int32 or bool>[batch, long, global]` or a `LongGlobalMask`; the
+            labels are `<int32>[batch, long, global]` or a `PairLabels`.
+        local_radius: how many positions a query sees to each side, at least 1.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+        implementation: one of `IMPLEMENTATIONS`.
+
+    Returns:
+        `<float>[batch, long, heads, value_size]`.
+
+    Raises:
+        ValueError: an unknown implementation; a mask or labels that are a
+            description of something else or have another shape; labels of one
+            of the two kinds of keys only.
+    """
+    check_implementation(implementation)
+    queries, local, others = check_long(queries, local, others, local_radius)
+    return _long_attention(
+        choose_implementation(implementation, queries.shape[1]),
+        queries,
+        local,
+        others,
+        local_radius,
+        wide(table),
+        dropout,
+    )
+
+
+@shared_graphs.shared
+def _long_attention(implementation, *call):
+    match implementation:
+        case "full":
+            return full.long_attention(*call)
+        case "sparse":
+            return blocks.attend(blocks.LongQueries(*call))
+    return streaming.attend(blocks.LongQueries(*call))
+
+
+def global_attention(
+    queries: tf.Tensor,
+    own: softmax.Keys,
+    long: softmax.Keys,
+    table: softmax.LabelTable | None = None,
+    dropout: softmax.Dropout | None = None,
+    implementation: str = "auto",
+) -> tf.Tensor:
+    """Global queries against all global and all long keys.
+
+    Args:
+        queries: `<float>[batch, global, heads, size_per_head]`.
+        own: the global keys. The mask is
+            `<int32 or bool>[batch, global, global]`, the labels are
+            `<int32>[batch, global, global]`.
+        long: the long keys. The mask is `<int32 or bool>[batch, global, long]`
+            or a `LongGlobalMask`; the labels are `<int32>[batch, global, long]`
+            or a `PairLabels`.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+        implementation: one of `IMPLEMENTATIONS`.
+
+    Returns:
+        `<float>[batch, global, heads, value_size]`.
+
+    Raises:
+        ValueError: see `long_attention`.
+    """
+    check_implementation(implementation)
+    queries, own, long = check_global(queries, own, long)
+    return _global_attention(
+        choose_implementation(implementation, long.keys.shape[1]),
+        queries,
+        own,
+        long,
+        wide(table),
+        dropout,
+    )
+
+
+@shared_graphs.shared
+def _global_attention(implementation, *call):
+    match implementation:
+        case "full":
+            return full.global_attention(*call)
+        case "sparse":
+            return blocks.attend(blocks.GlobalQueries(*call))
+    return streaming.attend(blocks.GlobalQueries(*call))
+
+
+def dense_attention(
+    queries: tf.Tensor,
+    keys: softmax.Keys,
+    table: softmax.LabelTable | None = None,
+    dropout: softmax.Dropout | None = None,
+) -> tf.Tensor:
+    """All queries against all keys.
+
+    Args:
+        queries: `<float>[batch, from, heads, size_per_head]`.
+        keys: what they attend to. The mask is
+            `<int32 or bool>[batch, from, to]`, the labels are
+            `<int32>[batch, from, to]`.
+        table: the label vectors. A label beyond the table adds nothing.
+        dropout: of the probabilities.
+
+    Returns:
+        `<float>[batch, from, heads, value_size]`.
+
+    Raises:
+        ValueError: see `long_attention`.
+    """
+    queries, keys = check_dense(queries, keys)
+    return _dense_attention(queries, [keys], table, dropout)
+
+
+_dense_attention = shared_graphs.shared(full.dense_attention)
+
+
+def choose_implementation(implementation: str, length: int | None) -> str:
+    """What `'auto'` stands for, by what is known when the graph is built."""
+    if implementation != "auto":
+        return implementation
+    is_short = length is not None and length <= MAX_AUTO_FULL_LENGTH
+    return "full" if is_short else "streaming"
+
+
+def check_implementation(implementation: str) -> None:
+    """Raises a ValueError unless there is such an implementation."""
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(
+            f"att_implementation is {implementation!r}, but must be one of "
+            f"{IMPLEMENTATIONS}."
+        )
+
+
+def check_long(queries, local, others, local_radius):
+    """The arguments of `long_attention`, as tensors of one dtype.
+
+    Raises a ValueError, as it says, if they do not fit.
+    """
+    queries = tf.convert_to_tensor(queries)
+    width = 2 * local_radius + 1
+    local = _checked(local, queries, width, masks.SegmentMask, BandLabels)
+    if isinstance(local.labels, DistanceLabels):
+        if len(local.labels.pattern) != width:
+            raise ValueError(
+                f"{local.name}relative_att_ids needs a label for each of "
+                f"2*local_radius + 1 = {width} distances, but has "
+                f"{len(local.labels.pattern)}."
+            )
+    if others is not None:
+        others = _checked(
+            others,
+            queries,
+            others.keys.shape[1],
+            masks.LongGlobalMask,
+            PairLabels,
+        )
+        _check_together(local, others)
+    return queries, local, others
+
+
+def check_global(queries, own, long):
+    """As `check_long`, for the arguments of `global_attention`."""
+    queries = tf.convert_to_tensor(queries)
+    own = _checked(own, queries, own.keys.shape[1])
+    long = _checked(
+        long,
+        queries,
+        long.keys.shape[1],
+        masks.LongGlobalMask,
+        PairLabels,
+        are_long=True,
+    )
+    _check_together(own, long)
+    return queries, own, long
+
+
+def check_dense(queries, keys):
+    """As `check_long`, for the arguments of `dense_attention`."""
+    queries = tf.convert_to_tensor(queries)
+    return queries, _checked(keys, queries, keys.keys.shape[1])
+
+
+def _checked(
+    keys, queries, width, mask_type=None, labels_type=None, are_long=False
+):
+    """The keys, in the dtype of the queries, if all shapes are right.
+
+    Args:
+        keys: `core.Keys`.
+        queries: `<float>[batch, from, heads, size_per_head]`.
+        width: columns of mask and labels; None if unknown.
+        mask_type: what may describe the mask.
+        labels_type: what may describe the labels.
+        are_long: whether the keys, not the queries, are those of long tokens.
+    """
+    for name, value, allowed in (
+        (f"{keys.name}att_mask", keys.mask, mask_type),
+        (f"{keys.name}relative_att_ids", keys.labels, labels_type),
+    ):
+        if value is None:
+            continue
+        if isinstance(value, masks.AttentionSpec):
+            _check_spec(name, value, allowed, queries, keys, are_long)
+        else:
+            is_band = mask_type is masks.SegmentMask
+            _check_shape(
+                name, value, [*queries.shape[:2], width], must_be_known=is_band
+            )
+    return keys._replace(
+        # Keras 2 casts the first argument of a layer only.
+        keys=tf.cast(keys.keys, queries.dtype),
+        values=tf.cast(keys.values, queries.dtype),
+    )
+
+
+def _check_spec(name, spec, allowed, queries, keys, are_long):
+    if not isinstance(spec, allowed or ()):
+        expected = (
+            f"a tensor or a {allowed.__name__}" if allowed else "a tensor"
+        )
+        raise ValueError(
+            f"{name} may be {expected}, but is a {type(spec).__name__}."
+        )
+    long, others = queries, keys.keys
+    if are_long:
+        long, others = others, long
+    for what, tensors, like in (
+        ("long", spec.long_tensors(), long),
+        ("global", spec.global_tensors(), others),
+    ):
+        for tensor in tensors:
+            _check_shape(
+                f"what describes the {what} tokens of {name}",
+                tensor,
+                like.shape[:2],
+            )
+
+
+def _check_shape(name, tensor, expected, must_be_known=False):
+    """Raises a ValueError unless a tensor has, or may have, a shape."""
+    shape = tf.TensorShape(tensor.shape)
+    expected = list(expected)
+    # A first axis of 1 is for all examples.
+    fits = shape.rank is None or (
+        shape.rank == len(expected)
+        and all(
+            actual is None
+            or size is None
+            or actual == size
+            or (i == 0 and actual == 1)
+            for i, (actual, size) in enumerate(
+                zip(shape, expected, strict=True)
+            )
+        )
+        and not (must_be_known and shape[-1] is None)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name} must have the shape {_shown(expected)}, but has "
+            f"{_shown(shape)}."
+            + must_be_known
+            * " The last axis is 2*local_radius + 1."
+        )
+
+
+def _check_together(*pieces):
+    """Raises a ValueError if some keys have labels and some have none."""
+    given = [
+        f"{x.name}relative_att_ids" for x in pieces if x.labels is not None
+    ]
+    if 0 < len(given) < len(pieces):
+        names = " and ".join(f"{x.name}relative_att_ids" for x in pieces)
+        raise ValueError(
+            f"one softmax needs labels of all its keys or of none: give both "
+            f"{names}, or none (only {given[0]} is given)."
+        )
+
+
+def wide(table):
+    """A table whose biases have the dtype of scores, to add gradients up in."""
+    if table is None:
+        return None
+    return table._replace(biases=softmax.to_score_dtype(table.biases))
+
+
+def _shown(shape):
+    return "[" + ", ".join("?" if x is None else str(x) for x in shape) + "]"

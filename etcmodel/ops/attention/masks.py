@@ -1,0 +1,229 @@
+"""Masks and labels described rather than spelled out.
+
+A mask or labels of all pairs of long tokens and their neighbours, or of long
+and global tokens, take far more memory than what they follow from: an id for
+each token, or nothing but the distance. Wherever attention takes a mask or
+ids, it also takes one of the classes here. The streaming implementation then
+makes each part of the mask when it gets there; the others make the tensor.
+
+They are plain objects, not tensors: make them where the layers are called
+(inside a layer's or model's `call`, or a `tf.function`), from tensors at hand,
+rather than between the layers of a functional model.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.ops import shapes
+
+
+class AttentionSpec:
+    """Base of what may be passed instead of a mask or of label ids."""
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The tensors of which a part belongs to each part of the text."""
+        return []
+
+    def global_tensors(self) -> list[tf.Tensor]:
+        """The tensors `<any>[batch, global]` of the global tokens."""
+        return []
+
+
+class SegmentMask(AttentionSpec):
+    """Long tokens attend to the tokens around them that have an equal id.
+
+    For `l2l_att_mask`. With the ids `[[7, 7, 9]]` and a radius of 1 it stands
+    for `[[0, 1, 1], [1, 1, 0], [0, 1, 0]]`.
+
+    Args:
+        segment_ids: `<int>[batch, long]`, any values.
+    """
+
+    def __init__(self, segment_ids: tf.Tensor):
+        self.segment_ids = tf.convert_to_tensor(segment_ids)
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The ids."""
+        return [self.segment_ids]
+
+    def to_band(self, local_radius: int) -> tf.Tensor:
+        """The mask as a tensor.
+
+        Args:
+            local_radius: positions to each side.
+
+        Returns:
+            `<bool>[batch, long, 2*local_radius + 1]`; False beyond the ends.
+        """
+        ids = self.segment_ids
+        length = shapes.get_shape_list(ids)[1]
+        padding = [[0, 0], [local_radius, local_radius]]
+        # [long, 2*local_radius + 1]
+        window = tf.range(length)[:, tf.newaxis] + tf.range(
+            2 * local_radius + 1
+        )
+        # [batch, long, 2*local_radius + 1]
+        near_ids = tf.gather(tf.pad(ids, padding), window, axis=1)
+        position = window - local_radius
+        in_sequence = (position >= 0) & (position < length)
+        return (near_ids == ids[:, :, tf.newaxis]) & in_sequence
+
+
+class LongGlobalMask(AttentionSpec):
+    """Which long and global tokens may attend to each other.
+
+    For `l2g_att_mask` and for `g2l_att_mask`, which takes the same object (not
+    a transposed one). A pair is allowed if the ids are equal and, where there
+    are `links`, one of them names the global token or one of the two tokens is
+    exempt.
+
+    With `long_ids=[[1, 1, 0]]`, `global_ids=[[1, 1]]` and
+    `links=[[[0, 1, 1]]]`, the long tokens' masks are 10, 01 and 00.
+
+    Args:
+        long_ids: `<int>[batch, long]`, such as one id for each packed example
+            and another one for padding.
+        global_ids: `<int>[batch, global]`, such ids for the global tokens.
+        links: tensors `<int>[batch, long]`, the index of a global token each;
+            anything out of range is no link. None allows all pairs of equal
+            ids.
+        exempt_long: `<int or bool>[batch, long]`, nonzero for long tokens that
+            need no link.
+        exempt_global: `<int or bool>[batch, global]`, likewise.
+    """
+
+    def __init__(
+        self,
+        long_ids: tf.Tensor,
+        global_ids: tf.Tensor,
+        links: Sequence[tf.Tensor] | None = None,
+        exempt_long: tf.Tensor | None = None,
+        exempt_global: tf.Tensor | None = None,
+    ):
+        self.long_ids = tf.convert_to_tensor(long_ids)
+        self.global_ids = tf.cast(global_ids, self.long_ids.dtype)
+        self.links = None
+        if links is not None:
+            self.links = [tf.convert_to_tensor(link) for link in links]
+        self.exempt_long = _as_bool(exempt_long)
+        self.exempt_global = _as_bool(exempt_global)
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The tensors of which a part belongs to each part of the text."""
+        tensors = [self.long_ids, *(self.links or [])]
+        if self.exempt_long is not None:
+            tensors.append(self.exempt_long)
+        return tensors
+
+    def global_tensors(self) -> list[tf.Tensor]:
+        """The tensors of the global tokens."""
+        tensors = [self.global_ids, self.exempt_global]
+        return [x for x in tensors if x is not None]
+
+    def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The mask of some of the long tokens.
+
+        Args:
+            long_tensors: those of `long_tensors`, the second axis cut.
+
+        Returns:
+            `<bool>[batch, part, global]`.
+        """
+        long_ids, *rest = long_tensors
+        # [batch, part, global]
+        mask = long_ids[:, :, tf.newaxis] == self.global_ids[:, tf.newaxis]
+        if self.links is None:
+            return mask
+        # [batch, part, global]
+        global_len = shapes.get_shape_list(self.global_ids)[1]
+        is_linked = linked(rest[: len(self.links)], global_len)
+        if self.exempt_long is not None:
+            is_linked |= rest[-1][:, :, tf.newaxis]
+        if self.exempt_global is not None:
+            is_linked |= self.exempt_global[:, tf.newaxis]
+        return mask & is_linked
+
+    def to_tensor(self) -> tf.Tensor:
+        """The whole mask, `<bool>[batch, long, global]`."""
+        return self.part(self.long_tensors())
+
+
+class PairMask(AttentionSpec):
+    """Which long and global tokens may attend to each other, pair by pair.
+
+    Args:
+        mask: `<int32 or bool>[batch, long, global]`, nonzero where they may.
+    """
+
+    def __init__(self, mask: tf.Tensor):
+        self.mask = tf.cast(mask, tf.bool)
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The mask."""
+        return [self.mask]
+
+    def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """As `LongGlobalMask.part`."""
+        return long_tensors[0]
+
+    def to_tensor(self) -> tf.Tensor:
+        """The mask, `<bool>[batch, long, global]`."""
+        return self.mask
+
+
+def pair_mask(mask, from_global: bool = False):
+    """A mask of long and global tokens, given either way, as a description.
+
+    Args:
+        mask: a description, which is returned; `<any>[batch, long, global]`;
+            or None, which is returned.
+        from_global: whether a tensor is `<any>[batch, global, long]` instead.
+
+    Returns:
+        `LongGlobalMask`, `PairMask` or None.
+    """
+    if mask is None or isinstance(mask, AttentionSpec):
+        return mask
+    return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)
+
+
+def band_mask_tensor(mask, local_radius: int) -> tf.Tensor | None:
+    """`l2l_att_mask`, given either way, as a tensor (or None)."""
+    if isinstance(mask, SegmentMask):
+        return mask.to_band(local_radius)
+    return mask
+
+
+def pair_mask_tensor(mask, from_global: bool = False) -> tf.Tensor | None:
+    """`l2g_att_mask` or (`from_global`) `g2l_att_mask` as a tensor."""
+    if isinstance(mask, AttentionSpec):
+        mask = mask.to_tensor()
+        return tf.linalg.matrix_transpose(mask) if from_global else mask
+    return mask
+
+
+def linked(links: Sequence[tf.Tensor], global_len) -> tf.Tensor:
+    """Which global tokens are linked with the long tokens.
+
+    The links `[[[0, 2, -1]]]` and 3 global tokens give `[[100, 001, 000]]`.
+
+    Args:
+        links: tensors `<int>[batch, part]`, the index of a global token each;
+            anything out of range is no link.
+        global_len: int or `<int32>[]`.
+
+    Returns:
+        `<bool>[batch, part, global]`.
+    """
+    result = tf.constant(False)
+    for link in links:
+        # [batch, part, global]
+        result |= link[:, :, tf.newaxis] == tf.range(
+            tf.cast(global_len, link.dtype), dtype=link.dtype
+        )
+    return result
+
+
+def _as_bool(tensor):
+    return None if tensor is None else tf.cast(tensor, tf.bool)

@@ -1,0 +1,358 @@
+"""Attention to a memory: vectors that tokens see besides each other.
+
+ReadTwice, section 2.1. The memory may be the same for all examples. Here the
+heads are outermost, so that all positions of all examples meet such a memory in
+one matrix product, and a mask of a batch needs no axis for the heads.
+"""
+
+import functools
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.ops import shapes
+from etcmodel.ops import shared_graphs
+from etcmodel.ops.attention import blocks
+from etcmodel.ops.attention import softmax
+from etcmodel.ops.attention import streaming
+
+
+def in_chunks(
+    attend: Callable,
+    examples: Mapping[str, tf.Tensor | None],
+    scores_per_example,
+) -> tf.Tensor:
+    """Attends for a few examples at a time, where scores are not kept.
+
+    Only the scores of these few exist, about `streaming.CHUNK_ELEMENTS`. There
+    is a gradient, but it keeps all of them.
+
+    Args:
+        attend: function of keyword arguments, named as `examples` but with
+            fewer of them, to `<float>[fewer, ...]` of the first one's dtype.
+        examples: `<any>[batch, ...]` each, or None, the first one not.
+        scores_per_example: int or `<int32>[]`.
+
+    Returns:
+        `<float>[batch, ...]`.
+    """
+    examples = {
+        name: None if x is None else tf.convert_to_tensor(x)
+        for name, x in examples.items()
+    }
+    first = next(iter(examples.values()))
+    batch = shapes.get_shape_list(first)[0]
+    # What all examples share is not cut.
+    cut = {
+        name: x
+        for name, x in examples.items()
+        if x is not None and (x.shape[0] != 1 or first.shape[0] == 1)
+    }
+    _check_batches(cut, batch)
+    number, _ = streaming.plan_chunks(batch, scores_per_example)
+    # Rounding up may have left nothing for the last ones.
+    num_chunks = blocks.ceil_div(batch, number)
+    if isinstance(batch, int) and batch < 3:
+        # Of two chunks one is made.
+        return attend(**examples)
+    if isinstance(num_chunks, int):
+        if num_chunks < 2:
+            return attend(**examples)
+    else:
+        # One of nothing shows what shape outputs have.
+        num_chunks = tf.maximum(num_chunks, 1)
+        number = tf.minimum(number, batch)
+
+    def body(index, outputs):
+        # The last chunk has as many as the others, some of them once more.
+        start = tf.minimum(index * number, batch - number)
+        chunk = {
+            name: softmax.part(x, 0, start, number) for name, x in cut.items()
+        }
+        return [outputs.write(index, attend(**{**examples, **chunk}))]
+
+    (outputs,) = streaming.loop(
+        num_chunks, body, [tf.TensorArray(first.dtype, num_chunks)]
+    )
+    # [chunks * number, ...]
+    rows = shapes.flatten_dims(outputs.stack(), last_dim=1)
+    before = (num_chunks - 1) * number
+    rest = batch - before
+    # [batch]
+    position = tf.range(batch)
+    position += tf.where(position < before, 0, number - rest)
+    # Not two slices, joined: XLA ends the process on the gradient of an empty
+    # one, in a batch of one.
+    # [batch, ...]
+    output = tf.gather(rows, position)
+    return tf.ensure_shape(output, [first.shape[0], *rows.shape[1:]])
+
+
+def _check_batches(examples, batch):
+    """Raises an error unless all have as many examples.
+
+    What is cut from those with more would be a part of it.
+    """
+    for name, x in examples.items():
+        number = shapes.get_shape_list(x)[0]
+        message = f"{name} has another number of examples than the others."
+        if not (isinstance(number, int) and isinstance(batch, int)):
+            tf.debugging.assert_equal(number, batch, message)
+        elif number != batch:
+            raise ValueError(f"{message[:-1]}: {number}, not {batch}.")
+
+
+def attend(
+    queries: tf.Tensor,
+    pieces: Sequence[softmax.Keys],
+    dropout: softmax.Dropout | None = None,
+    added_scores: tf.Tensor | None = None,
+    default_key: tf.Tensor | None = None,
+    top_k: int | None = None,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Queries against all keys of all pieces, under one softmax.
+
+    Args:
+        queries: `<float>[batch, main, heads, size]`.
+        pieces: what they attend to. Keys and values are
+            `<float>[to, heads, size]`, the same for all examples, or
+            `<float>[batch, to, heads, size]`; masks are
+            `<any>[batch, main, to]` or, where all tokens of an example see the
+            same, `<any>[batch, to]`.
+        dropout: of the probabilities.
+        added_scores: what is added to the scores of the first piece,
+            `<float32 or float64>[heads, batch, main or 1, to]`.
+        default_key: `<float>[heads, size]`, one more key, never masked, whose
+            value is zeros.
+        top_k: to how many keys a query attends, those with the highest scores,
+            the default one among them; to more if several have the least of
+            these scores. None for all.
+
+    Returns:
+        `<float>[batch, main, heads * size]`, zeros for a query that may attend
+        to nothing; and the probabilities of each piece as they are before
+        dropout, `<float>[heads, batch, main, to]`.
+
+    Raises:
+        ValueError: a mask has another rank, or another number of columns.
+    """
+    pieces = [
+        x._replace(mask=as_mask(x.mask, f"{x.name}att_mask")) for x in pieces
+    ]
+    for piece in pieces:
+        check_columns(piece)
+    return _attend(queries, pieces, dropout, added_scores, default_key, top_k)
+
+
+# Its gradient reads four tensors of the size of the scores.
+@functools.partial(shared_graphs.shared, is_inlined=True)
+def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
+    """What `attend` returns, of masks as they fit scores."""
+    # [heads, batch, main, size]
+    queries = softmax.scaled(heads_first(queries))
+    # [heads, batch, main, to] each
+    scores = [attention_scores(queries, heads_first(x.keys)) for x in pieces]
+    masks = [x.mask for x in pieces]
+    if added_scores is not None:
+        scores[0] += added_scores
+    if default_key is not None:
+        # [heads, batch, main, 1]
+        scores.append(attention_scores(queries, default_key[:, tf.newaxis]))
+        masks.append(None)
+    if top_k is not None:
+        least = _kth_best(scores, masks, top_k)
+        masks = [
+            x >= least if mask is None else (x >= least) & mask
+            for x, mask in zip(scores, masks, strict=True)
+        ]
+    probs = softmax.joint_softmax(scores, masks)[: len(pieces)]
+    kept = probs
+    if dropout is not None:
+        kept = [dropout.drop(x, i) for i, x in enumerate(probs)]
+    # [heads, batch, main, size]
+    output = tf.add_n(
+        [
+            weighted_sum(x, heads_first(piece.values))
+            for x, piece in zip(kept, pieces, strict=True)
+        ]
+    )
+    # [batch, main, heads * size]
+    output = shapes.flatten_dims(
+        tf.transpose(output, [1, 2, 0, 3]), first_dim=-2
+    )
+    return output, probs
+
+
+def _kth_best(scores, masks, k):
+    """The least score that is attended to, `<float>[..., main, 1]`."""
+    masked = [
+        x if mask is None else tf.where(mask, x, x.dtype.min)
+        for x, mask in zip(scores, masks, strict=True)
+    ]
+    # [heads, batch, main, all keys]
+    scores = tf.concat(masked, axis=-1)
+    number = shapes.get_shape_list(scores)[-1]
+    smaller = min if isinstance(number, int) else tf.minimum
+    # [heads, batch, main, k]
+    best = tf.math.top_k(tf.stop_gradient(scores), smaller(k, number)).values
+    return tf.reduce_min(best, axis=-1, keepdims=True)
+
+
+def heads_first(tensor) -> tf.Tensor:
+    """Moves the last axis but one to the front.
+
+    Args:
+        tensor: `<any>[..., length, heads, size]`.
+
+    Returns:
+        `<any>[heads, ..., length, size]`.
+    """
+    rank = tensor.shape.rank
+    return tf.transpose(tensor, [rank - 2, *range(rank - 2), rank - 1])
+
+
+def batch_first(tensor) -> tf.Tensor:
+    """`<any>[heads, batch, ...]` as `<any>[batch, heads, ...]`."""
+    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
+
+
+def attention_scores(queries, keys) -> tf.Tensor:
+    """Products of queries and keys.
+
+    Args:
+        queries: `<float>[heads, batch, from, size]`.
+        keys: `<float>[heads, to, size]`, the same for all examples, or
+            `<float>[heads, batch, to, size]`.
+
+    Returns:
+        `<float32 or float64>[heads, batch, from, to]`.
+    """
+    if keys.shape.rank == 4:
+        scores = tf.matmul(queries, keys, transpose_b=True)
+    else:
+        scores = _per_head(
+            lambda rows: tf.matmul(rows, keys, transpose_b=True), queries
+        )
+    return softmax.to_score_dtype(scores)
+
+
+def weighted_sum(probs, values) -> tf.Tensor:
+    """Values summed with probabilities.
+
+    Args:
+        probs: `<float>[heads, batch, from, to]`.
+        values: `<float>[heads, to, size]`, the same for all examples, or
+            `<float>[heads, batch, to, size]`.
+
+    Returns:
+        `<dtype of values>[heads, batch, from, size]`.
+    """
+    probs = tf.cast(probs, values.dtype)
+    if values.shape.rank == 4:
+        return tf.matmul(probs, values)
+    return _per_head(lambda rows: tf.matmul(rows, values), probs)
+
+
+def _per_head(function, tensor):
+    """A function of each head's rows, of all examples together.
+
+    Args:
+        function: from `<float>[heads, rows, a]` to `<float>[heads, rows, b]`.
+        tensor: `<float>[heads, batch, length, a]`.
+
+    Returns:
+        `<float>[heads, batch, length, b]`.
+    """
+    heads, batch, length, size = shapes.get_shape_list(tensor)
+    # [heads, batch * length, b]
+    rows = function(tf.reshape(tensor, [heads, batch * length, size]))
+    return tf.reshape(
+        rows, [heads, batch, length, shapes.get_shape_list(rows)[-1]]
+    )
+
+
+def as_mask(att_mask, name: str) -> tf.Tensor | None:
+    """A mask that fits scores of `[heads, batch, from, to]`.
+
+    `[[1, 0], [1, 1]]`, of two examples and two keys, becomes
+    `[[[True, False]], [[True, True]]]`.
+
+    Args:
+        att_mask: `<any>[batch, from, to]` or `<any>[batch, to]`, not 0 where
+            attending is allowed; or None.
+        name: what to call it in an error message.
+
+    Returns:
+        `<bool>[batch, from or 1, to]`, or None for None.
+
+    Raises:
+        ValueError: it has another rank.
+    """
+    if att_mask is None:
+        return None
+    shapes.assert_rank(att_mask, [2, 3], name)
+    mask = tf.cast(att_mask, tf.bool)
+    # [batch, from or 1, to]
+    return mask[:, tf.newaxis] if mask.shape.rank == 2 else mask
+
+
+def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
+    """The masks of the main and of the side columns.
+
+    Two tokens and a side input of one row, all in one mask: `[[[1, 1, 0],
+    [0, 1, 1]]]` gives `[[[True, True], [False, True]]]` and `[[[False],
+    [True]]]`.
+
+    Args:
+        att_mask: see `layers.FusedSideAttention`.
+        side_att_mask: likewise.
+        main_input: `<float>[batch, main, hidden_size]`.
+        side_input: `<float>[..., side, hidden_size]`.
+
+    Returns:
+        Two masks, `<bool>[batch, main or 1, main]` and
+        `<bool>[batch, main or 1, side]`, or None.
+
+    Raises:
+        ValueError: a mask has another rank, or another number of columns.
+    """
+    att_mask = as_mask(att_mask, "att_mask")
+    if att_mask is None or side_att_mask is not None:
+        return [att_mask, as_mask(side_att_mask, "side_att_mask")]
+    main_len = shapes.get_shape_list(main_input)[1]
+    side_len = shapes.get_shape_list(side_input)[-2]
+    columns = att_mask.shape[-1]
+    if columns is not None and main_input.shape[1] is not None:
+        rest = columns - main_len
+        if rest < 0 or side_input.shape[-2] not in (None, rest):
+            raise ValueError(
+                f"att_mask has {columns} columns, but {main_len} tokens and a "
+                f"side input of {side_input.shape[-2]} rows need one each. "
+                "Give a mask of the tokens alone together with side_att_mask."
+            )
+    # [batch, main or 1, main] and [batch, main or 1, side]
+    return tf.split(att_mask, [main_len, side_len], axis=-1)
+
+
+def check_columns(piece: softmax.Keys) -> None:
+    """Raises a ValueError unless a mask has a column a key.
+
+    One column would be taken for all keys.
+
+    Args:
+        piece: keys `<float>[..., to, heads, size]` with a mask
+            `<bool>[..., to]`, or None.
+
+    Raises:
+        ValueError: the numbers are known and differ.
+    """
+    mask, number = piece.mask, piece.keys.shape[-3]
+    if mask is None or None in (mask.shape[-1], number):
+        return
+    if mask.shape[-1] != number:
+        raise ValueError(
+            f"a mask of {mask.shape[-1]} columns (shape {mask.shape}) does not "
+            f"fit {number} keys."
+        )

@@ -1,0 +1,491 @@
+"""Types of relative labels: a class each.
+
+A class says which label each pair of a query and a key has. What that adds to
+the scores, and the gradients, follow from it: products of each query with the
+label vectors that occur (`RelativeLabels.products`), one of which each pair
+chooses (`core.choose`, and `core.choose_gradient`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import masks
+from etcmodel.ops.attention import softmax
+
+
+class RelativeLabels(masks.AttentionSpec):
+    """Which label each pair of a query and a key has: the base of all labels.
+
+    The scores of pairs are chosen from the products of each query with the
+    label vectors that occur at all, its *columns*.
+
+    Attributes:
+        columns: the labels that occur, or None for all of the table.
+    """
+
+    columns: Sequence[int] | None = None
+
+    def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
+        """The label vectors and biases of the columns.
+
+        Args:
+            table: all of them.
+
+        Returns:
+            `<float>[columns, heads, size]` and `<float>[columns, heads]`.
+        """
+        if self.columns is None:
+            return table.vectors, table.biases
+        vocab_size, heads, size = shapes.get_shape_list(table.vectors)
+        # By a product, as its gradient is one.
+        # [columns, vocab_size]
+        chosen = tf.one_hot(self.columns, vocab_size, dtype=table.vectors.dtype)
+        flat = tf.matmul(
+            chosen, tf.reshape(table.vectors, [vocab_size, heads * size])
+        )
+        return (
+            tf.reshape(flat, [-1, heads, size]),
+            tf.matmul(tf.cast(chosen, table.biases.dtype), table.biases),
+        )
+
+    def products(self, queries, vectors, biases) -> tf.Tensor:
+        """What each column adds to a query's scores.
+
+        Args:
+            queries: `<float>[batch, heads, queries, size]`, scaled.
+            vectors: `<float>[columns, heads, size]`.
+            biases: `<float>[columns, heads]`.
+
+        Returns:
+            `<float32 or float64>[batch, heads, queries, columns]`.
+        """
+        # [heads, columns, size]
+        vectors = tf.transpose(vectors, [1, 0, 2])
+        # [heads, 1, columns]
+        biases = tf.transpose(softmax.to_score_dtype(biases))[:, tf.newaxis]
+        if vectors.shape[0] == 1:
+            # TensorFlow's product on CPUs, oneDNN's, ends the process where it
+            # has to repeat the matrix of a single head along the batch.
+            products = tf.tensordot(queries, vectors[0], [[3], [1]])
+        else:
+            products = tf.matmul(queries, vectors, transpose_b=True)
+        return softmax.to_score_dtype(products) + biases * (
+            vectors.shape[-1] ** -0.5
+        )
+
+
+class BandLabels(RelativeLabels):
+    """Labels of long tokens and the long tokens around them."""
+
+    def band_tensors(self, windows, dtype):
+        """What `to_windows` needs besides the products.
+
+        Args:
+            windows: `sparse.Windows`.
+            dtype: of the products.
+
+        Returns:
+            A list of tensors `<any>[batch, long, ...]`, to be cut along the
+            long axis, and a list of others.
+        """
+        del windows, dtype
+        return [], []
+
+    def to_windows(self, products, rows, others, windows):
+        """What the labels add to the scores of windows.
+
+        Args:
+            products: `<float>[batch, heads, queries, columns]`.
+            rows: the first tensors of `band_tensors`, cut.
+            others: the others.
+            windows: `sparse.Windows`, in which the queries are whole blocks.
+
+        Returns:
+            `label` and `chosen` of `core.Piece`; anything beyond the band.
+        """
+        raise NotImplementedError
+
+
+class DistanceLabels(BandLabels):
+    """Labels of the long tokens' neighbours that depend on distance alone.
+
+    For `l2l_relative_att_ids`. Label `k` is that of the key `k - local_radius`
+    positions on; `RelativePositionGenerator.make_local_relative_att_spec`
+    makes the usual ones. With `DistanceLabels([2, 0, 1])` a token has label 0
+    for itself, 2 for the token before it and 1 for the one after.
+
+    Args:
+        pattern: `2*local_radius + 1` labels.
+
+    Raises:
+        ValueError: there are fewer than 3, or an even number of them.
+    """
+
+    def __init__(self, pattern: Sequence[int]):
+        self.pattern = tuple(int(label) for label in pattern)
+        if len(self.pattern) % 2 == 0 or len(self.pattern) < 3:
+            raise ValueError(
+                "pattern needs a label for each of 2*local_radius + 1 "
+                "distances, an odd number from 3 on, but has "
+                f"{len(self.pattern)}"
+            )
+
+    @property
+    def columns(self) -> list[int]:
+        """The labels of `runs`."""
+        return self.runs()[1]
+
+    def to_band(self, batch_size, length) -> tf.Tensor:
+        """The labels as a tensor.
+
+        Args:
+            batch_size: int or `<int32>[]`.
+            length: int or `<int32>[]`, number of long tokens.
+
+        Returns:
+            `<int32>[batch, long, 2*local_radius + 1]`.
+        """
+        return tf.broadcast_to(
+            tf.constant(self.pattern, tf.int32),
+            tf.stack([batch_size, length, len(self.pattern)]),
+        )
+
+    def runs(self) -> tuple[int, list[int], int]:
+        """The pattern as a run of one label, a middle, and another run.
+
+        Returns:
+            `(lead, columns, trail)`: the pattern is `columns[0]`, `lead` times,
+            then `columns[1:-1]`, then `columns[-1]`, `trail` times. The pattern
+            5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`.
+        """
+        pattern = self.pattern
+        lead = 1
+        while lead < len(pattern) - 1 and pattern[lead] == pattern[0]:
+            lead += 1
+        trail = 1
+        while (
+            trail < len(pattern) - lead and pattern[-1 - trail] == pattern[-1]
+        ):
+            trail += 1
+        middle = list(pattern[lead : len(pattern) - trail])
+        return lead, [pattern[0], *middle, pattern[-1]], trail
+
+    def band_tensors(self, windows, dtype):
+        """As `BandLabels.band_tensors`: what spreads columns over slots.
+
+        In the windows of a block of queries, the first slots have the first
+        label for all of them, the last slots the last one. In between, which
+        column a slot gets differs from query to query but not from block to
+        block: a product with `<dtype>[block_len, columns, middle slots]`, 1
+        where a slot has a column, spreads them. (To shift each row by its index
+        takes about as long, and far longer when compiled.)
+        """
+        lead, columns, trail = self.runs()
+        block_len = windows.block_len
+        # [middle]
+        slot = tf.range(lead, len(self.pattern) - trail + block_len - 1)
+        # [block_len, middle]
+        column = slot - tf.range(block_len)[:, tf.newaxis] - lead + 1
+        # [block_len, columns, middle]
+        spread = tf.one_hot(
+            tf.clip_by_value(column, 0, len(columns) - 1),
+            len(columns),
+            axis=1,
+            dtype=dtype,
+        )
+        return [], [spread]
+
+    def to_windows(self, products, rows, others, windows):
+        """As `BandLabels.to_windows`."""
+        del rows
+        (spread,) = others
+        batch, heads, queries, columns = shapes.get_shape_list(products)
+        block_len, _, num_middle = shapes.get_shape_list(spread)
+        lead = self.runs()[0]
+        # [block_len, batch*heads*blocks, columns]
+        by_row = tf.transpose(
+            tf.reshape(products, [-1, block_len, columns]), [1, 0, 2]
+        )
+        # [block_len, batch*heads*blocks, middle]
+        middle = tf.transpose(tf.matmul(by_row, spread), [1, 0, 2])
+        ends = [
+            tf.broadcast_to(
+                softmax.part(products, 3, column, 1),
+                [batch, heads, queries, size],
+            )
+            for column, size in (
+                (0, lead),
+                (columns - 1, windows.window - lead - num_middle),
+            )
+        ]
+        # [batch, heads, queries, window]
+        label = tf.concat(
+            [
+                ends[0],
+                tf.reshape(middle, [batch, heads, queries, num_middle]),
+                ends[1],
+            ],
+            axis=-1,
+        )
+        return label, None
+
+
+class BandIds(BandLabels):
+    """Labels of a band that are given for each pair.
+
+    Args:
+        ids: `<int>[batch, long, 2*local_radius + 1]`.
+        use_one_hot_lookup: see `core.LabelTable`.
+    """
+
+    def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
+        self.ids = tf.cast(ids, tf.int32)
+        self.use_one_hot_lookup = use_one_hot_lookup
+
+    def band_tensors(self, windows, dtype):
+        """As `BandLabels.band_tensors`: the ids, in windows."""
+        del dtype
+        # [batch, long, window]
+        return [windows.of_band(self.ids)], []
+
+    def to_windows(self, products, rows, others, windows):
+        """As `BandLabels.to_windows`."""
+        del others, windows
+        return _choose_by_id(products, rows[0], self.use_one_hot_lookup)
+
+
+class PairLabels(RelativeLabels):
+    """Labels of pairs of long and global tokens.
+
+    For a type of labels of one's own, derive from this class, set `columns` to
+    the labels that occur, and define `long_tensors` and `part`; see
+    `docs/architecture.md`.
+    """
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """Tensors `<any>[batch, long, ...]`, to be cut along the long axis."""
+        raise NotImplementedError
+
+    def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
+        """Which label the pairs of some of the long tokens have.
+
+        Args:
+            long_tensors: those of `long_tensors`, the second axis cut.
+            global_len: int or `<int32>[]`.
+
+        Returns:
+            `<int32>[batch, part, global]`, indices into `columns` (or labels,
+            where that is None); or, where there are two columns,
+            `<bool>[batch, part, global]`, true for the second.
+        """
+        raise NotImplementedError
+
+    def lookup(self, products, long_tensors, global_len, of_global=False):
+        """What the labels add to the scores of some of the long tokens.
+
+        Args:
+            products: `<float>[batch, heads, queries, columns]`.
+            long_tensors: those of `long_tensors`, cut.
+            global_len: int or `<int32>[]`.
+            of_global: whether the queries are the global tokens.
+
+        Returns:
+            `label` and `chosen` of `core.Piece`.
+        """
+        # [batch, part, global]
+        chosen = self.part(long_tensors, global_len)
+        if of_global:
+            chosen = tf.linalg.matrix_transpose(chosen)
+        return products, chosen[:, tf.newaxis]
+
+    def to_tensor(self, global_len) -> tf.Tensor:
+        """All labels, `<int32>[batch, long, global]`."""
+        return self.part_labels(self.long_tensors(), global_len)
+
+    def part_labels(self, long_tensors, global_len) -> tf.Tensor:
+        """As `part`, but the labels: `<int32>[batch, part, global]`."""
+        part = self.part(long_tensors, global_len)
+        if self.columns is None:
+            return part
+        return tf.gather(self.columns, tf.cast(part, tf.int32))
+
+
+class PairIds(PairLabels):
+    """Labels that are given for each pair.
+
+    Args:
+        ids: `<int>[batch, long, global]`.
+        use_one_hot_lookup: see `core.LabelTable`.
+    """
+
+    def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
+        self.ids = tf.cast(ids, tf.int32)
+        self.use_one_hot_lookup = use_one_hot_lookup
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The ids."""
+        return [self.ids]
+
+    def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
+        """The labels of some of the long tokens: as they are."""
+        del global_len
+        return long_tensors[0]
+
+    def lookup(self, products, long_tensors, global_len, of_global=False):
+        """As `PairLabels.lookup`."""
+        _, chosen = super().lookup(
+            products, long_tensors, global_len, of_global
+        )
+        return _choose_by_id(products, chosen[:, 0], self.use_one_hot_lookup)
+
+
+class LongGlobalLabels(PairLabels):
+    """Labels of linked long and global tokens, and one for all others.
+
+    For `l2g_relative_att_ids` and `g2l_relative_att_ids`, which takes the same
+    object (not a transposed one). With `links=[[[0, 1, -1]]]`, two global
+    tokens and the labels 8 (linked) and 7, the long tokens' labels are 87, 78
+    and 77. With the links `[[0, 1, -1]]` and `[[0, 0, -1]]`, which have the
+    labels 8 and 9, they are 97, 98 and 77.
+
+    Args:
+        links: tensors `<int>[batch, long]`, the index of a global token each;
+            anything out of range is no link.
+        linked: the label of a pair that one of the links names; or one label
+            for each link, of which the last that names a pair counts.
+        not_linked: the label of all other pairs.
+
+    Attributes:
+        columns: `not_linked`, then the labels of links, each of them once.
+
+    Raises:
+        ValueError: there are no links, or more or fewer labels than links.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[tf.Tensor],
+        linked: int | Sequence[int],
+        not_linked: int,
+    ):
+        self.links = [tf.convert_to_tensor(link) for link in links]
+        if not self.links:
+            raise ValueError("links needs at least one tensor, but is empty")
+        labels = np.ravel(linked).tolist()
+        if np.ndim(linked) == 0:
+            labels *= len(self.links)
+        if len(labels) != len(self.links):
+            raise ValueError(
+                f"linked needs one label, or one for each of the "
+                f"{len(self.links)} links, but is {linked}"
+            )
+        distinct = list(dict.fromkeys(labels))
+        self.columns = [int(not_linked), *distinct]
+        self._column_of_link = [1 + distinct.index(label) for label in labels]
+
+    def long_tensors(self) -> list[tf.Tensor]:
+        """The tensors of which a part belongs to each part of the text."""
+        return self.links
+
+    def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
+        """How some of the long tokens are linked.
+
+        Args:
+            long_tensors: those of `long_tensors`, the second axis cut.
+            global_len: int or `<int32>[]`.
+
+        Returns:
+            `<bool>[batch, part, global]`, whether there is a link; if there
+            are several labels of links, `<int32>[batch, part, global]`, the
+            index of the pair's label in `columns`.
+        """
+        if len(self.columns) == 2:
+            return masks.linked(long_tensors, global_len)
+        index = tf.constant(0)
+        for link, column in zip(
+            long_tensors, self._column_of_link, strict=True
+        ):
+            # [batch, part, global]
+            index = tf.where(masks.linked([link], global_len), column, index)
+        return index
+
+
+def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
+    """Labels of a band, given either way, as a description (or None).
+
+    Args:
+        ids: a `BandLabels`, `<int>[batch, long, 2*local_radius + 1]` or None.
+        table: says how ids are looked up.
+
+    Returns:
+        A `BandLabels` or None.
+    """
+    if ids is None or isinstance(ids, masks.AttentionSpec):
+        return ids
+    return BandIds(ids, table.use_one_hot_lookup)
+
+
+def pair_labels(
+    ids, table: softmax.LabelTable | None, from_global: bool = False
+) -> PairLabels | None:
+    """Labels of pairs, given either way, as a description (or None).
+
+    Args:
+        ids: a `PairLabels`, `<int>[batch, long, global]` or None.
+        table: says how ids are looked up.
+        from_global: whether a tensor is `<int>[batch, global, long]` instead.
+
+    Returns:
+        A `PairLabels` or None.
+    """
+    if ids is None or isinstance(ids, masks.AttentionSpec):
+        return ids
+    if from_global:
+        ids = tf.linalg.matrix_transpose(ids)
+    return PairIds(ids, table.use_one_hot_lookup)
+
+
+def band_label_tensor(ids, batch_size, length) -> tf.Tensor | None:
+    """`l2l_relative_att_ids`, given either way, as a tensor (or None)."""
+    if isinstance(ids, DistanceLabels):
+        return ids.to_band(batch_size, length)
+    return ids
+
+
+def pair_label_tensor(
+    ids, global_len, from_global: bool = False
+) -> tf.Tensor | None:
+    """`l2g_` or (`from_global`) `g2l_relative_att_ids` as a tensor."""
+    if isinstance(ids, PairLabels):
+        ids = ids.to_tensor(global_len)
+        return tf.linalg.matrix_transpose(ids) if from_global else ids
+    return ids
+
+
+def _choose_by_id(products, ids, use_one_hot_lookup):
+    """`label` and `chosen` of `core.Piece` for any labels of the table.
+
+    Args:
+        products: `<float>[batch, heads, queries, vocab_size]`.
+        ids: `<int32>[batch, queries, keys]`.
+        use_one_hot_lookup: whether each pair chooses through a product with a
+            one-hot vector, whose gradient is one, too; that of a choice by
+            index is a scatter.
+
+    Returns:
+        Both.
+    """
+    if not use_one_hot_lookup:
+        return products, ids[:, tf.newaxis]
+    vocab_size = shapes.get_shape_list(products)[-1]
+    # [batch, queries, keys, heads]
+    found = tf.matmul(
+        # [batch, queries, keys, vocab_size]
+        tf.one_hot(ids, vocab_size, dtype=products.dtype),
+        # [batch, queries, vocab_size, heads]
+        tf.transpose(products, [0, 2, 3, 1]),
+    )
+    return tf.transpose(found, [0, 3, 1, 2]), None

@@ -1,0 +1,594 @@
+"""The formula of attention: scores, and one softmax over several pieces.
+
+Queries attend to one or more *pieces* of keys (the keys around them, those of
+the global tokens) under **one joint softmax**, in which the pair of query `i`
+and key `j` has the score (paper section 3.2, with the bias of the original
+code)
+
+    score[i, j] = (q_i . k_j + q_i . E[id_ij] + b[id_ij]) / sqrt(size_per_head)
+
+Scores and the softmax are computed in float32 (float64 for float64 inputs)
+whatever the inputs' dtype. A masked pair has a probability of exactly 0, and a
+query without any unmasked key gets an output of zeros. A label beyond the
+table adds nothing to a score.
+
+`joint_softmax` is the formula as it stands. `attend` gives the same numbers
+for queries that are cut into blocks or chunks, and keeps no probabilities for
+the backward pass: it computes them again.
+"""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.ops import compilation
+from etcmodel.ops import custom_gradients
+from etcmodel.ops import shapes
+
+MASKED = -1e30
+# No score that takes part in a softmax is as low.
+LOWEST = -5e29
+# Up to as many columns are chosen from by selection where it is compiled, and
+# an eighth of them anywhere.
+MOST_SELECTED = 64
+
+
+class LabelTable(NamedTuple):
+    """The learned part of relative attention: a vector and a bias a label.
+
+    Attributes:
+        vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
+        biases: `<float>[relative_vocab_size, heads]`.
+        use_one_hot_lookup: look labels up by a matrix product with their
+            one-hot form rather than by a gather. Same numbers.
+    """
+
+    vectors: tf.Tensor
+    biases: tf.Tensor
+    use_one_hot_lookup: bool = False
+
+
+class Keys(NamedTuple):
+    """What queries may attend to.
+
+    Attributes:
+        keys: `<float>[batch, to, heads, size_per_head]`.
+        values: `<float>[batch, to, heads, value_size]`.
+        mask: which of them each query may attend to, a tensor or one of
+            `specs`; None for all.
+        labels: labels of the pairs, a tensor or one of `specs`; None for none.
+        name: what an error message puts before `att_mask` and
+            `relative_att_ids`, such as `"l2g_"`.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    mask: object = None
+    labels: object = None
+    name: str = ""
+
+
+class Dropout:
+    """Dropout of probabilities that can be drawn again.
+
+    Args:
+        rate: probability of dropping, a number or `<float>[]`.
+        seed: `<int32>[2]`.
+    """
+
+    def __init__(self, rate, seed: tf.Tensor):
+        self.rate = rate
+        self.seed = seed
+
+    def factors(self, shape, index, dtype) -> tf.Tensor:
+        """What to multiply probabilities with: 0 or `1 / (1 - rate)`.
+
+        Args:
+            shape: `<int32>[rank]`.
+            index: `<int32>[]`; equal ones give equal factors.
+            dtype: of the factors.
+
+        Returns:
+            `<dtype>[shape]`.
+        """
+        is_kept, scale = self._draw(shape, index)
+        return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
+
+    def drop(self, probs, index) -> tf.Tensor:
+        """Multiplies probabilities with their factors.
+
+        TensorFlow's gradient of this keeps a byte for each of them.
+
+        Args:
+            probs: `<float>[...]`.
+            index: see `factors`.
+
+        Returns:
+            Shape and dtype of `probs`.
+        """
+        is_kept, scale = self._draw(tf.shape(probs), index)
+        scaled = probs * tf.cast(scale, probs.dtype)
+        return tf.where(is_kept, scaled, tf.zeros([], probs.dtype))
+
+    def _draw(self, shape, index):
+        """Which probabilities are kept, and what they are multiplied with."""
+        seed = tf.random.experimental.stateless_fold_in(self.seed, index)
+        rate = tf.cast(self.rate, tf.float32)
+        draws = tf.random.stateless_uniform(shape, seed)
+        return draws >= rate, 1.0 / (1.0 - rate)
+
+
+@dataclasses.dataclass
+class Piece:
+    """Some keys that queries attend to: their values and ingredients of scores.
+
+    Attributes:
+        products: `<float>[batch, heads, queries, keys]`, of scaled queries and
+            keys.
+        values: `<float>[batch, heads, keys, value_size]`; or, for each block
+            of queries, `<float>[batch, heads, blocks, keys, value_size]`.
+        allowed: `<bool>[batch or 1, queries or 1, keys]`, or None for all.
+        label: `<float>[batch, heads, queries, keys]`, what the labels add; or
+            `<float>[batch, heads, queries, columns]` to choose it from; or
+            None.
+        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; of
+            two columns the second one, `<bool>[batch, 1, queries, keys]`; or
+            None.
+        dropout: of the probabilities, or None.
+        draw: `<int32>[]`, which of the dropout's draws this piece takes.
+    """
+
+    products: tf.Tensor
+    values: tf.Tensor
+    allowed: tf.Tensor | None = None
+    label: tf.Tensor | None = None
+    chosen: tf.Tensor | None = None
+    dropout: Dropout | None = None
+    draw: object = 0
+
+    def ingredients(self):
+        """What the compiled functions below make scores from."""
+        bias = None
+        if self.allowed is not None:
+            dtype = score_dtype(self.products.dtype)
+            # [batch or 1, 1, queries or 1, keys]
+            bias = tf.where(
+                self.allowed[:, tf.newaxis],
+                tf.zeros([], dtype),
+                tf.constant(MASKED, dtype),
+            )
+        return self.products, bias, self.label, self.chosen
+
+    def kept(self, dtype):
+        """Dropout's factors, shaped as the products, or None."""
+        if self.dropout is None:
+            return None
+        shape = tf.shape(self.products)
+        return self.dropout.factors(shape, self.draw, dtype)
+
+
+class Attended(NamedTuple):
+    """What attention gives, and all that its probabilities follow from.
+
+    Attributes:
+        output: `<float32 or float64>[batch, heads, queries, value_size]`.
+        normalizer: `<float32 or float64>[batch, heads, queries, 2]`, the
+            maximum of each query's scores, and its denominator: the sum of
+            the exponentials of the scores less the maximum.
+    """
+
+    output: tf.Tensor
+    normalizer: tf.Tensor
+
+
+def attend(pieces: Sequence[Piece]) -> Attended:
+    """One softmax over several pieces, and the values that it weighs.
+
+    Args:
+        pieces: what the queries attend to. The gradients flow to `products`,
+            `values` and `label`, from the output alone: a normalizer counts
+            as a constant.
+
+    Returns:
+        Output and normalizer.
+    """
+    differentiable = [
+        name
+        for i, piece in enumerate(pieces)
+        for name in ((i, "products"), (i, "values"), (i, "label"))
+        if getattr(piece, name[1]) is not None
+    ]
+
+    @custom_gradients.custom_gradient
+    def run(*tensors, captured):
+        inside = list(captured)
+        for (i, name), tensor in zip(differentiable, tensors, strict=True):
+            inside[i] = dataclasses.replace(inside[i], **{name: tensor})
+        attended = forward(inside)
+
+        def grad(d_output, d_normalizer):
+            del d_normalizer
+            found = gradients(inside, attended, d_output)
+            return [found[name] for name in differentiable]
+
+        return tuple(attended), grad
+
+    tensors = [getattr(pieces[i], x) for i, x in differentiable]
+    return Attended(*run(*tensors, captured=list(pieces)))
+
+
+def forward(pieces: Sequence[Piece]) -> Attended:
+    """Computes `attend` without its backward pass.
+
+    Args:
+        pieces: what the queries attend to.
+
+    Returns:
+        Output and normalizer. Do not differentiate them.
+    """
+    dtype = pieces[0].values.dtype
+    scores = [_scores(*piece.ingredients()) for piece in pieces]
+    # [batch, heads, queries, 1]
+    maximum = functools.reduce(
+        tf.maximum,
+        [tf.reduce_max(x, axis=-1, keepdims=True) for x in scores],
+        tf.constant(LOWEST, score_dtype(dtype)),
+    )
+    output, total = 0, 0
+    for piece, x in zip(pieces, scores, strict=True):
+        weights, sums = _weights(x, maximum, dtype=dtype.name)
+        keep = piece.kept(dtype)
+        if keep is not None:
+            weights *= keep
+        # [batch, heads, queries, value_size]
+        output += to_score_dtype(times(weights, piece.values))
+        # [batch, heads, queries, 1]
+        total += sums
+    # It is 0 for a query without any key.
+    total = tf.where(total <= 0, tf.ones_like(total), total)
+    return Attended(
+        output / total,
+        # [batch, heads, queries, 2]
+        tf.concat([maximum, total], axis=-1),
+    )
+
+
+def gradients(pieces: Sequence[Piece], attended: Attended, d_output) -> dict:
+    """Computes the gradients of pieces, and their probabilities again.
+
+    Args:
+        pieces: what the queries attend to.
+        attended: what `forward` gives for these pieces; or for these and
+            others, if the softmax is over all of them.
+        d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
+
+    Returns:
+        Gradients by a piece's number and the name of its attribute:
+        `"products"`, `"values"`, and `"label"` if it has one.
+    """
+    output, normalizer = attended
+    # [batch, heads, queries, 1]
+    delta = tf.reduce_sum(output * d_output, axis=-1, keepdims=True)
+    d_output = tf.cast(d_output, pieces[0].values.dtype)
+    found = {}
+    for i, piece in enumerate(pieces):
+        # [batch, heads, queries, keys]
+        d_probs = times(d_output, piece.values, transpose_b=True)
+        probs, d_scores = _gradients(
+            *piece.ingredients(),
+            normalizer,
+            delta,
+            d_probs,
+            piece.kept(piece.products.dtype),
+            dtype=piece.products.dtype.name,
+        )
+        found[i, "products"] = d_scores
+        found[i, "values"] = _transposed_times(probs, d_output, piece.values)
+        if piece.label is not None:
+            found[i, "label"] = tf.cast(
+                d_scores
+                if piece.chosen is None
+                else choose_gradient(
+                    d_scores,
+                    piece.chosen,
+                    num_columns=shapes.get_shape_list(piece.label)[-1],
+                ),
+                piece.label.dtype,
+            )
+    return found
+
+
+def merge(parts: Sequence[Attended]) -> Attended:
+    """Attention to several sets of keys from attention to each of them.
+
+    Args:
+        parts: of the same queries.
+
+    Returns:
+        What `attend` gives of all their pieces together. It is not to be
+        differentiated.
+    """
+    maximum = functools.reduce(
+        tf.maximum, [part.normalizer[..., :1] for part in parts]
+    )
+    # [batch, heads, queries, 1]
+    totals = [
+        tf.exp(part.normalizer[..., :1] - maximum) * part.normalizer[..., 1:]
+        for part in parts
+    ]
+    total = tf.add_n(totals)
+    output = tf.add_n(
+        [part.output * x for part, x in zip(parts, totals, strict=True)]
+    )
+    return Attended(output / total, tf.concat([maximum, total], axis=-1))
+
+
+def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
+    """Rows of queries times what they all have, or what their block has.
+
+    Args:
+        rows: `<float>[batch, heads, queries, a]`.
+        matrices: `<float>[batch, heads, a, b]`, or for each block of queries
+            `<float>[batch, heads, blocks, a, b]`.
+        transpose_b: whether the last two axes of the matrices are swapped.
+
+    Returns:
+        `<float>[batch, heads, queries, b]`.
+    """
+    if matrices.shape.rank == 4:
+        return tf.matmul(rows, matrices, transpose_b=transpose_b)
+    batch, heads, queries, _ = shapes.get_shape_list(rows)
+    # [batch, heads, blocks, queries of a block, b]
+    products = tf.matmul(
+        _blocked(rows, matrices), matrices, transpose_b=transpose_b
+    )
+    size = shapes.get_shape_list(products)[-1]
+    return tf.reshape(products, [batch, heads, queries, size])
+
+
+def _transposed_times(left, right, like):
+    """Sums of outer products of queries' rows, in all or by block as `like`."""
+    if like.shape.rank == 4:
+        return tf.matmul(left, right, transpose_a=True)
+    return tf.matmul(
+        _blocked(left, like), _blocked(right, like), transpose_a=True
+    )
+
+
+def _blocked(rows, matrices):
+    """`[batch, heads, queries, x]` in as many blocks as there are matrices."""
+    batch, heads, queries, size = shapes.get_shape_list(rows)
+    blocks = shapes.get_shape_list(matrices)[2]
+    return tf.reshape(rows, [batch, heads, blocks, queries // blocks, size])
+
+
+def part(tensor, axis: int, start, size) -> tf.Tensor:
+    """Some positions of an axis, with a gradient that is fast.
+
+    That of `tensor[:, start:end]` (`tf.strided_slice`) takes several times as
+    long on a CPU as all the attention around it.
+
+    Args:
+        tensor: `<any>[...]`.
+        axis: which one.
+        start: int or `<int32>[]`, the first of the positions.
+        size: int or `<int32>[]`, how many.
+
+    Returns:
+        `<any>[...]`, of `size` positions.
+    """
+    if custom_gradients.is_plain():
+        # Compiled by XLA, the gradient of `tf.slice` has none itself.
+        index = [slice(None)] * tensor.shape.rank
+        index[axis] = slice(start, start + size)
+        return tensor[tuple(index)]
+    begin = [0] * tensor.shape.rank
+    # What is known of a shape stays known, also where `start` is not.
+    sizes = [-1 if x is None else x for x in tensor.shape]
+    begin[axis], sizes[axis] = start, size
+    return tf.slice(tensor, begin, sizes)
+
+
+def choose(columns, chosen) -> tf.Tensor:
+    """What each pair gets of its query's columns.
+
+    Args:
+        columns: `<float>[batch, heads, queries, columns]`.
+        chosen: see `Piece`. A number that is none of a column gives 0.
+
+    Returns:
+        `<float>[batch, heads, queries, keys]`.
+    """
+    if chosen.dtype == tf.bool:
+        first, second = columns[..., :1], columns[..., 1:]
+        return first + (second - first) * tf.cast(chosen, columns.dtype)
+    num_columns = shapes.get_shape_list(columns)[-1]
+    is_column = (chosen >= 0) & (chosen < num_columns)
+    most = MOST_SELECTED
+    if not compilation.is_tracing_piece():
+        most //= 8
+    if num_columns > most:
+        # [batch, queries, keys, heads]
+        found = tf.gather(
+            tf.transpose(columns, [0, 2, 3, 1]),
+            tf.where(is_column, chosen, 0)[:, 0],
+            axis=2,
+            batch_dims=2,
+        )
+        found = tf.transpose(found, [0, 3, 1, 2])
+    else:
+        # Compiled, this takes half of the time of a gather: each bit of the
+        # index halves what is left.
+        left = [columns[..., i : i + 1] for i in range(num_columns)]
+        bit = 1
+        while len(left) > 1:
+            is_set = tf.bitwise.bitwise_and(chosen, bit) != 0
+            left = [
+                tf.where(is_set, *pair[::-1]) if len(pair) == 2 else pair[0]
+                for pair in (left[i : i + 2] for i in range(0, len(left), 2))
+            ]
+            bit *= 2
+        found = left[0]
+    return tf.where(is_column, found, tf.zeros([], found.dtype))
+
+
+@compilation.jit_if_large
+def choose_gradient(d_scores, chosen, *, num_columns):
+    """Gradients of the columns of `choose`.
+
+    Args:
+        d_scores: `<float>[batch, heads, queries, keys]`.
+        chosen: see `Piece`.
+        num_columns: number of columns.
+
+    Returns:
+        `<float>[batch, heads, queries, columns]`.
+    """
+    if chosen.dtype == tf.bool:
+        total = tf.reduce_sum(d_scores, axis=-1, keepdims=True)
+        of_second = tf.reduce_sum(
+            d_scores * tf.cast(chosen, d_scores.dtype), axis=-1, keepdims=True
+        )
+        return tf.concat([total - of_second, of_second], axis=-1)
+    if num_columns <= MOST_SELECTED // 8:
+        # Of so few columns it takes half of the time of a sum by index.
+        # [batch, queries, heads, columns]
+        sums = tf.matmul(
+            tf.transpose(d_scores, [0, 2, 1, 3]),
+            # [batch, queries, keys, columns]
+            tf.one_hot(chosen[:, 0], num_columns, dtype=d_scores.dtype),
+        )
+        return tf.transpose(sums, [0, 2, 1, 3])
+    batch, heads, queries, keys = shapes.get_shape_list(d_scores)
+    # [batch, queries, keys, heads]
+    rows = to_score_dtype(tf.transpose(d_scores, [0, 2, 3, 1]))
+    # [batch * queries, 1]
+    first = num_columns * tf.range(batch * queries)[:, tf.newaxis]
+    chosen = tf.reshape(chosen, [batch * queries, keys])
+    # [batch * queries * columns, heads]
+    sums = tf.math.unsorted_segment_sum(
+        tf.reshape(rows, [-1, heads]),
+        tf.reshape(
+            # What is no column counts nowhere.
+            tf.where(
+                (chosen >= 0) & (chosen < num_columns), first + chosen, -1
+            ),
+            [-1],
+        ),
+        batch * queries * num_columns,
+    )
+    return tf.transpose(
+        tf.reshape(sums, [batch, queries, num_columns, heads]), [0, 3, 1, 2]
+    )
+
+
+# Three chains of elementwise operations, each compiled as a whole. Maxima and
+# the spreading of labels over windows are not among them: compiled, they take
+# longer.
+
+
+def _plain_scores(products, bias, label, chosen):
+    result = to_score_dtype(products)
+    if chosen is not None:
+        label = choose(label, chosen)
+    if label is not None:
+        result += label
+    if bias is not None:
+        if products.dtype == tf.float16:
+            # Its products may be infinite, and stay so whatever is added.
+            result = tf.minimum(result, -LOWEST / 2)
+        result += bias
+    return result
+
+
+@compilation.jit_if_large
+def _scores(products, bias, label, chosen):
+    return _plain_scores(products, bias, label, chosen)
+
+
+@compilation.jit_if_large
+def _weights(scores, maximum, *, dtype):
+    result = tf.exp(scores - maximum)
+    total = tf.reduce_sum(result, axis=-1, keepdims=True)
+    return tf.cast(result, dtype), total
+
+
+@compilation.jit_if_large
+def _gradients(
+    products, bias, label, chosen, normalizer, delta, d_probs, keep, *, dtype
+):
+    """Probabilities after dropout, and gradients of the scores."""
+    maximum, total = normalizer[..., :1], normalizer[..., 1:]
+    scores = _plain_scores(products, bias, label, chosen)
+    probs = tf.exp(scores - maximum) * (1.0 / total)
+    d_probs = to_score_dtype(d_probs)
+    dropped = probs
+    if keep is not None:
+        keep = to_score_dtype(keep)
+        dropped = probs * keep
+        d_probs *= keep
+    d_scores = probs * (d_probs - delta)
+    return tf.cast(dropped, dtype), tf.cast(d_scores, dtype)
+
+
+def joint_softmax(scores, masks):
+    """One softmax over the last axes of all the tensors in `scores`.
+
+    Args:
+        scores: list of `<float>[..., to_n]`, all but the last axis equal.
+        masks: list of `<bool>[..., to_n]` (broadcastable to the scores) or
+            None.
+
+    Returns:
+        List of probabilities shaped as `scores`; they sum to 1 over all of
+        them together, or are all 0 where everything is masked.
+    """
+    lowest = scores[0].dtype.min
+    masked = [
+        s if m is None else tf.where(m, s, lowest)
+        for s, m in zip(scores, masks, strict=True)
+    ]
+    # [..., 1]
+    maxima = [tf.reduce_max(s, axis=-1, keepdims=True) for s in masked]
+    maximum = tf.stop_gradient(functools.reduce(tf.maximum, maxima))
+    # Where there is no key at all the maximum is -inf, or `lowest` where all
+    # of them are masked.
+    maximum = tf.maximum(maximum, lowest)
+    weights = []
+    for s, m in zip(masked, masks, strict=True):
+        weight = tf.exp(s - maximum)
+        if m is not None:
+            weight = tf.where(m, weight, tf.zeros([], weight.dtype))
+        weights.append(weight)
+    # [..., 1]
+    total = functools.reduce(
+        operator.add,
+        [tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights],
+    )
+    # A total is 0 (nothing to attend to) or at least 1 (the maximum's own).
+    total = tf.where(total > 0, total, tf.ones([], total.dtype))
+    return [w / total for w in weights]
+
+
+def score_dtype(dtype) -> tf.DType:
+    """The dtype of scores and sums: float64 for float64, else float32."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def to_score_dtype(tensor) -> tf.Tensor:
+    """Casts to the dtype of scores."""
+    return tf.cast(tensor, score_dtype(tensor.dtype))
+
+
+def heads_outer(tensor) -> tf.Tensor:
+    """Swaps axes 1 and 2: `[batch, x, heads, y]`, `[batch, heads, x, y]`."""
+    return tf.transpose(tensor, [0, 2, 1, 3])
+
+
+def scaled(queries) -> tf.Tensor:
+    """Divides by the root of the size, before products can overflow."""
+    return queries * tf.constant(queries.shape[-1] ** -0.5, queries.dtype)

@@ -1,0 +1,394 @@
+"""The same attention, a chunk of the long sequence at a time.
+
+Scores exist for one chunk only: the forward pass keeps the output and each
+query's maximum and denominator of the softmax, and the backward pass computes
+the probabilities again from them. So memory does not grow with heads x length x
+window. A softmax over the keys of all chunks, as that of global queries, is
+made in one pass, see `core.merge`.
+"""
+
+import copy
+
+import tensorflow as tf
+
+from etcmodel.ops import custom_gradients
+from etcmodel.ops import shapes
+from etcmodel.ops.attention import blocks
+from etcmodel.ops.attention import softmax
+
+# About as many scores exist at a time: 12 MB of them stay in a CPU's cache.
+CHUNK_ELEMENTS = 3 * 2**20
+
+
+def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
+    """Attention to all keys, of which no scores are kept.
+
+    Args:
+        run: what attends to what.
+
+    Returns:
+        `<float>[batch, queries, heads, value_size]`.
+    """
+
+    def over_chunks(*tensors, captured):
+        stream = _Stream(captured)
+        names = stream.differentiable()
+        rows, whole = stream.split(tensors)
+        output, normalizer = stream.forward(rows, whole)
+
+        def grad(d_output):
+            gradients = stream.backward(
+                rows, whole, output, normalizer, d_output
+            )
+            return [gradients[name] for name in names]
+
+        return output, grad
+
+    def at_once(*tensors, captured):
+        stream = _Stream(captured)
+        rows, whole = stream.split(tensors)
+        if captured.dropout is not None:
+            return stream.unrolled(rows, whole)
+        whole_run = copy.copy(captured)
+        whole_run.rows, whole_run.whole = rows, whole
+        return blocks.attend(whole_run)
+
+    attend_to_all = custom_gradients.custom_gradient(over_chunks, at_once)
+    tensors = _Stream(run).join(run.rows, run.whole)
+    return attend_to_all(*tensors, captured=run)
+
+
+class _Stream:
+    """Both passes over the chunks of a call."""
+
+    def __init__(self, run):
+        self.run = run
+        self.units, self.num_chunks = plan_chunks(
+            blocks.ceil_div(run.length, run.unit), run.unit_elements
+        )
+        self.chunk_len = self.units * run.unit
+        self.row_names = [
+            name for name, x in run.rows.items() if x.dtype.is_floating
+        ]
+
+    def differentiable(self):
+        """Names of all tensors that have gradients; those in `whole` as is."""
+        return [*((name, "row") for name in self.row_names), *self.run.whole]
+
+    def join(self, rows, whole):
+        """The tensors of `differentiable`."""
+        return [*(rows[name] for name in self.row_names), *whole.values()]
+
+    def split(self, tensors):
+        """Undoes `join`: rows, those without gradients as well, and whole."""
+        number = len(self.row_names)
+        rows = dict(zip(self.row_names, tensors[:number], strict=True))
+        whole = dict(zip(self.run.whole, tensors[number:], strict=True))
+        rows = {
+            name: blocks.never_empty(x, self.run.length)
+            for name, x in {**self.run.rows, **rows}.items()
+        }
+        return rows, whole
+
+    def _chunk(self, index):
+        return blocks.Chunk(index * self.chunk_len, self.chunk_len, index)
+
+    def _cut(self, rows, chunk):
+        """A chunk of all rows, with their margins."""
+        return {
+            name: blocks.cut(
+                x, chunk, self.run.margins.get(name, 0), self.run.length
+            )
+            for name, x in rows.items()
+        }
+
+    def forward(self, rows, whole):
+        """The output, and what normalizes the queries.
+
+        Args:
+            rows: see `sparse.LongQueries`.
+            whole: likewise.
+
+        Returns:
+            `<float>[batch, queries, heads, value_size]`, and the normalizers of
+            `core.Attended`; of each chunk, where the queries are cut.
+        """
+        run = self.run
+        if not run.are_rows:
+            attended = loop(
+                self.num_chunks,
+                lambda index, *state: softmax.merge(
+                    [
+                        softmax.Attended(*state),
+                        self._attend_chunk(rows, whole, index),
+                    ]
+                ),
+                softmax.forward(run.fixed_pieces(whole)),
+            )
+            output, normalizer = attended
+            return softmax.heads_outer(tf.cast(output, run.dtype)), normalizer
+
+        def body(index, outputs, normalizers):
+            output, normalizer = self._attend_chunk(rows, whole, index)
+            return [
+                outputs.write(
+                    index, tf.cast(softmax.heads_outer(output), run.dtype)
+                ),
+                normalizers.write(index, normalizer),
+            ]
+
+        outputs, normalizers = loop(
+            self.num_chunks,
+            body,
+            [
+                tf.TensorArray(dtype, self.num_chunks)
+                for dtype in (run.dtype, softmax.score_dtype(run.dtype))
+            ],
+        )
+        output = concat_chunks(outputs)[:, : run.length]
+        # [chunks, batch, heads, queries, 2]
+        return output, normalizers.stack()
+
+    def _attend_chunk(self, rows, whole, index, attend=softmax.forward):
+        chunk = self._chunk(index)
+        cut = self._cut(rows, chunk)
+        return attend(self.run.pieces(cut, whole, chunk))
+
+    def unrolled(self, rows, whole):
+        """The output of `forward`, without a loop in the graph.
+
+        Raises:
+            NotImplementedError: the number of chunks is unknown.
+        """
+        if not isinstance(self.num_chunks, int):
+            raise NotImplementedError(
+                "streaming attention with dropout and unknown sizes has no "
+                "second derivatives and no forward mode. Use "
+                "att_implementation='sparse', or inputs of known shapes."
+            )
+        parts = [
+            self._attend_chunk(rows, whole, index, softmax.attend)
+            for index in range(self.num_chunks)
+        ]
+        if not self.run.are_rows:
+            parts = [softmax.attend(self.run.fixed_pieces(whole)), *parts]
+            output = softmax.heads_outer(softmax.merge(parts).output)
+            return tf.cast(output, self.run.dtype)
+        outputs = [softmax.heads_outer(part.output) for part in parts]
+        # [batch, length, heads, value_size]
+        output = tf.concat(outputs, axis=1)[:, : self.run.length]
+        return tf.cast(output, self.run.dtype)
+
+    def backward(self, rows, whole, output, normalizer, d_output):
+        """The gradients by the names of `differentiable`."""
+        run = self.run
+        fixed = softmax.Attended(
+            softmax.to_score_dtype(softmax.heads_outer(output)), normalizer
+        )
+
+        def known(index, chunk):
+            """What is known of a chunk's queries, and their gradient."""
+            if not run.are_rows:
+                return fixed, softmax.to_score_dtype(
+                    softmax.heads_outer(d_output)
+                )
+            rows = {"output": output, "gradient": d_output}
+            rows = {
+                name: blocks.never_empty(x, self.run.length)
+                for name, x in rows.items()
+            }
+            rows = self._cut(rows, chunk)
+            exists = chunk.positions() < run.length
+            rows["gradient"] *= tf.cast(
+                exists[:, tf.newaxis, tf.newaxis], run.dtype
+            )
+            # [batch, heads, chunk, value_size] each
+            rows = {
+                name: softmax.to_score_dtype(softmax.heads_outer(x))
+                for name, x in rows.items()
+            }
+            return (
+                softmax.Attended(rows["output"], normalizer[index]),
+                rows["gradient"],
+            )
+
+        def gradients(make_pieces, inputs, attended, d_output):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                pieces = make_pieces()
+            found = softmax.gradients(pieces, attended, d_output)
+            return tape.gradient(
+                [getattr(pieces[i], name) for i, name in found],
+                inputs,
+                list(found.values()),
+                tf.UnconnectedGradients.ZERO,
+            )
+
+        def body(index, *state):
+            arrays, margins, sums = self._unpack(state)
+            chunk = self._chunk(index)
+            cut = self._cut(rows, chunk)
+            found = gradients(
+                lambda: run.pieces(cut, whole, chunk),
+                self.join(cut, whole),
+                *known(index, chunk),
+            )
+            number = len(self.row_names)
+            for i, rows_gradient in enumerate(found[:number]):
+                finished, margins[i] = self._carry(rows_gradient, margins[i])
+                arrays[i] = arrays[i].write(index, finished)
+            sums = [
+                total + softmax.to_score_dtype(x)
+                for total, x in zip(sums, found[number:], strict=True)
+            ]
+            return [*arrays, *margins, *sums]
+
+        sums = [
+            tf.zeros_like(x, softmax.score_dtype(x.dtype))
+            for x in whole.values()
+        ]
+        pieces = run.fixed_pieces(whole)
+        if pieces:
+            sums = [
+                softmax.to_score_dtype(x)
+                for x in gradients(
+                    lambda: run.fixed_pieces(whole),
+                    list(whole.values()),
+                    *known(None, None),
+                )
+            ]
+        state = loop(
+            self.num_chunks,
+            body,
+            [
+                *[
+                    tf.TensorArray(run.dtype, self.num_chunks)
+                    for _ in self.row_names
+                ],
+                *[self._first_margin(name) for name in self.row_names],
+                *sums,
+            ],
+        )
+        arrays, margins, sums = self._unpack(state)
+        result = {
+            name: tf.cast(total, whole[name].dtype)
+            for name, total in zip(whole, sums, strict=True)
+        }
+        for name, array, last in zip(
+            self.row_names, arrays, margins, strict=True
+        ):
+            # [batch, padded length + 2 * margin, heads, x], from before the
+            # first position on
+            found = tf.concat(
+                [concat_chunks(array), tf.cast(last, run.dtype)], axis=1
+            )
+            first = run.margins.get(name, 0)
+            result[name, "row"] = found[:, first : first + run.length]
+        return result
+
+    def _unpack(self, state):
+        """Arrays and margins of the rows, and sums."""
+        number = len(self.row_names)
+        return (
+            list(state[:number]),
+            list(state[number : 2 * number]),
+            list(state[2 * number :]),
+        )
+
+    def _first_margin(self, name):
+        """What the chunk before the first adds to its rows: nothing."""
+        batch, _, *rest = shapes.get_shape_list(self.run.rows[name])
+        margin = 2 * self.run.margins.get(name, 0)
+        return tf.zeros(
+            [batch, margin, *rest], softmax.score_dtype(self.run.dtype)
+        )
+
+    def _carry(self, rows, margin):
+        """Sums what two chunks give for the same rows, and hands rows on.
+
+        Args:
+            rows: `<float>[batch, chunk_len + margin, heads, x]`.
+            margin: `<float>[batch, margin, heads, x]`, what the chunk before
+                adds to the first of them.
+
+        Returns:
+            The first `chunk_len` rows, and the margin for the next chunk.
+        """
+        size = margin.shape[1]
+        if not size:
+            return rows, margin
+        first = softmax.to_score_dtype(rows[:, :size]) + margin
+        rows = tf.concat([tf.cast(first, rows.dtype), rows[:, size:]], axis=1)
+        return (
+            rows[:, : self.chunk_len],
+            softmax.to_score_dtype(rows[:, self.chunk_len :]),
+        )
+
+
+def plan_chunks(num_units, elements_per_unit):
+    """Cuts units into chunks of about equal size.
+
+    7 units of which a chunk may hold 3 make 3 chunks of 3. What would be two
+    chunks is one: without a loop, it takes less time, if more memory.
+
+    Args:
+        num_units: int or `<int32>[]`; none count as one.
+        elements_per_unit: int or `<int32>[]`, scores of a unit.
+
+    Returns:
+        `(units of a chunk, number of chunks)`, ints if both arguments are.
+    """
+    if isinstance(num_units, int) and isinstance(elements_per_unit, int):
+        at_least, is_two = max, int
+    else:
+        at_least = tf.maximum
+
+        def is_two(x):
+            return tf.cast(x, tf.int32)
+
+    num_units = at_least(num_units, 1)
+    most = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
+    num_chunks = blocks.ceil_div(num_units, most)
+    num_chunks -= is_two(num_chunks == 2)
+    return blocks.ceil_div(num_units, num_chunks), num_chunks
+
+
+def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
+    """`<any>[batch, chunk, ...]` of each chunk, joined along axis 1."""
+    # [chunks, batch, chunk, ...]
+    stacked = array.stack()
+    chunks, batch, length, *rest = shapes.get_shape_list(stacked)
+    if not (isinstance(batch, int) and batch == 1):
+        stacked = tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
+    return tf.reshape(stacked, [batch, chunks * length, *rest])
+
+
+def loop(num_chunks, body, state) -> list:
+    """Runs `body` for each chunk in turn.
+
+    Args:
+        num_chunks: int or `<int32>[]`.
+        body: takes the chunk's index and the state, returns the new state.
+        state: list of tensors and `TensorArray`s.
+
+    Returns:
+        The last state.
+    """
+    if isinstance(num_chunks, int) and num_chunks < 2:
+        return list(body(0, *state)) if num_chunks else list(state)
+
+    def step(index, *state):
+        new_state = body(index, *state)
+        for new, old in zip(new_state, state, strict=True):
+            if tf.is_tensor(new):
+                new.set_shape(old.shape)
+        return [index + 1, *new_state]
+
+    _, *state = tf.while_loop(
+        lambda index, *_: index < num_chunks,
+        step,
+        [tf.constant(0), *state],
+        parallel_iterations=1,
+        maximum_iterations=num_chunks,
+    )
+    return state

@@ -1,0 +1,264 @@
+"""Matrix products and activations in turn, a chunk of rows at a time.
+
+What is between two products is several times as wide as the input. Of a chunk
+of rows it stays in a cache, and a forward pass alone never has more of it; for
+a backward pass the inputs of activations are kept, and nothing else.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.ops import custom_gradients
+from etcmodel.ops import recompute
+from etcmodel.ops import shapes
+from etcmodel.ops import shared_graphs
+from etcmodel.ops.attention import blocks
+from etcmodel.ops.attention import softmax
+from etcmodel.ops.attention import streaming
+
+
+@shared_graphs.shared
+def apply(
+    rows: tf.Tensor,
+    kernels: Sequence[tf.Tensor],
+    biases: Sequence[tf.Tensor],
+    activation: Callable,
+    keep: bool = True,
+) -> tf.Tensor:
+    """Dense layers one after another, with an activation between two.
+
+    Args:
+        rows: `<float>[rows, size]`.
+        kernels: `<float>[size, units]` of each layer, of the same dtype.
+        biases: `<float>[units]` of each layer, or none of any.
+        activation: function of a tensor, of each row by itself, without
+            variables.
+        keep: whether to keep what activations are applied to, all of it, for
+            the gradients. Else it is computed again if they are asked for.
+
+    Returns:
+        `<float>[rows, units of the last]`.
+    """
+
+    def chain(rows, *weights):
+        run = _Chain(rows, weights, len(kernels), activation)
+        output, inner = run.forward(keep)
+        return output, lambda d_output: run.backward(inner, d_output)
+
+    def plain(rows, *weights):
+        return _Chain(rows, weights, len(kernels), activation).products(rows)
+
+    return custom_gradients.custom_gradient(chain, plain)(
+        rows, *kernels, *biases
+    )
+
+
+class _Chain:
+    """Both passes over the chunks of a call."""
+
+    def __init__(self, rows, weights, num_layers, activation):
+        self.rows = rows
+        self.weights = weights
+        self.kernels = weights[:num_layers]
+        self.biases = weights[num_layers:]
+        self.activation = activation
+        widest = max(kernel.shape[1] for kernel in self.kernels)
+        self.num_rows = shapes.get_shape_list(rows)[0]
+        self.chunk, self.num_chunks, self.num_rest = plan_rows(
+            self.num_rows, widest
+        )
+
+    def _after_chunks(self, rows):
+        """The rows after the chunks; None if it is known that none are."""
+        is_known = isinstance(self.num_rest, int)
+        if is_known and self.num_chunks and not self.num_rest:
+            return None
+        return softmax.part(
+            rows, 0, self.chunk * self.num_chunks, self.num_rest
+        )
+
+    def _cut(self, rows, index):
+        """The rows of a chunk."""
+        if isinstance(self.num_rows, int):
+            return softmax.part(rows, 0, index * self.chunk, self.chunk)
+        # XLA compiles the loop, and checks this slice, even if there are fewer
+        # rows than in a chunk and the loop never runs.
+        size = tf.minimum(self.chunk, self.num_rows)
+        rows = softmax.part(rows, 0, index * size, size)
+        # Functions that are compiled only for known shapes need this.
+        rows.set_shape([self.chunk, *rows.shape[1:]])
+        return rows
+
+    def products(self, rows):
+        """What the last layer gives for some rows."""
+        return self._products(rows)[-1]
+
+    def _products(self, rows, first=0):
+        """What each layer from the `first` on gives for some of its inputs."""
+        results = []
+        for i in range(first, len(self.kernels)):
+            # [rows, units]
+            rows = tf.matmul(
+                self.activation(rows) if i else rows, self.kernels[i]
+            )
+            if self.biases:
+                rows = tf.nn.bias_add(rows, self.biases[i])
+            results.append(rows)
+        return results
+
+    def _gradients(self, rows, inner, d_rows, sums):
+        """Gradients of some rows, and of the weights.
+
+        Args:
+            rows: `<float>[rows, size]`.
+            inner: what each layer but the last gives for them.
+            d_rows: `<float>[rows, units]`, the gradient of what the last does.
+            sums: gradients of the weights so far, a list as `weights`.
+
+        Returns:
+            `<float>[rows, size]`, and `sums` with those of these rows.
+        """
+        sums = list(sums)
+        sources = [rows, *inner]
+        for i in reversed(range(len(self.kernels))):
+            if self.biases:
+                bias = len(self.kernels) + i
+                sums[bias] += tf.reduce_sum(
+                    softmax.to_score_dtype(d_rows), axis=0
+                )
+            with tf.GradientTape() as tape:
+                tape.watch(sources[i])
+                source = self.activation(sources[i]) if i else sources[i]
+            # [size, units]
+            sums[i] += softmax.to_score_dtype(
+                tf.matmul(source, d_rows, transpose_a=True)
+            )
+            # One after the other, so that less is alive at a time.
+            with tf.control_dependencies([sums[i]]):
+                # [rows, size]
+                d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
+            if i:
+                d_rows = tape.gradient(
+                    source,
+                    sources[i],
+                    d_rows,
+                    tf.UnconnectedGradients.ZERO,
+                )
+        return d_rows, sums
+
+    def forward(self, keep):
+        """The output, and of each layer before the last, if kept."""
+        source, first = self.rows, 0
+        if keep:
+            # In one product: it is kept, so it need not be cut.
+            # [rows, units]
+            source, first = tf.matmul(source, self.kernels[0]), 1
+            if self.biases:
+                source = tf.nn.bias_add(source, self.biases[0])
+
+        def results(rows):
+            found = self._products(rows, first)
+            return found if keep else found[-1:]
+
+        def body(index, *arrays):
+            return [
+                array.write(index, x)
+                for array, x in zip(
+                    arrays, results(self._cut(source, index)), strict=True
+                )
+            ]
+
+        arrays = streaming.loop(
+            self.num_chunks,
+            body,
+            [
+                tf.TensorArray(self.rows.dtype, self.num_chunks)
+                for _ in self.kernels[1 if keep else -1 :]
+            ],
+        )
+        rest = self._after_chunks(source)
+        rest = [None] * len(arrays) if rest is None else results(rest)
+        *inner, output = map(self._join, arrays, rest)
+        return output, [source, *inner] if keep else None
+
+    def backward(self, inner, d_output):
+        """Gradients of the rows and of the weights."""
+
+        def gradients(cut, again, sums):
+            rows = cut(self.rows)
+            if inner is None:
+                of_rows = self._products(again(rows))[:-1]
+            else:
+                of_rows = [again(cut(x)) for x in inner]
+            return self._gradients(rows, of_rows, cut(d_output), sums)
+
+        sums = [
+            tf.zeros_like(x, softmax.score_dtype(x.dtype)) for x in self.weights
+        ]
+        d_rest = None
+        if self._after_chunks(self.rows) is not None:
+            # Outside of a loop a compiler would take what is computed again for
+            # what the forward pass has computed, and keep that, if it did not
+            # depend on what comes back.
+            zero = recompute.zero_that_depends_on(d_output)
+            d_rest, sums = gradients(
+                self._after_chunks, lambda x: x + tf.cast(zero, x.dtype), sums
+            )
+
+        def body(index, d_rows, *sums):
+            d_chunk, sums = gradients(
+                lambda x: self._cut(x, index), lambda x: x, sums
+            )
+            return [d_rows.write(index, d_chunk), *sums]
+
+        d_rows, *sums = streaming.loop(
+            self.num_chunks,
+            body,
+            [tf.TensorArray(self.rows.dtype, self.num_chunks), *sums],
+        )
+        return [
+            self._join(d_rows, d_rest),
+            *[
+                tf.cast(total, x.dtype)
+                for total, x in zip(sums, self.weights, strict=True)
+            ],
+        ]
+
+    def _join(self, array, rest):
+        """The rows of all chunks, and those after them."""
+        if isinstance(self.num_chunks, int) and self.num_chunks == 0:
+            return rest
+        # [chunks, chunk, units]
+        stacked = array.stack()
+        # [chunks * chunk, units]
+        joined = tf.reshape(
+            stacked, [self.num_chunks * self.chunk, stacked.shape[-1]]
+        )
+        return joined if rest is None else tf.concat([joined, rest], axis=0)
+
+
+def plan_rows(num_rows, width: int):
+    """Cuts rows into chunks of which all have the same number.
+
+    If a chunk may hold 1,000, then 2,500 rows make 3 chunks of 833 and a rest
+    of one row; 1,000 rows or less are a rest, without any chunk.
+
+    Args:
+        num_rows: int or `<int32>[]`.
+        width: the largest size of a row on the way.
+
+    Returns:
+        Rows of a chunk, an int; number of chunks, and of the rows after them:
+        ints if `num_rows` is.
+    """
+    most = max(streaming.CHUNK_ELEMENTS // width, 1)
+    if not isinstance(num_rows, int):
+        num_chunks = num_rows // most
+        return most, num_chunks, num_rows - most * num_chunks
+    num_chunks = blocks.ceil_div(num_rows, most)
+    if num_chunks <= 1:
+        return most, 0, num_rows
+    chunk = num_rows // num_chunks
+    return chunk, num_chunks, num_rows - chunk * num_chunks

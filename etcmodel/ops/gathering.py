@@ -1,0 +1,58 @@
+"""Where a mask is true, and the vectors there."""
+
+import tensorflow as tf
+
+from etcmodel.ops import shapes
+
+
+def gather_positions(sequence, positions) -> tf.Tensor:
+    """The vectors at some positions of each row.
+
+    Args:
+        sequence: `<float>[batch, length, size]`.
+        positions: `<int>[batch, n]`, from 0 to `length - 1`.
+
+    Returns:
+        `<float>[batch, n, size]`.
+
+    Raises:
+        ValueError: an argument has another rank.
+    """
+    shapes.assert_rank(sequence, 3, "sequence")
+    shapes.assert_rank(positions, 2, "positions")
+    return tf.gather(sequence, positions, batch_dims=1)
+
+
+def true_positions(mask, most: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The positions of each row where a mask is true.
+
+    The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `most=2` give
+    `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`.
+
+    Args:
+        mask: `<bool or int>[batch, length]`.
+        most: how many positions of a row there are room for. An int makes the
+            size of the outputs static. It may be more than `length`.
+
+    Returns:
+        positions: `<int32>[batch, most]`, the first `most` in order, then 0.
+        weights: `<float32>[batch, most]`, 1 for a position, 0 for what fills
+            up.
+
+    Raises:
+        ValueError: `mask` has another rank.
+    """
+    shapes.assert_rank(mask, 2, "mask")
+    mask = tf.cast(mask, tf.bool)
+    length = shapes.get_shape_list(mask)[1]
+    # [length]: length, ..., 2, 1
+    priorities = tf.range(length, 0, -1, dtype=tf.int32)
+    # [batch, length]
+    priorities = tf.where(mask, priorities[tf.newaxis], 0)
+    # [batch, max(length, most)]
+    priorities = tf.pad(priorities, [[0, 0], [0, tf.maximum(most - length, 0)]])
+    # [batch, most]
+    priorities = tf.math.top_k(priorities, most).values
+    is_real = priorities > 0
+    positions = tf.where(is_real, length - priorities, 0)
+    return positions, tf.cast(is_real, tf.float32)

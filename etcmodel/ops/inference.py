@@ -1,0 +1,30 @@
+"""Graphs for inference only."""
+
+import contextlib
+
+from etcmodel.ops import compilation
+from etcmodel.ops import custom_gradients
+
+
+@contextlib.contextmanager
+def for_inference():
+    """Builds graphs for inference only, to export a model.
+
+    They contain no hand-written gradients, about which loading a SavedModel
+    warns ("unsaved custom gradients"), and nothing compiled by XLA, which some
+    servers switch off. Example:
+
+        with for_inference():
+            model.export("served/1")
+
+    The context applies to all graphs built within it, in all threads. See
+    `custom_gradients.forward_only` about gradients of such graphs.
+
+    Yields:
+        Nothing.
+    """
+    with (
+        compilation.elementwise_jit(False),
+        custom_gradients.forward_only(),
+    ):
+        yield

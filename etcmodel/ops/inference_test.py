@@ -1,0 +1,47 @@
+import os
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from etcmodel.layers import activations
+from etcmodel.ops import inference
+from etcmodel.ops import shared_graphs
+
+
+class ForInferenceTest(tf.test.TestCase):
+    traced = staticmethod(shared_graphs.shared(activations.gelu))
+
+    def _stored(self, name):
+        """Numbers of gradients and compiled functions in a SavedModel."""
+        path = os.path.join(self.get_temp_dir(), name)
+        module = tf.Module()
+        # Large enough to be compiled.
+        module.call = tf.function(
+            lambda x: activations.gelu(self.traced(x)),
+            input_signature=[tf.TensorSpec([512, 512])],
+            autograph=False,
+        )
+        tf.saved_model.save(module, path)
+        with open(os.path.join(path, "saved_model.pb"), "rb") as file:
+            stored = saved_model_pb2.SavedModel.FromString(file.read())
+        functions = stored.meta_graphs[0].graph_def.library.function
+        kinds = [
+            node.attr["_gradient_op_type"].s
+            for function in functions
+            for node in function.node_def
+        ]
+        return (
+            sum(x.startswith(b"CustomGradient") for x in kinds),
+            sum(x.attr["_XlaMustCompile"].b for x in functions),
+        )
+
+    def test_holds_no_gradients_and_nothing_compiled(self):
+        with inference.for_inference():
+            self.assertEqual((0, 0), self._stored("inference"))
+        gradients, compiled = self._stored("training")
+        self.assertGreater(gradients, 0)
+        self.assertGreater(compiled, 0)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,228 @@
+"""Recomputation of activations in the backward pass (checkpointing).
+
+Dropout has to drop the same elements when a function runs again in the
+backward pass. So a seed is drawn once, before the function first runs, and
+the `RecomputeContext` of both runs hands it to the dropout layers inside.
+"""
+
+import collections
+import contextlib
+import threading
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from etcmodel.ops import custom_gradients
+
+_stack = threading.local()
+
+
+class RecomputeContext(contextlib.AbstractContextManager):
+    """What the layers inside a recomputed function need to know.
+
+    Entering puts it on a stack that belongs to the thread.
+
+    Attributes:
+        is_recomputing: whether this is the run in the backward pass.
+        seed: `<int32>[]`, equal in both runs.
+        children: contexts of the recomputed functions called inside this one
+            so far, in order.
+        call_counts: how many seeds each layer has drawn so far, by its number.
+    """
+
+    def __init__(self, is_recomputing: bool, seed: tf.Tensor):
+        self.is_recomputing = is_recomputing
+        self.seed = seed
+        self.children = []
+        self.call_counts = collections.Counter()
+        self._numbers = {}
+
+    def number_of(self, layer) -> int:
+        """How many other layers asked for their number before this one.
+
+        Both runs ask in the same order, and so does another model of the same
+        kind, made earlier or later.
+        """
+        return self._numbers.setdefault(id(layer), len(self._numbers))
+
+    def __enter__(self):
+        """Makes this the current context."""
+        _contexts().append(self)
+        return self
+
+    def __exit__(self, exc_type, exc_value, traceback):
+        """Makes the previous context the current one again.
+
+        Raises:
+            AssertionError: another context was entered since and not left.
+        """
+        popped = _contexts().pop()
+        if popped is not self:
+            raise AssertionError(
+                "recompute contexts must be left in the reverse of the order "
+                "in which they were entered"
+            )
+
+
+def get_recompute_context() -> RecomputeContext | None:
+    """The innermost context of this thread, or None outside of any."""
+    contexts = _contexts()
+    return contexts[-1] if contexts else None
+
+
+def recompute_grad(f: Callable, seed=None) -> Callable:
+    """Makes a function that keeps no activations for the backward pass.
+
+    It runs `f` a second time there instead. Dropout inside `f` must be
+    `RecomputingDropout` (or `stateless_dropout` with a seed that is an
+    argument): a Keras dropout would draw other elements in the second run,
+    and all gradients would be wrong.
+
+    Args:
+        f: function of tensors, nested structures of tensors and anything
+            else, which returns a float tensor or a nested structure of such.
+            Layers called inside must be built.
+        seed: `<int32>[]` seed of the dropout inside; a new one at each call if
+            None. Inside another recomputed function the default follows from
+            that one's seed.
+
+    Returns:
+        A function with the arguments and results of `f`. Gradients flow to all
+        float tensors among its arguments and to the variables that `f` uses,
+        but not to other tensors that `f` captures.
+    """
+
+    def g(*args, **kwargs):
+        leaves = tf.nest.flatten((args, kwargs))
+        is_float = [_is_float_tensor(leaf) for leaf in leaves]
+        floats = [x for x, is_it in zip(leaves, is_float, strict=True) if is_it]
+        call_seed = _make_seed(seed)
+        parent = get_recompute_context()
+        structures = []
+
+        def run(floats, is_recomputing=False):
+            remaining = iter(floats)
+            new_leaves = [
+                next(remaining) if is_float_leaf else leaf
+                for leaf, is_float_leaf in zip(leaves, is_float, strict=True)
+            ]
+            new_args, new_kwargs = tf.nest.pack_sequence_as(
+                (args, kwargs), new_leaves
+            )
+            run_seed = call_seed
+            if is_recomputing and floats:
+                run_seed += zero_that_depends_on(floats[0])
+            context = RecomputeContext(is_recomputing, run_seed)
+            if parent is not None and not is_recomputing:
+                parent.children.append(context)
+            with context:
+                result = f(*new_args, **new_kwargs)
+            structures.append(result)
+            return tuple(tf.nest.flatten(result))
+
+        results = _recomputed(run, floats)
+        return tf.nest.pack_sequence_as(structures[0], tf.nest.flatten(results))
+
+    return g
+
+
+def _recomputed(run, floats):
+    """What `run` gives, which the backward pass computes again."""
+    is_running, is_forward_mode = True, False
+
+    def forward(*floats):
+        # Outside of a graph, this keeps tapes from recording.
+        pause = (
+            tf.init_scope if tf.executing_eagerly() else contextlib.nullcontext
+        )
+        with pause():
+            results = run(floats)
+
+        def backward(*upstream, variables=()):
+            nonlocal is_forward_mode
+            if is_running:
+                # Forward mode along variables calls this at once.
+                is_forward_mode = True
+                gradients = [tf.zeros_like(x) for x in [*floats, *variables]]
+            else:
+                gradients = again(floats, upstream, list(variables))
+            number = len(floats)
+            if not variables:
+                return gradients
+            return gradients[:number], gradients[number:]
+
+        return results, backward
+
+    def again(floats, upstream, variables):
+        inputs = [_after(x, upstream[0]) for x in floats]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            tape.watch(variables)
+            results = run(inputs, is_recomputing=True)
+        return tape.gradient(
+            results,
+            inputs + variables,
+            list(upstream),
+            tf.UnconnectedGradients.ZERO,
+        )
+
+    def plain(*floats):
+        return run(floats)
+
+    results = custom_gradients.recorded(forward, plain, floats)
+    is_running = False
+    return plain(*floats) if is_forward_mode else results
+
+
+def _after(tensor, other):
+    """The same tensor, which no compiler computes before the other one."""
+    if tf.executing_eagerly():
+        return tf.identity(tensor)
+    # The maximum of nothing is -inf, so this also holds for empty tensors.
+    first = tf.reduce_max(tf.reshape(other, [-1])[:1])
+    zero = tf.where(first == first, 0.0, float("nan"))  # noqa: PLR0124
+    return tensor + tf.cast(zero, tensor.dtype)
+
+
+def _contexts() -> list[RecomputeContext]:
+    if not hasattr(_stack, "contexts"):
+        _stack.contexts = []
+    return _stack.contexts
+
+
+def _make_seed(seed):
+    """The seed of one call, `<int32>[]`."""
+    if seed is not None:
+        return tf.cast(seed, tf.int32)
+    parent = get_recompute_context()
+    if parent is None:
+        return tf.random.uniform([], tf.int32.min, tf.int32.max, dtype=tf.int32)
+    # The outer function runs twice: its seed decides, and which call this is.
+    return tf.random.stateless_uniform(
+        [],
+        seed=tf.stack([parent.seed, len(parent.children)]),
+        minval=None,
+        maxval=None,
+        dtype=tf.int32,
+    )
+
+
+def _is_float_tensor(leaf) -> bool:
+    return (
+        tf.is_tensor(leaf)
+        and not hasattr(leaf, "assign")
+        and tf.as_dtype(leaf.dtype).is_floating
+    )
+
+
+def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
+    """A 0 that no compiler knows to be one, `<int32>[]`.
+
+    The recomputed function's inputs depend on the gradients that flow in. With
+    this its dropout masks do, too: a compiler cannot draw them early and keep
+    them.
+    """
+    first = tf.reshape(tensor, [-1])[:1]
+    # The maximum of nothing is -inf, so this also holds for empty tensors.
+    size = tf.abs(tf.cast(tf.reduce_max(first), tf.float32))
+    return tf.cast(tf.minimum(size, 0.0), tf.int32)

@@ -1,0 +1,162 @@
+"""Graphs that are built once for all layers of one kind.
+
+Attention, dense layers and normalization, where most operations are, take
+their weights as arguments. Each is traced once for a configuration and shapes,
+forward and backward. All layers call that trace, in whatever graph they are: a
+model that is exported after its training uses what was traced for evaluation.
+"""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+# No public function tells whether XLA compiles a graph, and what tapes record.
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import gradients_util
+
+from etcmodel.ops import compilation
+from etcmodel.ops import custom_gradients
+from etcmodel.ops import traces
+
+# What has been traced, the latest last. A `tf.function` tells the devices and
+# strategies of graphs apart by itself.
+_functions = {}
+# About ten are used by a model in training.
+_MOST_FUNCTIONS = 128
+_lock = threading.Lock()
+
+
+def shared(function: Callable, is_inlined: bool = False) -> Callable:
+    """Traces a function once for equal configurations and shapes.
+
+    A call runs the function itself
+
+    * in eager mode, in forward mode, and inside of `plain` functions and
+      vectorized loops (see `custom_gradients`);
+    * if several tapes record, or a persistent one: TensorFlow would trace
+      derivatives of a higher order, which keep scores;
+    * in a graph that XLA compiles as a whole: calls of functions would double
+      the time of compilation, and need 1.5 times the memory;
+    * if the arguments are not hashable.
+
+    Args:
+        function: from arguments to tensors. Arguments are tensors, and lists,
+            tuples, dicts and objects of `custom_gradients.replace_tensors`
+            with tensors in them; all else in them is the configuration, and
+            must be hashable. It depends on nothing but its arguments.
+        is_inlined: see `traces.once`. For what keeps large tensors for
+            TensorFlow's own gradient.
+
+    Returns:
+        The function.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    @tf.autograph.experimental.do_not_convert
+    def call(*args, **kwargs):
+        if (
+            tf.executing_eagerly()
+            or is_compiled_whole()
+            or custom_gradients.is_plain()
+            or custom_gradients.is_vectorized()
+        ):
+            return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, tensors = bound.args, []
+        try:
+            configuration = _describe(args, tensors)
+            hash(configuration)
+        except TypeError:
+            return function(*args)
+        if not custom_gradients.is_forward_only():
+            floats = [x for x in tensors if x.dtype.is_floating]
+            if _has_several_tapes(floats) or custom_gradients.is_forward_mode(
+                floats
+            ):
+                return function(*args)
+        key = (
+            function,
+            configuration,
+            # Otherwise a `tf.function` would use a trace of unknown sizes for
+            # known ones, too.
+            tuple((x.dtype, _sizes(x)) for x in tensors),
+            compilation.state(),
+            custom_gradients.is_forward_only(),
+        )
+        return _traced(key, function, args, is_inlined)(*tensors)
+
+    return call
+
+
+def is_compiled_whole() -> bool:
+    """Returns whether XLA compiles all of the graph that is being built."""
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
+
+
+def _has_several_tapes(tensors):
+    """Whether gradients of these tensors may be differentiated again."""
+    kinds = gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
+    return gradients_util.PossibleTapeGradientTypes(tensors) == kinds
+
+
+def _traced(key, function, args, is_inlined):
+    """The `tf.function` of a configuration, of tensors alone."""
+    with _lock:
+        found = _functions.pop(key, None) or _make_function(
+            function, args, is_inlined
+        )
+        # The latest is the last.
+        _functions[key] = found
+        while len(_functions) > _MOST_FUNCTIONS:
+            del _functions[next(iter(_functions))]
+    return found
+
+
+def _make_function(function, args, is_inlined):
+    """A `tf.function` of the tensors in the arguments."""
+    # Without tensors, so that the caller's graph can be freed.
+    template = custom_gradients.replace_tensors(args, lambda _: _Slot)
+
+    def run(*tensors):
+        remaining = iter(tensors)
+        inside = custom_gradients.replace_tensors(
+            template, lambda _: next(remaining), lambda x: x is _Slot
+        )
+        return function(*inside)
+
+    return traces.once(run, is_inlined)
+
+
+def _sizes(tensor):
+    """The static shape, hashable."""
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+class _Slot:
+    """Where a tensor belongs."""
+
+
+def _describe(value, tensors):
+    """A hashable description without tensors, which are appended."""
+    if tf.is_tensor(value):
+        tensors.append(tf.convert_to_tensor(value))
+        return _Slot
+    if isinstance(value, dict):
+        return dict, tuple((k, _describe(v, tensors)) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(_describe(v, tensors) for v in value)
+    if isinstance(value, np.ndarray):
+        return np.ndarray, value.dtype.str, value.shape, value.tobytes()
+    if custom_gradients.is_structure(value):
+        return type(value), _describe(vars(value), tensors)
+    # 2 and 2.0 are equal, but make different graphs.
+    return type(value), value

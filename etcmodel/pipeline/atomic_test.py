@@ -1,0 +1,119 @@
+import os
+import subprocess
+import sys
+import tempfile
+
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import atomic
+
+
+class AtomicTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.root = tempfile.mkdtemp(dir=self.get_temp_dir())
+
+    def _path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def _write(self, *names):
+        open(self._path(*names), "w").close()
+
+    def test_file_appears_when_whole(self):
+        path = self._path("new", "x.txt")
+        for mode, content, expected in (
+            ("w", "caf\u00e9", b"caf\xc3\xa9"),
+            ("wb", b"\x00\xff", b"\x00\xff"),
+        ):
+            with self.assertRaises(ZeroDivisionError):
+                with atomic.atomic_file(path, mode) as stream:
+                    stream.write(content[:1])
+                    _ = 1 / 0
+            self.assertEmpty(os.listdir(os.path.dirname(path)))
+            with atomic.atomic_file(path, mode) as stream:
+                stream.write(content)
+                self.assertFalse(os.path.exists(path))
+            self.assertEqual(["x.txt"], os.listdir(os.path.dirname(path)))
+            with open(path, "rb") as stream:
+                self.assertEqual(expected, stream.read())
+            mask = os.umask(0)
+            os.umask(mask)
+            self.assertEqual(0o666 & ~mask, os.stat(path).st_mode & 0o777)
+            os.remove(path)
+
+    def test_failing_file_leaves_the_old_one(self):
+        self._write("x.txt")
+        with self.assertRaises(ZeroDivisionError):
+            with atomic.atomic_file(self._path("x.txt")) as stream:
+                stream.write("new")
+                _ = 1 / 0
+        self.assertEqual(["x.txt"], os.listdir(self.root))
+        self.assertEqual(0, os.path.getsize(self._path("x.txt")))
+
+    def test_directory_appears_when_whole(self):
+        path = self._path("a", "b")
+        with self.assertRaises(ZeroDivisionError):
+            with atomic.atomic_directory(path) as directory:
+                self._write(directory, "x")
+                _ = 1 / 0
+        self.assertEmpty(os.listdir(self._path("a")))
+        with atomic.atomic_directory(path) as directory:
+            self._write(directory, "x")
+            self.assertFalse(os.path.exists(path))
+        self.assertEqual(["b"], os.listdir(self._path("a")))
+        self.assertEqual(["x"], os.listdir(path))
+
+    def test_existing_directory_is_replaced_only_on_request(self):
+        path = self._path("d")
+        os.mkdir(path)
+        with atomic.atomic_directory(path) as directory:
+            self._write(directory, "old")
+        with self.assertRaisesRegex(UserError, "--overwrite"):
+            with atomic.atomic_directory(path):
+                self.fail("must not be entered")
+        with atomic.atomic_directory(path, overwrite=True) as directory:
+            self._write(directory, "new")
+        self.assertEqual(["new"], os.listdir(path))
+        self.assertEqual(["d"], os.listdir(self.root))
+
+    def test_places_that_cannot_be_written(self):
+        self._write("file")
+        file, folder = atomic.atomic_file, atomic.atomic_directory
+        for function, path, message in (
+            (file, self._path("file", "x"), "cannot be made"),
+            (folder, self._path("file", "x"), "cannot be made"),
+            (file, "gs://bucket/x", "local"),
+            (folder, "gs://bucket/x", "local"),
+            (file, self.root, "is a directory"),
+            (folder, self._path("file"), "is a file"),
+        ):
+            with self.assertRaisesRegex(UserError, message), function(path):
+                pass
+
+    def test_what_a_process_left_that_was_killed(self):
+        """It is removed; what another one is writing is not."""
+        path = os.path.join(self.root, "out")
+        script = (
+            "import os, sys\n"
+            "from etcmodel.pipeline import atomic\n"
+            "with atomic.atomic_directory(sys.argv[1]) as directory:\n"
+            "    open(os.path.join(directory, 'x'), 'w').close()\n"
+            "    os._exit(1)\n"
+        )
+        subprocess.run([sys.executable, "-c", script, path], check=False)
+        (left,) = os.listdir(self.root)
+        self.assertEndsWith(left, ".partial")
+        with atomic.atomic_directory(path):
+            (own,) = os.listdir(self.root)
+            self.assertNotEqual(left, own)
+            with atomic.atomic_file(path + "2"):
+                self.assertIn(own, os.listdir(self.root))
+            # As of the same path at the same time.
+            atomic._remove_leftovers(path)
+            self.assertIn(own, os.listdir(self.root))
+        self.assertCountEqual(["out", "out2"], os.listdir(self.root))
+
+
+if __name__ == "__main__":
+    tf.test.main()

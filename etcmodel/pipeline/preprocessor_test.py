@@ -1,0 +1,201 @@
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.feature_utils import layout
+from etcmodel.pipeline import preprocessor
+from testing import toy_task as toy
+from testing.tasks import write_test_vocab
+
+
+def make_toy_builder(directory, **sizes):
+    """A builder of the toy task."""
+    return toy.TASK.make_builder(
+        toy.Sizes(**sizes), write_test_vocab(directory, toy.VOCAB)
+    )
+
+
+class PadTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        # NumPy's own strings would lose the zero; of the halves of a character
+        # there is no UTF-8.
+        (
+            ["a\u00e9", "", "x\x00", "a\ud83d b\ude00"],
+            tf.string,
+            [b"a\xc3\xa9", b"", b"x\x00", b"a? b?"],
+        ),
+        (
+            [["a", "bb"], (), ["\u00e9"]],
+            tf.string,
+            [[b"a", b"bb"], [b"", b""], [b"\xc3\xa9", b""]],
+        ),
+        (
+            [[["a"], ["b", "c"]], [["d"]]],
+            tf.string,
+            [[[b"a", b""], [b"b", b"c"]], [[b"d", b""], [b"", b""]]],
+        ),
+        ([[1, 2], [3]], tf.int32, [[1, 2], [3, -1]]),
+        ([[True], [False, True]], tf.bool, [[True, False], [False, True]]),
+    )
+    def test_fills_up(self, values, dtype, expected):
+        spec = tf.TensorSpec([None] * np.ndim(expected), dtype)
+        actual = preprocessor.pad(values, spec)
+        self.assertEqual(dtype, tf.constant(actual).dtype)
+        self.assertEqual(expected, tf.constant(actual).numpy().tolist())
+
+    @parameterized.parameters(tf.string, tf.int32, tf.bool)
+    def test_nothing(self, dtype):
+        for values, shape in (([], [0, 0]), ([[], []], [2, 0])):
+            spec = tf.TensorSpec([None, None], dtype)
+            actual = tf.constant(preprocessor.pad(values, spec), dtype)
+            self.assertEqual(shape, actual.shape)
+
+    def test_nothing_of_a_known_size(self):
+        """A page without nodes, each of which would have 20 numbers."""
+        spec = tf.TensorSpec([None, None, 20], tf.float32)
+        self.assertEqual((1, 0, 20), preprocessor.pad([[]], spec).shape)
+
+
+class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
+    AXES = {
+        "titles": ("records", "paragraphs"),
+        "sentences": ("records", "paragraphs", "sentences"),
+        "looks": ("records", 20),
+    }
+
+    @parameterized.parameters(True, False)
+    def test_axes_of_one_name(self, eager):
+        spec = [
+            preprocessor.RawInput(tf.float32, x).spec
+            for x in self.AXES.values()
+        ]
+        self.assertEqual([None, 20], spec[-1].shape.as_list())
+
+        def check(*inputs):
+            inputs = dict(zip(self.AXES, inputs, strict=True))
+            with tf.control_dependencies(
+                preprocessor.assert_same_sizes(inputs, self.AXES)
+            ):
+                return tf.constant(1)
+
+        if not eager:
+            check = tf.function(check, input_signature=spec, autograph=False)
+        self.assertEqual(
+            1, check(tf.zeros([2, 3]), tf.zeros([2, 3, 7]), tf.zeros([2, 20]))
+        )
+        for shapes, message in (
+            (([1, 1], [1, 2, 3], [1, 20]), "titles and sentences.*paragraphs"),
+            (([2, 3], [2, 3, 4], [5, 20]), "titles and looks.*records"),
+        ):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, message
+            ):
+                check(*map(tf.zeros, shapes))
+
+    def test_ragged_inputs(self):
+        titles = tf.ragged.constant([["a", "b"], ["c"]])
+        sentences = tf.ragged.constant([[["d"], ["e", "f"]], [["g"]]])
+        both = {"titles": titles, "sentences": sentences}
+        self.assertEmpty(preprocessor.assert_same_sizes(both, self.AXES))
+        both["titles"] = titles[:, :1]
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "number of paragraphs"
+        ):
+            preprocessor.assert_same_sizes(both, self.AXES)
+
+
+class RecordViewTest(tf.test.TestCase):
+    def test_takes_records_apart(self):
+        builder = make_toy_builder(self.get_temp_dir(), long_length=2)
+        batch = builder.build(tf.constant(["a bb ccc", "", "dddd"]))
+        views = [
+            preprocessor.RecordView(preprocessor.on_host(batch), i)
+            for i in range(3)
+        ]
+        self.assertEqual([2, 1, 1], [view.number for view in views])
+        self.assertAllEqual([[0, 1], [2, -1]], views[0].features["words"])
+        self.assertAllEqual([[0, -1]], views[2].features["words"])
+        self.assertAllEqual([[0, 0, 0, 0], [-1] * 4], views[2].long_sources[0])
+        self.assertEqual((1, 2, 4), views[2].global_sources.shape)
+        self.assertEqual(
+            [[b"a", b"bb", b"ccc"], [], [b"dddd"]],
+            [view.text["text_words"] for view in views],
+        )
+        self.assertEqual(
+            [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
+        )
+        # Of both windows, which show the one segment.
+        counts = views[0].counts["words"]
+        self.assertEqual((3, 3, 1), (*counts[:2], counts.segments))
+        self.assertAllClose(
+            [[[0.2, 1], [0.4, 1]], [[0.6, 1], [0, 0]]],
+            views[0].features["looks"],
+        )
+
+    def test_ragged_numbers(self):
+        sources = tf.zeros([2, 0, 4])
+        batch = preprocessor.Encoded(
+            layout.Layout({}, {}, sources, sources, {}, tf.range(2), {}),
+            {},
+            {"spans": tf.ragged.constant([[4, 5], []], dtype=tf.int32)},
+        )
+        batch = preprocessor.on_host(batch)
+        spans = [
+            preprocessor.RecordView(batch, i).text["spans"] for i in (0, 1)
+        ]
+        self.assertEqual([[4, 5], []], [x.tolist() for x in spans])
+
+
+class CountCutTest(tf.test.TestCase):
+    def test_counts(self):
+        class View:
+            counts = {
+                "question": layout.Counts(5, 4, 1, 1, 1, 1),
+                "text": layout.Counts(20, 12, 6, 4, 3, 2),
+            }
+
+        self.assertEqual(
+            {
+                "tokens": 25,
+                "tokens_cut": 9,
+                "paragraphs": 3,
+                "paragraphs_cut": 1,
+                "sentences": 6,
+                "sentences_cut": 2,
+                "records_cut": 1,
+            },
+            preprocessor.count_cut(View, {"text": ("paragraphs", "sentences")}),
+        )
+
+
+class BuilderTest(tf.test.TestCase):
+    def test_builder_that_cannot_be_made(self):
+        blank = os.path.join(self.get_temp_dir(), "blank.txt")
+        with open(blank, "w") as stream:
+            stream.write("a\nb\n")
+        for sizes, file in (
+            (toy.Sizes(), blank),
+            (toy.Sizes(), "/no/such/file"),
+            (toy.Sizes(), self.get_temp_dir()),
+            (
+                toy.Sizes(long_length=-1),
+                write_test_vocab(self.get_temp_dir(), "a"),
+            ),
+        ):
+            with self.assertRaisesRegex(
+                UserError, f"--vocab_file={file} cannot be used: "
+            ):
+                toy.TASK.make_builder(sizes, file)
+
+    def test_raw_inputs(self):
+        records = [toy.ToyRecord("1", "a bb"), toy.ToyRecord("2", "\u00e9")]
+        raw = preprocessor.raw_inputs(toy.Builder, records)
+        self.assertEqual(["text"], list(raw))
+        self.assertEqual([b"a bb", b"\xc3\xa9"], raw["text"].tolist())
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,213 @@
+"""Checks that all shards of a data set exist and are complete.
+
+`preprocess` lists the shards in `features.json`, with the examples and bytes
+of each. Names and sizes are checked, which is quick for any amount of data.
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import metadata_files
+
+METADATA_FILE = "features.json"
+# Version of what is stored. Data of another version are not read.
+FORMAT = 3
+_KEYS = {
+    "task": str,
+    "split": str,
+    "features": dict,
+    "vocab_file": str,
+    "vocab_fingerprint": str,
+    "vocab_size": int,
+    "num_examples": int,
+    "tokenizer": dict | None,
+}
+ADVICE = "Copy it again from where it was made, or preprocess the data again."
+# Such as `train-00000-of-00004.tfrecord.gz`.
+_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\..+)?")
+_MAX_NAMED = 3
+
+
+def read_note(directory: str) -> dict | None:
+    """Reads `features.json`, which lists the shards in a directory.
+
+    Args:
+        directory: the directory.
+
+    Returns:
+        The content of `features.json`; None if there is no such file. The key
+        `shards`, name -> `examples` and `bytes`, may be missing if another
+        program wrote the records.
+
+    Raises:
+        UserError: it is damaged, or of another version.
+    """
+    path = os.path.join(directory, METADATA_FILE)
+    if not metadata_files.exists(path):
+        return None
+    note = metadata_files.read(path, advice=ADVICE)
+    if note.get("format") != FORMAT:
+        raise UserError(
+            f"{directory} was written by another version of etcmodel. "
+            "Preprocess the data again."
+        )
+    metadata_files.check(path, note, _KEYS, ADVICE)
+    metadata_files.check_tokenizer(path, note, ADVICE)
+    if "shards" in note:
+        metadata_files.check(path, note, {"shards": dict}, ADVICE)
+        keys = {"examples": int, "bytes": int}
+        for name, shard in note["shards"].items():
+            place = f"{path}, shards, {name!r}"
+            if not isinstance(shard, dict):
+                raise UserError(f"{place}: expected an object. {ADVICE}")
+            metadata_files.check(place, shard, keys, ADVICE)
+        total = sum(x["examples"] for x in note["shards"].values())
+        if total != note["num_examples"]:
+            raise UserError(
+                f"{path}: 'num_examples' is {note['num_examples']}, but its "
+                f"shards hold {total}. {ADVICE}"
+            )
+    return note
+
+
+def damaged(path: str, number: int, reason: str) -> UserError:
+    """Makes the error of a file that cannot be read to its end.
+
+    Args:
+        path: the file.
+        number: how many records could be read.
+        reason: what is wrong.
+
+    Returns:
+        The error.
+    """
+    directory, name = os.path.split(path)
+    listed = (read_note(directory) or {}).get("shards", {})
+    of_all = f" of {listed[name]['examples']}" if name in listed else ""
+    return UserError(
+        f"{path} is damaged: {reason.rstrip('.')}, after {number}{of_all} "
+        f"records were read. {ADVICE}"
+    )
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Checks that files contained the number of records in `features.json`.
+
+    Args:
+        counts: file -> how many records were read from it.
+
+    Raises:
+        UserError: there were more or fewer.
+    """
+    directories = {}
+    for path, count in counts.items():
+        directory, name = os.path.split(path)
+        directories.setdefault(directory, {})[name] = count
+    for directory, found in directories.items():
+        note = read_note(directory) or {}
+        for name, shard in note.get("shards", {}).items():
+            if found.get(name, shard["examples"]) != shard["examples"]:
+                raise UserError(
+                    f"{os.path.join(directory, name)} holds {found[name]} "
+                    f"records, but {METADATA_FILE} says {shard['examples']}. "
+                    f"{ADVICE}"
+                )
+        # Another program may have noted the sum alone, of all shards.
+        if note and "shards" not in note and {*_series([*found])} == {*found}:
+            total = sum(found.values())
+            if total != note["num_examples"]:
+                raise UserError(
+                    f"{directory} holds {total} records, but {METADATA_FILE} "
+                    f"says {note['num_examples']}. {ADVICE}"
+                )
+
+
+def check(pattern: str, files: Sequence[str]) -> None:
+    """Checks that no shard of a pattern is missing or truncated.
+
+    A pattern such as `train-0000*` names only some of the shards; the others
+    may be missing.
+
+    Args:
+        pattern: a file, or a pattern with `*`, `?` or `[...]`.
+        files: what it matches.
+
+    Raises:
+        UserError: a shard is missing, truncated or from another data set,
+            or `features.json` is damaged.
+    """
+    parent, last = os.path.split(pattern)
+    names = {}
+    for path in files:
+        directory, name = os.path.split(path)
+        names.setdefault(directory, []).append(name)
+    if re.search(r"[*?\[]", parent):
+        # Directories whose shards are all gone have a note.
+        notes = tf.io.gfile.glob(os.path.join(parent, METADATA_FILE))
+        for path in notes:
+            names.setdefault(os.path.dirname(path), [])
+    for directory, found in names.items():
+        note = read_note(directory) or {}
+        listed = note.get("shards")
+        expected = _series(found) if listed is None else list(listed)
+        wanted = [x for x in expected if fnmatch.fnmatchcase(x, last)]
+        _check_names(directory, found, wanted, expected, listed is not None)
+        for name in found:
+            path = os.path.join(directory, name)
+            _check_size(path, None if listed is None else listed[name]["bytes"])
+
+
+def _series(names: Sequence[str]) -> list[str]:
+    """The names of all shards, of which some are there: `x-00001-of-00004`."""
+    found = {
+        (match[1], match[3], match[4] or "")
+        for match in map(_NAME.fullmatch, names)
+        if match
+    }
+    return [
+        f"{stem}-{i:05d}-of-{total}{suffix}"
+        for stem, total, suffix in sorted(found)
+        for i in range(int(total))
+    ]
+
+
+def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
+    """Raises an error about shards that are missing or foreign."""
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        shown = ", ".join(missing[:_MAX_NAMED])
+        more = len(missing) - _MAX_NAMED
+        raise UserError(
+            f"{directory} lacks {len(missing)} of {len(wanted)} shards: "
+            f"{shown}{f' and {more} more' if more > 0 else ''}. Copy them "
+            "from where the data were made, or preprocess the data again; to "
+            "read only the other shards, name each of them."
+        )
+    foreign = [name for name in found if name not in expected]
+    if foreign and is_listed:
+        raise UserError(
+            f"{os.path.join(directory, foreign[0])} is none of the "
+            f"{len(expected)} shards that {METADATA_FILE} beside it lists: it "
+            "belongs to other data. Move it elsewhere, or preprocess again."
+        )
+
+
+def _check_size(path: str, expected: int | None) -> None:
+    """Raises an error about a file that was cut off."""
+    size = tf.io.gfile.stat(path).length
+    if expected is None and not size:
+        raise UserError(
+            f"{path}: the file is empty; even a shard without records is "
+            f"not. {ADVICE}"
+        )
+    if expected is not None and size != expected:
+        raise UserError(
+            f"{path}: the file has {size} bytes, but {METADATA_FILE} says "
+            f"{expected}: it was cut off or replaced. {ADVICE}"
+        )

@@ -1,0 +1,203 @@
+"""Shards that are missing, cut off or foreign are found before training."""
+
+import os
+import shutil
+import tempfile
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import shards
+from etcmodel.pipeline import tfrecords
+
+_NOTE = {
+    "task": "x",
+    "split": "train",
+    "format": tfrecords.FORMAT,
+    "features": {"long_length": 8},
+    "vocab_file": "vocab.txt",
+    "vocab_fingerprint": "ab",
+    "vocab_size": 100,
+    "tokenizer": {"lower_case": True},
+}
+
+
+def write_shards(directory, num_records=7, num_shards=4, stem="train", **note):
+    """Writes records and `features.json` as `preprocess` does."""
+    os.makedirs(directory, exist_ok=True)
+    with tfrecords.ShardedWriter(directory, stem, num_shards) as writer:
+        for i in range(num_records):
+            writer.write(b"%d" % i * 50)
+    note = {
+        **_NOTE,
+        "num_examples": writer.count,
+        "shards": writer.describe(),
+        **note,
+    }
+    note = {name: value for name, value in note.items() if value is not None}
+    tfrecords.write_json(directory, "features.json", note)
+    return writer.paths
+
+
+class ShardsTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.root = tempfile.mkdtemp(dir=self.get_temp_dir())
+        self.data = os.path.join(self.root, "a")
+
+    def _number(self, input_path):
+        """How many examples there should be."""
+        files = tfrecords.find_files(input_path)
+        return tfrecords.read_metadata(files)["num_examples"]
+
+    def test_describes_shards(self):
+        paths = write_shards(self.data)
+        found = tfrecords.read_metadata(paths)["shards"]
+        self.assertEqual(
+            {
+                os.path.basename(path): {
+                    # Seven records are dealt out to four files.
+                    "examples": number,
+                    "bytes": os.path.getsize(path),
+                }
+                for path, number in zip(paths, (2, 2, 2, 1), strict=True)
+            },
+            found,
+        )
+
+    def test_counts_what_is_named(self):
+        paths = write_shards(self.data)
+        write_shards(os.path.join(self.root, "b"), num_records=5)
+        for given, expected in (
+            (self.data, 7),
+            (f"{self.root}/a,{self.root}/b", 12),
+            (f"{self.root}/*/train-*", 12),
+            (f"file://{self.data}", 7),
+            # Some of the shards, on purpose.
+            (paths[0], 2),
+            (f"{paths[0]},{paths[3]}", 3),
+            (f"{self.data}/train-0000[13]-*", 3),
+        ):
+            self.assertEqual(expected, self._number(given), given)
+
+    @parameterized.parameters(
+        "{root}/a", "{root}/a/train-*", "{root}/*/train-*.gz"
+    )
+    def test_missing_shard(self, pattern):
+        paths = write_shards(self.data)
+        write_shards(os.path.join(self.root, "b"))
+        for is_noted in (True, False):
+            if not is_noted:
+                # Names alone tell how many there are.
+                os.remove(os.path.join(self.data, "features.json"))
+            if os.path.exists(paths[2]):
+                os.remove(paths[2])
+            with self.assertRaisesRegex(
+                UserError,
+                f"{self.data} lacks 1 of 4 shards: {os.path.basename(paths[2])}"
+                ".*Copy.*preprocess",
+            ):
+                tfrecords.find_files(pattern.format(root=self.root))
+        self.assertEqual(paths[:2], tfrecords.find_files(paths[:2]))
+
+    def test_all_shards_of_a_directory_are_missing(self):
+        paths = write_shards(self.data)
+        write_shards(os.path.join(self.root, "b"))
+        for path in paths:
+            os.remove(path)
+        with self.assertRaisesRegex(UserError, f"{self.data} lacks 4 of 4"):
+            tfrecords.find_files(f"{self.root}/*/train-*")
+        with self.assertRaisesRegex(UserError, f"{self.data}: no TFRecord"):
+            tfrecords.find_files(self.data)
+
+    @parameterized.parameters(0, 10, 90)
+    def test_shard_that_is_cut_off(self, size):
+        paths = write_shards(self.data)
+        before = os.path.getsize(paths[3])
+        size = min(size, before - 1)
+        os.truncate(paths[3], size)
+        for given in (self.data, paths[3], f"file://{self.data}"):
+            with self.assertRaisesRegex(
+                UserError,
+                f"{paths[3]}: the file has {size} bytes, but features.json "
+                f"says {before}.*cut off.*preprocess",
+            ):
+                tfrecords.find_files(given)
+        # The others can be read.
+        self.assertLen(tfrecords.find_files(paths[:3]), 3)
+
+    @parameterized.parameters(None, "features.json")
+    def test_empty_file_without_a_list_of_shards(self, note):
+        """As another program may write it, or without anything beside it."""
+        paths = write_shards(self.data, shards=None)
+        if note is None:
+            os.remove(os.path.join(self.data, "features.json"))
+        self.assertLen(tfrecords.find_files(self.data), 4)
+        os.truncate(paths[3], 0)
+        with self.assertRaisesRegex(
+            UserError, f"{paths[3]}: the file is empty"
+        ):
+            tfrecords.find_files(self.data)
+
+    def test_fewer_records_than_shards(self):
+        """Some shards hold nothing, and are right so."""
+        paths = write_shards(self.data, num_records=1)
+        self.assertEqual(paths, tfrecords.find_files(self.data))
+        self.assertEqual(1, self._number(self.data))
+
+    def test_foreign_shard(self):
+        paths = write_shards(self.data)
+        other = os.path.join(self.data, "dev-00000-of-00001.tfrecord.gz")
+        shutil.copy(paths[0], other)
+        for given in (self.data, other):
+            with self.assertRaisesRegex(
+                UserError, f"{other}.*none of the 4 shards.*features.json"
+            ):
+                tfrecords.find_files(given)
+        # It was not asked for.
+        pattern = os.path.join(self.data, "train-*")
+        self.assertEqual(paths, tfrecords.find_files(pattern))
+
+    @parameterized.parameters(
+        ({"num_examples": None}, "'num_examples' is missing"),
+        ({"num_examples": 8}, "'num_examples' is 8, but .*shards hold 7"),
+        ({"shards": {"x": 3}}, "shards.*'x'"),
+        ({"shards": [1]}, "'shards' is .*, not object"),
+        ({"vocab_fingerprint": None}, "'vocab_fingerprint' is missing"),
+        ({"features": 3}, "'features' is 3, not object"),
+        ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
+        ({"tokenizer": {"x": 1}}, "'tokenizer': unknown settings x,"),
+        ({"format": 1}, "another version.*Preprocess the data again"),
+        ({"format": None}, "another version.*Preprocess the data again"),
+    )
+    def test_damaged_note(self, note, message):
+        write_shards(self.data, **note)
+        with self.assertRaisesRegex(UserError, f"{self.data}.*{message}"):
+            self._number(self.data)
+
+    def test_counts(self):
+        """Of other records in as many bytes, say."""
+        paths = write_shards(self.data)
+        shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
+        shards.check_counts({paths[3]: 1})
+        with self.assertRaisesRegex(
+            UserError, f"{paths[3]} holds 2 records, but features.json says 1"
+        ):
+            shards.check_counts({paths[0]: 2, paths[3]: 2})
+
+    def test_compression_of_all_files(self):
+        paths = write_shards(self.data)
+        self.assertEqual("GZIP", tfrecords.compression_type(paths))
+        plain = os.path.join(self.root, "plain.tfrecord")
+        with tf.io.TFRecordWriter(plain) as writer:
+            writer.write(b"1")
+        self.assertEqual("", tfrecords.compression_type([plain]))
+        with self.assertRaisesRegex(
+            UserError, f"{paths[0]} is gzipped, but {plain} is not"
+        ):
+            tfrecords.compression_type([plain, *paths])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,5 @@
+"""SavedModels: their signatures, files and warm-up requests."""
+
+from etcmodel import extras
+
+extras.require_extra("tasks")

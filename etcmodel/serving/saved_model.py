@@ -1,0 +1,122 @@
+"""Writes SavedModels that load and answer without this package.
+
+The functions of a model are traced with explicit signatures on a `tf.Module`:
+nothing of Keras is stored, so they load the same whichever Keras wrote them,
+in Python, in TensorFlow Serving and through the C++ loader.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.ops.attention import for_inference
+from etcmodel.pipeline.atomic import atomic_directory
+from etcmodel.serving import exported
+from etcmodel.serving.warmup import write_warmup_requests
+
+
+def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
+    """The TensorFlow variables of a Keras model, under Keras 2 and 3.
+
+    Args:
+        model: the model.
+
+    Returns:
+        Its variables as `tf.Variable`s.
+    """
+    return [
+        variable if isinstance(variable, tf.Variable) else variable.value
+        for variable in model.variables
+    ]
+
+
+class ServingModule(tf.Module):
+    """What is saved: functions with signatures, and what they stand on."""
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        resources: Sequence[tf.Module],
+        functions: Mapping[str, tuple[Callable, Mapping[str, tf.TensorSpec]]],
+        name: str = "serving",
+    ):
+        """Wraps plain functions into signatures.
+
+        Args:
+            variables: all variables that the functions read.
+            resources: modules whose tables and files the functions use, such
+                as tokenizers.
+            functions: signature name -> (function, input name -> its
+                specification). The function takes the inputs by name and
+                returns a dict of tensors. It must hold Keras layers only in
+                its closure, so that they are not saved themselves.
+            name: name of the module.
+        """
+        super().__init__(name=name)
+        self.serving_variables = list(variables)
+        self.serving_resources = list(resources)
+        specs = {key: dict(specs) for key, (_, specs) in functions.items()}
+        traced = {
+            key: tf.function(function, autograph=False)
+            for key, (function, _) in functions.items()
+        }
+        # Out of sight of whatever saves the module: it would trace them again.
+        self._functions = lambda: (traced, specs)
+
+    def signatures(self) -> dict[str, Callable]:
+        """Signature name -> concrete function, which takes inputs by name."""
+        functions, specs = self._functions()
+        return {
+            key: function.get_concrete_function(
+                **{
+                    name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+                    for name, spec in specs[key].items()
+                }
+            )
+            for key, function in functions.items()
+        }
+
+
+def export_saved_model(
+    module: ServingModule,
+    output_dir: str,
+    *,
+    model_name: str,
+    metadata: Mapping[str, object],
+    warmup_inputs: Mapping[str, Mapping[str, np.ndarray]],
+    overwrite: bool = False,
+) -> None:
+    """Writes a SavedModel; it appears under its name only when it is whole.
+
+    Args:
+        module: what to save.
+        output_dir: the directory to make.
+        model_name: the name that the model is served under.
+        metadata: what `predict` has to know; saved as JSON in
+            `assets.extra/etcmodel.json`.
+        warmup_inputs: signature name -> inputs of one request, from which
+            warm-up requests are made and with which every signature is tried
+            before anything is written.
+        overwrite: whether an existing directory may be replaced.
+
+    Raises:
+        UserError: the directory exists and is not empty, or cannot be written.
+    """
+    with for_inference():
+        signatures = module.signatures()
+    for name, inputs in warmup_inputs.items():
+        signatures[name](
+            **{key: tf.constant(value) for key, value in inputs.items()}
+        )
+    with atomic_directory(output_dir, overwrite=overwrite) as directory:
+        tf.saved_model.save(module, directory, signatures=signatures)
+        write_warmup_requests(directory, model_name, warmup_inputs.items())
+        path = os.path.join(directory, exported.METADATA_FILE)
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump(metadata, stream, indent=2, sort_keys=True)
+            stream.write("\n")

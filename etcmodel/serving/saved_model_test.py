@@ -1,0 +1,154 @@
+import json
+import os
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from etcmodel.errors import UserError
+from etcmodel.ops import custom_gradients
+from etcmodel.serving import exported
+from etcmodel.serving import saved_model as saved_model_lib
+from etcmodel.serving import warmup_test
+
+
+def stored_functions(saved_model):
+    """The functions of a SavedModel."""
+    with open(os.path.join(saved_model, "saved_model.pb"), "rb") as file:
+        stored = saved_model_pb2.SavedModel.FromString(file.read())
+    return stored.meta_graphs[0].graph_def.library.function
+
+
+def names_of_stored_gradients(saved_model):
+    """The operations of a SavedModel that have a gradient of their own."""
+    return [
+        (function.signature.name, node.name)
+        for function in stored_functions(saved_model)
+        for node in function.node_def
+        if node.attr["_gradient_op_type"].s.startswith(b"CustomGradient")
+    ]
+
+
+@custom_gradients.custom_gradient
+def _same(x):
+    """The identity, with a gradient of its own."""
+    return tf.identity(x), lambda gradient: gradient
+
+
+def _module():
+    """A Keras model that scores ids, and a table as a resource."""
+    dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
+    inputs = tf.keras.Input([3], dtype="int32", name="ids")
+    model = tf.keras.Model(
+        inputs, dense(tf.keras.layers.Rescaling(2.0)(inputs))
+    )
+
+    words = tf.Module()
+    words.table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            ["a", "b"], tf.constant([1, 2], tf.int64)
+        ),
+        default_value=0,
+    )
+
+    def score(ids):
+        return {"score": _same(model(tf.cast(ids, tf.int32))[:, 0])}
+
+    def serving_default(text):
+        return score(tf.repeat(words.table.lookup(text)[:, None], 3, axis=1))
+
+    return saved_model_lib.ServingModule(
+        saved_model_lib.model_variables(model),
+        [words],
+        {
+            "serving_default": (
+                serving_default,
+                {"text": tf.TensorSpec([None], tf.string)},
+            ),
+            "features": (
+                score,
+                {"ids": tf.TensorSpec([None, None], tf.int64)},
+            ),
+        },
+    )
+
+
+class ExportTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.module = _module()
+        cls.path = os.path.join(cls.root, "out", "model")
+        cls.write()
+
+    @classmethod
+    def write(cls, **kwargs):
+        options = {
+            "model_name": "words",
+            "metadata": {"task": "words", "options": {}},
+            "warmup_inputs": {
+                "serving_default": {"text": np.array([b"b"], dtype=object)},
+                "features": {"ids": np.array([[1, 2, 0]])},
+            },
+            **kwargs,
+        }
+        saved_model_lib.export_saved_model(cls.module, cls.path, **options)
+
+    def test_signatures_answer(self):
+        loaded = tf.saved_model.load(self.path)
+        self.assertEqual(
+            {"serving_default", "features"}, set(loaded.signatures)
+        )
+        answer = loaded.signatures["serving_default"]
+        # Sum of three ids, times two.
+        self.assertAllClose(
+            [12.0, 6.0, 0.0],
+            answer(text=tf.constant(["b", "a", "zebra"]))["score"],
+        )
+        # Warm-up requests are such that they are answered.
+        requests = warmup_test.read_warmup_requests(self.path)
+        self.assertLen(requests, 2)
+        for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
+            outputs = loaded.signatures[name](
+                **{key: tf.constant(value) for key, value in inputs.items()}
+            )
+            self.assertAllClose([expected], outputs["score"])
+
+    def test_stores_no_gradients(self):
+        self.assertNotEmpty(stored_functions(self.path))
+        self.assertEmpty(names_of_stored_gradients(self.path))
+
+    def test_what_is_in_the_directory(self):
+        # And no keras_metadata.pb.
+        names = "assets assets.extra fingerprint.pb saved_model.pb variables"
+        self.assertCountEqual(names.split(), os.listdir(self.path))
+        self.assertEqual(
+            {"task": "words", "options": {}}, exported.read_metadata(self.path)
+        )
+
+    def test_existing_directories(self):
+        with self.assertRaisesRegex(UserError, "--overwrite"):
+            self.write()
+        # The old one stays until the new one is whole, and answers.
+        inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
+        for bad, error in (
+            ({"metadata": {"not": json}}, TypeError),
+            ({"warmup_inputs": inputs}, tf.errors.InvalidArgumentError),
+        ):
+            with self.assertRaises(error):
+                self.write(**bad, overwrite=True)
+            self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
+            self.assertEqual(
+                {"task": "words", "options": {}},
+                exported.read_metadata(self.path),
+            )
+        self.write(overwrite=True)
+        self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
+
+
+if __name__ == "__main__":
+    tf.test.main()

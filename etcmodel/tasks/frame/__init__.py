@@ -1,1 +1,0 @@
-"""What a task is made of; see `spec.TaskSpec`."""

@@ -1,0 +1,168 @@
+"""Finds the record that a training or an evaluation could not read.
+
+Errors of a `tf.data` pipeline do not say which file and record they are about.
+Works with Keras 2 only; see `training.experiments`.
+"""
+
+from etcmodel.training import experiments  # First: it explains Keras 3.
+
+# isort: split
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from official.core import config_definitions as cfg
+
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.errors import without_stack
+from etcmodel.pipeline import shards
+from etcmodel.pipeline import tfrecords
+
+# What a damaged or foreign record, or a file that is gone, leads to.
+_ERRORS = (
+    tf.errors.DataLossError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+)
+# What such errors say, unlike those of a model: to read all records again for
+# these would take long.
+_OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
+# From this size on, the search takes so long that it is announced.
+_LARGE_BYTES = 10**9
+
+
+@contextlib.contextmanager
+def explained(task: experiments.RecordsTask) -> Iterator[None]:
+    """Turns errors about the records that a task reads into clear ones.
+
+    Args:
+        task: the task, whose configuration names the records.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        UserError: a file is missing or damaged, or holds a record of another
+            task or of other sizes. Other errors stay as they are.
+    """
+    try:
+        yield
+    except _ERRORS as error:
+        is_lost = isinstance(error, tf.errors.DataLossError)
+        if not is_lost and not _OF_RECORDS.search(error.message):
+            raise
+        found = find(task)
+        if found is None:
+            raise
+        raise found from error
+
+
+def find(task: experiments.RecordsTask) -> UserError | None:
+    """Reads all records of a task until one cannot be used.
+
+    Args:
+        task: the task.
+
+    Returns:
+        The error that names the file or record; None if all can be used.
+    """
+    config = task.task_config
+    try:
+        for params in (config.train_data, config.validation_data):
+            if params.input_path:
+                counts = _count(tfrecords.find_files(params.input_path))
+                _parse(task, params, counts)
+    except UserError as error:
+        return error
+    return None
+
+
+def _count(files: Sequence[str]) -> dict[str, int]:
+    """The number of records of each file; raises an error if one is damaged."""
+    size = sum(tf.io.gfile.stat(path).length for path in files)
+    if size > _LARGE_BYTES:
+        print(
+            f"A record could not be read: looking for it in {len(files)} files "
+            f"({size / 1e9:.1f} GB).",
+            file=sys.stderr,
+        )
+    counts = {}
+    for path in files:
+        number = 0
+        kind = tfrecords.compression_type([path])
+        try:
+            for _ in tf.data.TFRecordDataset(path, kind).as_numpy_iterator():
+                number += 1
+        except tf.errors.DataLossError as error:
+            raise shards.damaged(path, number, _reason(error)) from None
+        counts[path] = number
+    return counts
+
+
+def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
+    """Reads files, an example at a time, as a task does; raises an error."""
+    known = task.metadata or {}
+    sizes = known.get("features", {})
+    # File by file, in their order.
+    params = params.replace(
+        input_path=list(counts),
+        is_training=False,
+        cache=False,
+        cycle_length=1,
+        block_length=1,
+        deterministic=True,
+        # Of ReadTwice's records, a batch counts segments.
+        global_batch_size=sizes.get("num_blocks_per_example", 1),
+    )
+    places = ((path, i) for path, count in counts.items() for i in range(count))
+    batches = iter(task.build_inputs(params))
+    for path, number in places:
+        try:
+            features, *_ = next(batches)
+        except tf.errors.OpError as error:
+            raise _foreign(task, path, number, _reason(error)) from None
+        problem = _wrong_ids(features, known.get("vocab_size"))
+        if problem:
+            raise _foreign(task, path, number, problem)
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """Returns the message of an error, without its place in the graph."""
+    reason = " ".join(without_stack(error.message)).rstrip(".")
+    # As TensorFlow prints text in an assertion.
+    return reason.replace("\\'", "'")
+
+
+def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:
+    """Says what is wrong with token ids; empty if nothing is."""
+    for name, value in features.items():
+        if vocab_size and name.endswith("token_ids"):
+            ids = np.asarray(value)
+            wrong = ids[(ids < 0) | (ids >= vocab_size)]
+            if wrong.size:
+                return f"{name} has {wrong[0]}, of {vocab_size} tokens"
+    return ""
+
+
+def _foreign(task, path: str, number: int, problem: str) -> UserError:
+    """The error of a record that was not made for a task."""
+    dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
+    where = f"{path}, record {number}"
+    with contextlib.suppress(Exception):
+        # As far as it can be read.
+        (serialized,) = dataset.skip(number).take(1).as_numpy_iterator()
+        features = tf.train.Example.FromString(serialized).features.feature
+        (record_id, *_) = features["example_id"].bytes_list.value
+        where += f" (id {show(record_id.decode('utf-8'))})"
+    sizes = (task.metadata or {}).get("features", {})
+    lengths = [f"{x}={y}" for x, y in sizes.items() if x.endswith("_length")]
+    expected = f"expected a record of the task {task.SPEC.name}"
+    if lengths:
+        expected += f" with {', '.join(lengths)}"
+    return UserError(f"{where}: {problem}; {expected}. {shards.ADVICE}")

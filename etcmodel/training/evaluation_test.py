@@ -1,0 +1,170 @@
+import tempfile
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.training import evaluation
+from testing import toy_task as toy
+from testing.tasks import write_test_vocab
+
+# Windows of four words: three, one, two and one of them.
+_RECORDS = (
+    toy.ToyRecord("r0", "a bb a a bb ccc a a dddd", "dddd"),
+    toy.ToyRecord("r1", "bb a", "bb"),
+    toy.ToyRecord("r2", "a a a a eeeee", "eeeee"),
+    toy.ToyRecord("r3", "ccc", "ccc"),
+)
+
+
+def write_records(directory, split="dev"):
+    """Stores the records in two files."""
+    vocab_file = write_test_vocab(directory, toy.VOCAB)
+    encoder = toy.TASK.record_encoder(toy.Sizes(), vocab_file)
+    with tfrecords.ShardedWriter(directory, split, 2) as writer:
+        for encoded in encoder.encode(_RECORDS, split):
+            for example in encoded.examples:
+                writer.write(example)
+    return directory
+
+
+# Record, window, word, logit and weight.
+_ROWS = [
+    # The best window of r0 shows its fourth word, "a": wrong.
+    ("r0", 0, 3, 1.5, 1.0),
+    ("r0", 1, 5, -1.0, 1.0),
+    ("r0", 2, 8, 1.2, 1.0),
+    # Right with 1.8, and with 0.5 only below a threshold of 1.
+    ("r1", 0, 0, 1.8, 1.0),
+    ("r2", 0, 2, 0.2, 1.0),
+    ("r2", 1, 4, 0.5, 1.0),
+    # There is nothing of r3, which counts as wrong.
+]
+
+
+class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.directory = write_records(
+            tempfile.mkdtemp(dir=cls().get_temp_dir())
+        )
+        cls.records = evaluation.read_records(
+            toy.TASK, toy.Builder.SCHEMA, cls.directory
+        )
+
+    def test_reads_each_record_once(self):
+        found = {record.id: record for record in self.records}
+        self.assertLen(self.records, 4)
+        for record in _RECORDS:
+            stored = found[record.id]
+            words = record.text.split()
+            self.assertEqual(record.answer, stored.gold)
+            self.assertEqual(len(words), stored.reference)
+            self.assertEqual(
+                {"text_words": [word.encode() for word in words]}, stored.text
+            )
+
+    def test_records_without_an_answer(self):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        write_records(directory, "predict")
+        self.assertEmpty(
+            evaluation.read_records(toy.TASK, toy.Builder.SCHEMA, directory)
+        )
+
+    def _batches(self, rows):
+        """What was chosen in rows, of which the order must not matter."""
+        rng = np.random.default_rng(0)
+        rows = [rows[i] for i in rng.permutation(len(rows))]
+        # What fills a batch up counts nothing, whatever its numbers are.
+        rows.append(("?", 0, 5, 99.0, 0.0))
+        ids, windows, words, logits, weights = zip(*rows, strict=True)
+        merged = {
+            "record": record_keys(tf.constant(ids)).numpy(),
+            "window": np.array(windows),
+            "word": np.array(words, np.int32),
+            "logit": np.array(logits, np.float32),
+            "weight": np.array(weights, np.float32),
+        }
+        return [
+            {name: x[start : start + 3] for name, x in merged.items()}
+            for start in range(0, len(rows), 3)
+        ]
+
+    def _score(self, rows, **options):
+        task_model = toy.TASK.make_model(options=toy.Options(**options))
+        return evaluation.score(
+            toy.TASK,
+            task_model,
+            toy.Builder.SCHEMA,
+            self._batches(rows),
+            self.records,
+        )
+
+    def test_threshold_is_the_best_one(self):
+        self.assertEqual(
+            {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(_ROWS)
+        )
+        # One that is given holds, and nothing is chosen.
+        for threshold, right, given in ((1.0, 0.25, 0.5), (2.0, 0.0, 0.0)):
+            self.assertEqual(
+                {"right": right, "given": given, "threshold": threshold},
+                self._score(_ROWS, threshold=threshold),
+            )
+
+    def test_groups(self):
+        """Some records' metrics apart, beside those of all."""
+        # r0 is wrong with three rows, r1 right with one, and with a threshold
+        # of 1 nothing is given of r2, with two.
+        groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}
+        model = type(toy.TASK.make_model(options=toy.Options()))
+        with mock.patch.object(model, "GROUPS", groups):
+            found = self._score(_ROWS, threshold=1.0)
+        self.assertEqual(
+            {
+                **{"right": 0.25, "right_several": 0.0, "right_one": 1.0},
+                **{"given": 0.5, "given_several": 0.5, "given_one": 1.0},
+                "threshold": 1.0,
+            },
+            found,
+        )
+
+    def test_rows_of_other_records(self):
+        with self.assertRaisesRegex(UserError, "right answers.*--split=dev"):
+            self._score([("r0", 0, 3, 1.5, 1.0), ("other", 0, 1, 1.0, 1.0)])
+
+    @parameterized.parameters(1, 2, 64)
+    def test_records_at_once(self, number):
+        before = evaluation._RECORDS_AT_ONCE
+        self.addCleanup(setattr, evaluation, "_RECORDS_AT_ONCE", before)
+        evaluation._RECORDS_AT_ONCE = number
+        names = [record.id for record in self.records]
+        owner = np.array([0, 0, 1, 3])
+        chosen = {
+            "word": np.array([0, 1, 0, 0], np.int32),
+            "logit": np.array([1.0, 3.0, 2.0, 2.0], np.float32),
+        }
+        predictions = evaluation.predict_records(
+            toy.TASK.make_model(),
+            evaluation.make_batches(
+                toy.Builder.SCHEMA, chosen, owner, self.records
+            ),
+        )
+        texts = {record.id: record.text.split() for record in _RECORDS}
+        # None for the third: it has no row.
+        self.assertEqual(
+            {
+                names[0]: texts[names[0]][1],
+                names[1]: texts[names[1]][0],
+                names[3]: texts[names[3]][0],
+            },
+            predictions,
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,142 @@
+"""Which vocabulary weights have, so that records are made for them."""
+
+import glob
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from etcmodel import checkpoints
+from etcmodel.checkpoints import vocabularies
+from etcmodel.errors import UserError
+from etcmodel.feature_utils.text import tokenizer_settings
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from etcmodel.models import run_files
+from etcmodel.pipeline import metadata_files
+from etcmodel.pipeline import tfrecords
+
+FILE = "lift.json"
+# What `train` notes in the directory of a run.
+_RUN_FILE = "etcmodel.json"
+_KEYS = {"vocab_file": str, "vocab_fingerprint": str}
+_ADVICE = "Copy it again from the source of the weights."
+# Vocabularies beside published checkpoints.
+_NAMES = ("*vocab*.txt", "*.model")
+
+
+def write(
+    directory: str,
+    vocab_file: str,
+    source: str,
+    settings: TokenizerSettings | None,
+) -> None:
+    """Writes which source and vocabulary lifted weights have.
+
+    Args:
+        directory: directory of the weights.
+        vocab_file: name of the vocabulary there.
+        source: the source that was lifted.
+        settings: tokenizer settings, which are written beside the vocabulary;
+            None for SentencePiece.
+    """
+    if settings:
+        tokenizer_settings.write_settings(directory, settings)
+    content = {
+        "from": source,
+        "vocab_file": vocab_file,
+        "vocab_fingerprint": tfrecords.fingerprint(
+            os.path.join(directory, vocab_file)
+        ),
+        "tokenizer": settings and settings._asdict(),
+    }
+    tfrecords.write_json(directory, FILE, content)
+
+
+def check_vocabulary(path: str, metadata: dict | None) -> bool:
+    """Checks that records were made with the vocabulary of the weights.
+
+    That is what `lift` or the `train` of a run noted, or what lies beside a
+    published checkpoint.
+
+    Args:
+        path: the checkpoint or its directory.
+        metadata: what `preprocess` noted about the records, or None.
+
+    Returns:
+        Whether it is known, so that nothing is left to be seen by the weights.
+
+    Raises:
+        UserError: they were made with another one.
+    """
+    if not metadata:
+        return True
+    own, settings = _vocabularies(path)
+    if own and metadata["vocab_fingerprint"] not in own.values():
+        raise UserError(
+            f"The records in {metadata['directory']} were made with another "
+            "vocabulary (vocab_fingerprint: "
+            f"{metadata['vocab_fingerprint']} against "
+            f"{', '.join(own.values())}) than that of the weights to begin "
+            f"with, --init_checkpoint={path}, whose rows of tokens would be "
+            "those of other words. Preprocess with "
+            f"--vocab_file={' or '.join(own)}."
+        )
+    if settings and metadata["tokenizer"] != settings:
+        raise UserError(
+            f"The text of the records in {metadata['directory']} was prepared "
+            f"otherwise (tokenizer: {metadata['tokenizer']} against {settings})"
+            f" than for the weights to begin with, --init_checkpoint={path}. "
+            f"Preprocess with --vocab_file={' or '.join(own)}."
+        )
+    return bool(own)
+
+
+def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
+    """Vocabularies that may be that of weights -> their fingerprints.
+
+    And how text is prepared for them, if it is known.
+    """
+    folder = os.path.dirname(checkpoints.beside(path, FILE))
+    run = run_files.directory(path)
+    for directory, name in ((folder, FILE), (run, _RUN_FILE)):
+        file = os.path.join(directory, name)
+        if tf.io.gfile.exists(file):
+            note = metadata_files.read(file, advice=_ADVICE)
+            if name == _RUN_FILE:
+                note = note.get("records")
+                if note is None:
+                    continue
+            metadata_files.check(file, note, _KEYS, _ADVICE)
+            own = os.path.join(directory, note["vocab_file"])
+            return {own: note["vocab_fingerprint"]}, note.get("tokenizer")
+    # Of a published checkpoint, and of a run that has lost its note.
+    if checkpoints.config_file(path) is not None:
+        beside = folder
+    elif tf.io.gfile.exists(os.path.join(run, run_files.PARAMS_FILE)):
+        beside = run
+    else:
+        return {}, None
+    return {
+        file: tfrecords.fingerprint(file)
+        for pattern in _NAMES
+        for file in sorted(
+            tf.io.gfile.glob(os.path.join(glob.escape(beside), pattern))
+        )
+    }, None
+
+
+def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
+    """Warns if records seem to have another vocabulary than a token table.
+
+    Args:
+        path: the checkpoint of the table.
+        metadata: what `preprocess` noted about the records.
+        table: `<float>[vocab_size, size]`.
+    """
+    file = os.path.join(metadata["directory"], metadata["vocab_file"])
+    pieces = vocabularies.read_vocabulary(file).pieces
+    kinship = vocabularies.measure_kinship(pieces, table)
+    if kinship.is_chance:
+        # Without --verbose less is not shown.
+        logging.error("%s", kinship.describe(file, path))

@@ -1,0 +1,135 @@
+import json
+import os
+import types
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.feature_utils.text import tokenizer_settings
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from etcmodel.models import EtcConfig
+from etcmodel.pipeline import tfrecords
+from etcmodel.tasks import registry
+from etcmodel.training import lifted
+from etcmodel.training import runs
+from testing import tasks
+
+SETTINGS = TokenizerSettings(True, False, True, True, 100)
+
+
+class LiftedTest(tasks.CommandTestCase):
+    def write(self, *names, tokens=("one", "two")):
+        """A vocabulary, and what `preprocess` notes of records made with it."""
+        path = self.path(*names)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as stream:
+            stream.write("".join(f"{token}\n" for token in tokens))
+        directory, name = os.path.split(path)
+        return {
+            "directory": directory,
+            "features": {},
+            "vocab_file": name,
+            "vocab_size": len(tokens),
+            "vocab_fingerprint": tfrecords.fingerprint(path),
+            "tokenizer": SETTINGS._asdict(),
+        }
+
+    def assert_belongs_to(self, place, own, vocab_file):
+        """Records of this vocabulary alone begin with these weights."""
+        other = self.write("data", "words.txt", tokens=("two", "one"))
+        self.assertTrue(lifted.check_vocabulary(place, own))
+        with self.assertRaisesRegex(
+            UserError,
+            f"{other['directory']} were made .*{other['vocab_fingerprint']} "
+            f"against {own['vocab_fingerprint']}.*{place}.*"
+            f"--vocab_file={vocab_file}",
+        ):
+            lifted.check_vocabulary(place, other)
+
+    def assert_text_is_prepared_alike(self, place, own, vocab_file):
+        """Records with accents alone begin with weights that know them."""
+        settings = SETTINGS._replace(strip_accents=True)
+        other = {**own, "tokenizer": settings._asdict()}
+        with self.assertRaisesRegex(
+            UserError,
+            f"prepared otherwise .*'strip_accents': True.* against .*"
+            f"'strip_accents': False.*{place}.*--vocab_file={vocab_file}",
+        ):
+            lifted.check_vocabulary(place, other)
+
+    def test_of_what_was_lifted(self):
+        own = self.write("lifted", "words.txt")
+        folder = own["directory"]
+        lifted.write(folder, "words.txt", "bert", SETTINGS)
+        self.assertEqual(tokenizer_settings.read_settings(folder), SETTINGS)
+        lifted.check_vocabulary(folder, None)
+        for place in (folder, os.path.join(folder, "model.ckpt")):
+            self.assert_belongs_to(place, own, f"{folder}/words.txt")
+            self.assert_text_is_prepared_alike(
+                place, own, f"{folder}/words.txt"
+            )
+        with open(os.path.join(folder, lifted.FILE)) as stream:
+            self.assertEqual("bert", json.load(stream)["from"])
+
+    def test_of_a_run(self):
+        own, run = self.write("records", "words.txt"), self.path("run")
+        spec = registry.get("wikihop")
+        for metadata in (None, own):
+            task = types.SimpleNamespace(
+                metadata=metadata,
+                describe_encoder=lambda model: (model.config, {}),
+            )
+            model = types.SimpleNamespace(config=EtcConfig.from_preset("tiny"))
+            runs.save(task, model, spec, "etc/wikihop", run)
+            if metadata is None:
+                # Nothing was noted about its records.
+                self.assertFalse(lifted.check_vocabulary(run, own))
+        os.mkdir(self.path("run", "best_ckpt"))
+        for name in ("", "ckpt-7", "best_ckpt", "best_ckpt/", "best_ckpt/x-7"):
+            place = os.path.join(run, name)
+            self.assert_belongs_to(place, own, f"{run}/words.txt")
+            self.assert_text_is_prepared_alike(place, own, f"{run}/words.txt")
+
+    def test_of_a_published_checkpoint(self):
+        folder = self.path("published")
+        os.mkdir(folder)
+        tasks.write_json(os.path.join(folder, "etc_config.json"), {})
+        records = self.write("data", "words.txt")
+        self.assertFalse(lifted.check_vocabulary(folder, records))
+        own = self.write("published", "vocab_english.txt")
+        for place in (folder, os.path.join(folder, "model.ckpt")):
+            self.assert_belongs_to(place, own, f"{folder}/vocab_english.txt")
+        # TensorFlow reads file:// as it reads gs://.
+        place = f"file://{folder}"
+        self.assert_belongs_to(place, own, f"{place}/vocab_english.txt")
+
+    def test_a_folder_with_special_characters(self):
+        records = self.write("words[1]*", "vocab.txt")
+        folder = records["directory"]
+        tasks.write_json(os.path.join(folder, "etc_config.json"), {})
+        for place in (folder, f"file://{folder}"):
+            self.assertTrue(lifted.check_vocabulary(place, records))
+
+    def test_of_the_token_table_alone(self):
+        """Rows of words and their plurals are alike, if the vocabulary fits."""
+        words = [f"tree{a}{b}" for a in "abcdefghij" for b in "abcdefghijkl"]
+        words += [f"{word}s" for word in words]
+        tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words]
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=[len(words) // 2, 8])
+        table = np.concatenate([rng.normal(size=[10, 8]), rows, rows + 0.1])
+        self.assertLen(table, len(tokens))
+        own = self.write("data", "vocab.txt", tokens=tokens)
+        with self.assertNoLogs("absl", "WARNING"):
+            lifted.warn_of_vocabulary("it", own, table)
+        shuffled = [*tokens[:10], *rng.permutation(words)]
+        other = self.write("data", "vocab.txt", tokens=shuffled)
+        with self.assertLogs("absl", "WARNING") as logs:
+            lifted.warn_of_vocabulary("it", other, table)
+        self.assertRegex(logs.output[0], "data/vocab.txt does not seem .* it")
+
+
+if __name__ == "__main__":
+    tf.test.main()

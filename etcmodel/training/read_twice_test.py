@@ -1,0 +1,109 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from official.core import config_definitions as cfg
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import tfrecords
+from etcmodel.training import read_twice
+
+_BLOCKS = 4
+
+
+class ReadTwiceParamsTest(tf.test.TestCase):
+    def test_preset_with_changes(self):
+        params = read_twice.ReadTwiceParams(
+            preset="base", hidden_dropout_prob=0.0, cross_attention_top_k=100
+        )
+        config = params.to_config(123)
+        self.assertEqual(123, config.vocab_size)
+        self.assertEqual(0.0, config.hidden_dropout_prob)
+        self.assertEqual(100, config.cross_attention_top_k)
+        self.assertEqual("entity", config.summary_mode)
+        params = read_twice.ReadTwiceParams(summary_mode="words")
+        with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
+            params.to_config()
+
+
+class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
+    """Example i, from 1 to 5, has the segments 10 i to 10 i + 3."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.get_temp_dir()
+        with tfrecords.ShardedWriter(self.path, "x", 1) as writer:
+            for i in range(1, 6):
+                writer.write(b"%d" % i)
+
+    def _parse(self, serialized):
+        first = 10 * tf.strings.to_number(serialized, tf.int32)
+        # [blocks]
+        rows = first + tf.range(_BLOCKS)
+        # One document, another one, one segment of padding.
+        features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
+        return features, {"weight": tf.ones_like(rows)}
+
+    def _read(self, size, context=None, **kwargs):
+        params = cfg.DataConfig(
+            input_path=self.path, global_batch_size=size, **kwargs
+        )
+        dataset = read_twice.read_blocks(params, self._parse, _BLOCKS, context)
+        self.assertEqual(
+            [size // (context.num_replicas_in_sync if context else 1)],
+            dataset.element_spec[0]["rows"].shape,
+        )
+        return dataset
+
+    @parameterized.parameters((4, 1), (8, 1), (8, 2), (4, 4), (16, 8))
+    def test_evaluation(self, size, replicas):
+        """All segments once, and examples whole in what replicas get."""
+        context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
+        batches = list(self._read(size, context, is_training=False))
+        self.assertEqual(0, len(batches) % replicas)
+        rows = np.concatenate([x["rows"] for x, _ in batches])
+        weights = np.concatenate([y["weight"] for _, y in batches])
+        self.assertAllEqual(rows > 0, weights > 0)
+        self.assertAllEqual(
+            rows[rows > 0],
+            [10 * i + j for i in range(1, 6) for j in range(_BLOCKS)],
+        )
+
+    def test_training(self):
+        dataset = self._read(8, is_training=True, shuffle_buffer_size=5)
+        seen = set()
+        for features, _ in dataset.take(12).as_numpy_iterator():
+            # Though the documents of all examples have the same numbers.
+            self.assertAllEqual([1, 2, 2, 0, 5, 6, 6, 0], features["block_ids"])
+            rows = features["rows"].reshape(2, _BLOCKS)
+            self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)
+            seen.update(rows[:, 0].tolist())
+        self.assertEqual({10, 20, 30, 40, 50}, seen)
+
+    def test_documents_of_hosts_have_different_numbers(self):
+        numbers = []
+        for host in (0, 1):
+            context = tf.distribute.InputContext(2, host, 2)
+            dataset = self._read(16, context, is_training=True)
+            features, _ = next(iter(dataset))
+            numbers.append(features["block_ids"])
+        self.assertAllEqual(
+            [[1, 2, 2, 0, 5, 6, 6, 0], [9, 10, 10, 0, 13, 14, 14, 0]], numbers
+        )
+
+    def test_number_documents(self):
+        numbers = read_twice.number_documents(
+            tf.constant([[7, 7, 8], [7, 9, 0]]), tf.constant([0, 5])
+        )
+        self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)
+
+    @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
+    def test_sizes_that_do_not_fit(self, size, replicas, hosts):
+        context = tf.distribute.InputContext(
+            num_input_pipelines=hosts, num_replicas_in_sync=replicas
+        )
+        with self.assertRaisesRegex(UserError, f"global_batch_size is {size}"):
+            self._read(size, context)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,208 @@
+"""Prepares a run's directory before checkpoints are read or written.
+
+A killed process, a full disk or an interrupted copy leaves half-written
+checkpoints, and a damaged file `checkpoint`, which names the latest one.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from etcmodel.checkpoints import files
+from etcmodel.datasets.files import is_remote
+from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
+from etcmodel.pipeline import metadata_files
+
+# Directory in the run's -> what its checkpoints are called there.
+_CHECKPOINTS = {"": "ckpt", "best_ckpt": "best_ckpt"}
+# What the Model Garden notes about the best checkpoint.
+_BEST_FILE = "info.json"
+# Half-written checkpoints, and files that were to be renamed when whole.
+_LEFTOVER = (
+    r"{name}-\d+_temp|checkpoint\.tmp[0-9a-f]+"
+    r"|\w+\.json\.[0-9a-f]{{32}}\.partial"
+)
+_SECONDS_OF_A_DAY = 24 * 3600
+
+
+def prepare(model_dir: str, out=None) -> None:
+    """Makes sure that a run resumes from its newest complete checkpoint.
+
+    The file `checkpoint` names the latest one. If it is missing or damaged, the
+    Model Garden would start from scratch, and overwrite the run.
+
+    Args:
+        model_dir: directory of the run, which may not exist yet.
+        out: where to report this; the standard output by default.
+
+    Raises:
+        UserError: the file about the best checkpoint is damaged.
+    """
+    for folder, name in _CHECKPOINTS.items():
+        directory = os.path.join(model_dir, folder) if folder else model_dir
+        whole = [
+            path
+            for path in files.whole_checkpoints(directory)
+            if re.fullmatch(rf"{name}-\d+", os.path.basename(path))
+        ]
+        if whole and files.named_checkpoint(directory) is None:
+            print(
+                f"{os.path.join(directory, 'checkpoint')} is missing or "
+                f"damaged: the newest whole checkpoint is {whole[-1]}.",
+                file=out or sys.stdout,
+            )
+            # An evaluation may not be allowed to write here, and need not.
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                _write_pointer(directory, whole)
+        path = os.path.join(directory, _BEST_FILE)
+        if folder and metadata_files.exists(path):
+            metadata_files.read(
+                path,
+                advice="Remove it; then the next validation is the best one.",
+            )
+
+
+def _write_pointer(directory: str, whole: Sequence[str]) -> None:
+    """Writes the file `checkpoint`; the last path is the latest."""
+    tf.compat.v1.train.update_checkpoint_state(
+        directory,
+        whole[-1],
+        all_model_checkpoint_paths=list(whole),
+        # Without them, the Model Garden does not delete old ones.
+        all_model_checkpoint_timestamps=[
+            tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in whole
+        ],
+    )
+
+
+@contextlib.contextmanager
+def restoring(path: str | None) -> Iterator[None]:
+    """Turns errors about a damaged checkpoint into a clear one.
+
+    Args:
+        path: the checkpoint that is read in the block; None for none.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        UserError: it is damaged. Other errors stay as they are.
+    """
+    try:
+        yield
+    except (IndexError, ValueError, OSError, tf.errors.OpError) as error:
+        problem = _damage(path) if path else None
+        if problem is None:
+            raise
+        raise UserError(
+            f"{problem}. Copy its files again, or move them elsewhere; then "
+            "the newest of the other checkpoints is used."
+        ) from error
+
+
+def _damage(path: str) -> str | None:
+    """Reads a checkpoint and says what is wrong; None if nothing is."""
+    try:
+        checkpoint = files.open_checkpoint(path)
+        for name in checkpoint.shapes:
+            checkpoint.read(name)
+    except (ValueError, OSError) as error:
+        return " ".join(without_stack(str(error))).rstrip(".")
+    return None
+
+
+@contextlib.contextmanager
+def hold(model_dir: str, out=None) -> Iterator[None]:
+    """Locks a directory for one training, and removes leftovers of others.
+
+    Leftovers are files that a killed process was writing: half of a checkpoint,
+    in a folder `ckpt-200_temp`, can be as large as a complete one. Directories
+    in buckets are neither locked nor cleaned.
+
+    Args:
+        model_dir: directory of the run; it is made.
+        out: where to list what is removed; the standard output by default.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        UserError: another process trains in this directory.
+    """
+    if is_remote(model_dir):
+        yield
+        return
+    os.makedirs(model_dir, exist_ok=True)
+    handle = os.open(model_dir, os.O_RDONLY)
+    try:
+        is_held = _lock(handle, model_dir)
+        if is_held is not False:
+            # Where nobody can tell, only what is old is surely of the past.
+            age = 0 if is_held else _SECONDS_OF_A_DAY
+            for path in _leftovers(model_dir, age):
+                print(
+                    f"Removes {path}, which an earlier process left.",
+                    file=out or sys.stdout,
+                )
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
+        yield
+    finally:
+        # The end of the process, whatever its reason, does the same.
+        os.close(handle)
+
+
+def _lock(handle: int, model_dir: str) -> bool | None:
+    """Whether this process holds a directory; None if that is unknown."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if "TF_CONFIG" in os.environ:
+            # Another process of the same training.
+            return False
+        raise UserError(
+            f"Another process trains in {model_dir}: both would write the same "
+            "checkpoints. Wait until it ends, or choose another --model_dir."
+        ) from None
+    except OSError:
+        # Some network file systems have no locks.
+        return None
+    return True
+
+
+def _leftovers(model_dir: str, age: float) -> list[str]:
+    """Half-written files that have not changed for some seconds."""
+    found = []
+    for folder, name in _CHECKPOINTS.items():
+        directory = os.path.join(model_dir, folder) if folder else model_dir
+        if not os.path.isdir(directory):
+            continue
+        names = os.listdir(directory)
+        for entry in names:
+            is_half = re.fullmatch(_LEFTOVER.format(name=name), entry)
+            # The index is written last.
+            data = re.fullmatch(rf"({name}-\d+)\.data-\d+-of-\d+", entry)
+            if is_half or (data and f"{data[1]}.index" not in names):
+                found.append(os.path.join(directory, entry))
+    now = time.time()
+    return [path for path in sorted(found) if now - _changed(path) >= age]
+
+
+def _changed(path: str) -> float:
+    """Returns when a file, or any file in a folder, was last written."""
+    paths = [path]
+    for folder, _, names in os.walk(path):
+        paths += [os.path.join(folder, name) for name in names]
+    return max(map(os.path.getmtime, paths))

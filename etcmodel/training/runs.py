@@ -1,0 +1,556 @@
+"""Files in the directory of a run, other than checkpoints.
+
+`etcmodel.json` describes the task and its records, `params.yaml` the whole
+configuration, `tuned.json` the options that validation chose at each step.
+`evaluate` and `export` read these, so that both use the same model. Python
+reads `etc_config.json` or `read_twice_config.json`, and `encoder_options.json`.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+import uuid
+from collections.abc import Iterator
+
+from absl import flags
+
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.pipeline import metadata_files
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import TaskSpec
+
+RUN_FILE = "etcmodel.json"
+PARAMS_FILE = "params.yaml"
+TUNED_FILE = "tuned.json"
+_BEST = "best_ckpt"
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunFlags:
+    """Which run, and how it is configured.
+
+    Attributes:
+        model_dir: directory of the run: checkpoints, TensorBoard logs,
+            configuration.
+        experiment: the experiment, such as etc/hotpotqa or etc/nq;
+            `python -m etcmodel experiments` lists them.
+        config_file: YAML or JSON file with values that replace those of the
+            experiment; may be given several times.
+        params_override: values that replace those of the experiment and of
+            --config_file: `a.b=1,c.d=x`, or YAML or JSON, or a file of it.
+        verbose: show the trainer's whole log.
+    """
+
+    model_dir: str = option(path="new_run")
+    experiment: str | None = None
+    config_file: list[str] | None = option(None, several=True, path="file")
+    params_override: str | None = None
+    verbose: bool = False
+
+
+@dataclasses.dataclass(kw_only=True)
+class CheckpointFlags(RunFlags):
+    """Which checkpoint of a run.
+
+    Attributes:
+        checkpoint: the checkpoint: "best", "last", or a path. By default the
+            best if there is one, else the last.
+    """
+
+    checkpoint: str | None = option(None, path="checkpoint")
+
+
+# What `preprocess` notes about records that a run keeps.
+_OF_RECORDS = (
+    "features",
+    "vocab_file",
+    "vocab_size",
+    "vocab_fingerprint",
+    "tokenizer",
+)
+# Runs of older versions noted no tokenizer.
+_COMPARED = ("features", "vocab_fingerprint", "tokenizer")
+
+
+# File -> what it must have, and where to get it if it is damaged.
+_CONTENT = {
+    RUN_FILE: (
+        {"task": str, "experiment": str},
+        "Copy it again, or train in another --model_dir.",
+    ),
+    PARAMS_FILE: (
+        # The last one is near the end of the file.
+        {"task.model": dict, "trainer.validation_steps": int},
+        "Copy it again, or train in another --model_dir.",
+    ),
+    TUNED_FILE: (
+        {},
+        "Remove it, and choose thresholds again with `evaluate --tune`.",
+    ),
+}
+
+
+def _read(model_dir: str, name: str) -> dict | None:
+    """The content of a file of a run; None if it does not exist."""
+    path = os.path.join(model_dir, name)
+    if not metadata_files.exists(path):
+        return None
+    keys, advice = _CONTENT[name]
+    content = metadata_files.read(path, keys, advice)
+    if name == RUN_FILE and "records" in content:
+        needed = {"features": dict, "vocab_fingerprint": str}
+        needed = {f"records.{key}": kind for key, kind in needed.items()}
+        metadata_files.check(path, content, needed, advice)
+        metadata_files.check_tokenizer(path, content["records"], advice)
+    return content
+
+
+def read_params(model_dir: str) -> dict:
+    """The configuration of a run.
+
+    Args:
+        model_dir: directory of the run.
+
+    Returns:
+        The content of `params.yaml`.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    params = _read(model_dir, PARAMS_FILE)
+    if params is None:
+        raise UserError(
+            f"{model_dir} is a run, but has no {PARAMS_FILE}, which says how "
+            f"its model is configured. {_CONTENT[PARAMS_FILE][1]}"
+        )
+    return params
+
+
+@contextlib.contextmanager
+def _partial(path: str) -> Iterator[str]:
+    """A name to write a file to, which gets its own when it is whole."""
+    import tensorflow as tf
+
+    # All hosts of a run write the same, at the same time.
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
+    yield partial
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def _write(path: str, content) -> None:
+    """Writes a JSON file; it appears when it is whole."""
+    import tensorflow as tf
+
+    with _partial(path) as partial, tf.io.gfile.GFile(partial, "w") as stream:
+        json.dump(content, stream, indent=2, sort_keys=True)
+        stream.write("\n")
+
+
+def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
+    """Writes what `evaluate`, `export` and Python need.
+
+    Python reads the encoder: see `EtcConfig.from_run` and
+    `models.encoder_options`.
+
+    Args:
+        task: the Model Garden task, which knows the records.
+        model: its model.
+        spec: the task.
+        experiment: name of the experiment.
+        model_dir: directory of the run.
+
+    Raises:
+        UserError: the vocabulary beside the records is missing, or not theirs.
+    """
+    import tensorflow as tf
+
+    from etcmodel.feature_utils.text import tokenizer_settings
+    from etcmodel.models import run_files
+
+    tf.io.gfile.makedirs(model_dir)
+    note = {"task": spec.name, "experiment": experiment}
+    metadata = task.metadata
+    if metadata:
+        note["records"] = {key: metadata[key] for key in _OF_RECORDS}
+        name = metadata["vocab_file"]
+        vocab_file = check_own_vocabulary(metadata)
+        with _partial(os.path.join(model_dir, name)) as partial:
+            tf.io.gfile.copy(vocab_file, partial)
+        if metadata["tokenizer"]:
+            # Whoever uses that vocabulary needs them, too.
+            settings = tokenizer_settings.TokenizerSettings(
+                **metadata["tokenizer"]
+            )
+            _write(
+                os.path.join(model_dir, tokenizer_settings.CONFIG_FILE),
+                tokenizer_settings.to_config(settings),
+            )
+    config, options = task.describe_encoder(model)
+    _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())
+    _write(os.path.join(model_dir, run_files.OPTIONS_FILE), options)
+    _write(os.path.join(model_dir, RUN_FILE), note)
+
+
+def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
+    """Checks that a vocabulary is the one that records were made with.
+
+    Args:
+        vocab_file: the vocabulary.
+        records: what `preprocess` noted about the records.
+        owner: owner of the records, for the message.
+
+    Raises:
+        UserError: it is missing, or not the same.
+    """
+    from etcmodel.pipeline import tfrecords
+
+    noted = records["vocab_fingerprint"]
+    if not metadata_files.exists(vocab_file):
+        raise UserError(
+            f"{vocab_file} is missing: {owner} needs the vocabulary that its "
+            "records were made with. Copy it there, as `preprocess` read it."
+        )
+    found = tfrecords.fingerprint(vocab_file)
+    if found != noted:
+        raise UserError(
+            f"{vocab_file} is not the vocabulary of {owner} "
+            f"(vocab_fingerprint: {found} against {noted}): tokens would "
+            "differ. Give the file that `preprocess` read."
+        )
+
+
+def check_own_vocabulary(metadata: dict) -> str:
+    """Checks the vocabulary beside records, which a run copies.
+
+    Args:
+        metadata: what `preprocess` noted about the records.
+
+    Returns:
+        Path of the vocabulary.
+
+    Raises:
+        UserError: it is missing, or not the one of the records.
+    """
+    directory = metadata["directory"]
+    vocab_file = os.path.join(directory, metadata["vocab_file"])
+    check_vocabulary(vocab_file, metadata, directory)
+    return vocab_file
+
+
+def read(model_dir: str) -> dict:
+    """Reads `etcmodel.json`.
+
+    Args:
+        model_dir: directory of the run.
+
+    Returns:
+        The content.
+
+    Raises:
+        UserError: there is no such run, or the file is damaged.
+    """
+    note = _read(model_dir, RUN_FILE)
+    if note is None:
+        raise UserError(
+            f"{model_dir} is not the directory of a run: it has no {RUN_FILE}. "
+            "Give the --model_dir of `train`."
+        )
+    return note
+
+
+def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
+    """Checks that a resumed run matches the run in `model_dir`.
+
+    Args:
+        params: the `ExperimentConfig`.
+        metadata: what `preprocess` noted about the records, or None.
+        spec: the task.
+        model_dir: directory of the run, which may not exist yet.
+
+    Raises:
+        UserError: the directory holds a run of another task, model or
+            vocabulary, or the files that say so are missing or damaged.
+    """
+    from etcmodel.checkpoints import files as checkpoint_files
+
+    if checkpoint_files.latest_checkpoint(model_dir) is None:
+        return
+    note = _read(model_dir, RUN_FILE)
+    if note is None:
+        raise UserError(
+            f"{model_dir} has checkpoints, but no {RUN_FILE}, so it is not "
+            "known whether they are of the same model, task and vocabulary. "
+            f"{_CONTENT[RUN_FILE][1]}"
+        )
+    pairs = {"task": (note["task"], spec.name)}
+    saved = _flat(read_params(model_dir)["task"]["model"])
+    model = _flat(params.task.model.as_dict())
+    pairs |= {
+        f"task.model.{name}": (saved.get(name), model.get(name))
+        for name in sorted({*saved, *model})
+    }
+    if metadata and "records" in note:
+        pairs |= {
+            f"the records' {key}": (note["records"].get(key), metadata[key])
+            for key in _COMPARED
+            if key in note["records"]
+        }
+    different = [
+        f"{name} is {now}, but was {before}"
+        for name, (before, now) in pairs.items()
+        if before != now
+    ]
+    if different:
+        raise UserError(
+            f"{model_dir} holds a run of another model: "
+            f"{'; '.join(different)}. Choose another --model_dir, or go on "
+            "with the run as it was begun."
+        )
+
+
+def _flat(values, prefix: str = "") -> dict:
+    """Nested dicts as one: `{"a": {"b": 1}}` is `{"a.b": 1}`."""
+    flat = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def is_finished(params, model_dir: str) -> bool:
+    """Returns whether a run has all the requested steps.
+
+    Args:
+        params: the `ExperimentConfig`.
+        model_dir: directory of the run, which may not exist yet.
+
+    Returns:
+        Whether its last checkpoint is of the last step.
+
+    Raises:
+        UserError: it has more steps than requested.
+    """
+    from etcmodel.checkpoints import files as checkpoint_files
+
+    checkpoint = checkpoint_files.latest_checkpoint(model_dir)
+    if checkpoint is None:
+        return False
+    step, steps = _step(checkpoint), params.trainer.train_steps
+    if step > steps:
+        raise UserError(
+            f"{model_dir} is already at step {step} of {steps}. To train it "
+            "longer, raise --epochs (or trainer.train_steps); to start again, "
+            "choose another --model_dir."
+        )
+    return step == steps
+
+
+def _step(checkpoint: str) -> int:
+    """Returns the step that a checkpoint was written at."""
+    import tensorflow as tf
+
+    from etcmodel.training import run_directory
+
+    with run_directory.restoring(checkpoint):
+        reader = tf.train.load_checkpoint(checkpoint)
+        name = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+        if reader.has_tensor(name):
+            return int(reader.get_tensor(name))
+    raise UserError(
+        f"{checkpoint} was not written by `train`: it stores no step. "
+        "Choose another directory."
+    )
+
+
+def check_records(model_dir: str, metadata: dict | None, model) -> None:
+    """Checks that records to evaluate are like those of a run.
+
+    Args:
+        model_dir: directory of the run.
+        metadata: what `preprocess` noted about the records, or None.
+        model: the configuration's `task.model`. A length of an input that it
+            tells is the model's, whatever that of the run's records was.
+
+    Raises:
+        UserError: they were preprocessed with another vocabulary or sizes.
+    """
+    own = (_read(model_dir, RUN_FILE) or {}).get("records")
+    if not own or not metadata:
+        return
+    told = {x: getattr(model, x, 0) for x in ("long_length", "global_length")}
+    told = {name: length for name, length in told.items() if length}
+    for key in _COMPARED:
+        if key not in own:
+            continue
+        before, now = own[key], metadata[key]
+        if key == "features" and before:
+            before, now = {**before, **told}, {**now, **told}
+        if before != now:
+            raise UserError(
+                f"{metadata['directory']} was preprocessed differently than "
+                f"the records of the run ({key}: {metadata[key]} against "
+                f"{own[key]}). Preprocess with the flags and the "
+                "vocabulary of the run; or, if only the length differs, give "
+                "--params_override=task.model.long_length=N, and in `export`, "
+                "too."
+            )
+
+
+def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
+    """Makes a run's own configuration override that of the flags.
+
+    Args:
+        flag_values: the parsed flags; `config_file` is changed. If the
+            experiment is not the run's, the run's configuration is ignored.
+        model_dir: directory of the run.
+
+    Returns:
+        Name of the run's experiment, or that of the flag.
+
+    Raises:
+        UserError: the run's experiment or configuration is not known.
+    """
+    params_file = os.path.join(model_dir, PARAMS_FILE)
+    wanted = flag_values.experiment
+    if wanted and _read(model_dir, RUN_FILE) is None:
+        if metadata_files.exists(model_dir):
+            print(
+                f"{model_dir} has no {RUN_FILE}: the configuration is that of "
+                f"--experiment={wanted} and of the flags. Whether the records "
+                "have the vocabulary and sizes of the run is not checked."
+            )
+        return wanted
+    note = read(model_dir)
+    if wanted and wanted != note["experiment"]:
+        return wanted
+    read_params(model_dir)
+    flag_values.config_file = [
+        params_file,
+        *(flag_values.config_file or []),
+    ]
+    return note["experiment"]
+
+
+def find_checkpoint(model_dir: str, choice: str | None) -> str:
+    """Finds a checkpoint of a run.
+
+    Args:
+        model_dir: directory of the run.
+        choice: `"best"`, `"last"`, a path, or None: the best, else the last.
+
+    Returns:
+        Path of the checkpoint.
+
+    Raises:
+        UserError: there is none.
+    """
+    import tensorflow as tf
+
+    from etcmodel.checkpoints import files as checkpoint_files
+
+    best = checkpoint_files.latest_checkpoint(os.path.join(model_dir, _BEST))
+    last = checkpoint_files.latest_checkpoint(model_dir)
+    if choice is None:
+        found = best or last
+    elif choice in ("best", "last"):
+        found = {"best": best, "last": last}[choice]
+    else:
+        found = choice if tf.io.gfile.exists(choice + ".index") else None
+        found = found or checkpoint_files.latest_checkpoint(choice)
+    if not found:
+        raise _no_checkpoint(model_dir, choice)
+    return found
+
+
+def check_checkpoint(model_dir: str, choice: str | None) -> None:
+    """Checks that a run has a checkpoint, without TensorFlow.
+
+    Args:
+        model_dir: directory of the run; one in a bucket is not checked.
+        choice: as for `find_checkpoint`; a path is not checked.
+
+    Raises:
+        UserError: it has none.
+    """
+    best = os.path.join(model_dir, _BEST)
+    folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
+    if choice not in folders or files.is_remote(model_dir):
+        return
+    if not any(
+        glob.glob(os.path.join(glob.escape(folder), "*.index"))
+        for folder in folders[choice]
+    ):
+        raise _no_checkpoint(model_dir, choice)
+
+
+def _no_checkpoint(model_dir, choice) -> UserError:
+    """The error that a run has no checkpoint."""
+    return UserError(
+        f"No checkpoint was found (model_dir {model_dir}, checkpoint "
+        f"{choice or 'best or last'}). Run `train` first."
+    )
+
+
+def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
+    """Keeps what a validation chose.
+
+    Args:
+        spec: the task.
+        metrics: what the validation measured.
+        step: of the run.
+        model_dir: directory of the run.
+    """
+    if spec.tuned is None or spec.tuned.option not in metrics:
+        return
+    chosen = _read_tuned(spec, model_dir)
+    chosen[step] = {spec.tuned.option: float(metrics[spec.tuned.option])}
+    content = {str(step): values for step, values in chosen.items()}
+    _write(os.path.join(model_dir, TUNED_FILE), content)
+
+
+def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
+    """Reads what validations chose: step -> name and value of the option."""
+    content = _read(model_dir, TUNED_FILE) or {}
+    for step, values in content.items():
+        is_number = isinstance(values, dict) and isinstance(
+            values.get(spec.tuned.option), int | float
+        )
+        if not step.isdigit() or not is_number:
+            raise UserError(
+                f"{os.path.join(model_dir, TUNED_FILE)}: {show(step)} is "
+                f"{show(values)}, expected a step and its "
+                f"{spec.tuned.option}. {_CONTENT[TUNED_FILE][1]}"
+            )
+    return {int(step): values for step, values in content.items()}
+
+
+def use_tuned(
+    spec: TaskSpec, task_params, checkpoint: str, model_dir: str
+) -> None:
+    """Sets the tuned option as the validation of a checkpoint chose it.
+
+    That is the last validation up to the checkpoint's step; without one, the
+    option's default holds. A value that is given stays.
+
+    Args:
+        spec: the task.
+        task_params: the task's configuration, which is changed.
+        checkpoint: path of the checkpoint.
+        model_dir: directory of the run.
+    """
+    tuned = spec.tuned
+    if tuned is None or getattr(task_params, tuned.option) is not None:
+        return
+    step = _step(checkpoint)
+    chosen = _read_tuned(spec, model_dir)
+    before = [x for x in chosen if x <= step]
+    value = tuned.default
+    if before:
+        value = chosen[max(before)][tuned.option]
+    setattr(task_params, tuned.option, value)

@@ -1,0 +1,1 @@
+"""What tests share: test suites, references, a toy task. Not installed."""

@@ -1,0 +1,574 @@
+"""What the tests of attention share: references, cases, comparisons.
+
+The references are written from section 3.2 of the paper in float64 NumPy, one
+query at a time, for clarity alone.
+"""
+
+import collections
+import contextlib
+import dataclasses
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.ops import attention
+from etcmodel.ops.attention import blocks
+from etcmodel.ops.attention import full
+from etcmodel.ops.attention import streaming
+
+HEADS = 2
+SIZE = 3
+VALUE_SIZE = 4
+VOCAB = 5
+
+# Half the distance of 1 to the next number.
+UNIT_ROUNDOFF = {
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+
+
+def reference_attention(
+    queries,
+    keys,
+    values,
+    att_mask=None,
+    relative_att_ids=None,
+    emb_table=None,
+    bias_table=None,
+):
+    """One softmax over all keys for each query of each head.
+
+    Args:
+        queries: `<float>[batch, from, heads, size]`.
+        keys: `<float>[batch, to, heads, size]`.
+        values: `<float>[batch, to, heads, value_size]`.
+        att_mask: `<int>[batch, from, to]` or None.
+        relative_att_ids: `<int>[batch, from, to]` or None.
+        emb_table: `<float>[relative_vocab_size, heads, size]`.
+        bias_table: `<float>[relative_vocab_size, heads]`.
+
+    Returns:
+        `<float64>[batch, from, heads, value_size]`; zeros for a query that may
+        attend to nothing.
+    """
+    queries, keys, values = (
+        np.asarray(x, np.float64) for x in (queries, keys, values)
+    )
+    batch_size, from_len, num_heads, size = queries.shape
+    output = np.zeros((batch_size, from_len, num_heads, values.shape[-1]))
+    for b, i, h in np.ndindex(batch_size, from_len, num_heads):
+        allowed = np.arange(keys.shape[1])
+        if att_mask is not None:
+            allowed = np.flatnonzero(np.asarray(att_mask)[b, i])
+        if not len(allowed):
+            continue
+        # a_ij of the paper, added to each key.
+        labelled_keys = keys[b, allowed, h]
+        bias = 0.0
+        if relative_att_ids is not None:
+            ids = np.asarray(relative_att_ids)[b, i, allowed]
+            labelled_keys = labelled_keys + np.asarray(emb_table)[ids, h]
+            bias = np.asarray(bias_table)[ids, h]
+        scores = (labelled_keys @ queries[b, i, h] + bias) / np.sqrt(size)
+        weights = np.exp(scores - scores.max())
+        output[b, i, h] = weights @ values[b, allowed, h] / weights.sum()
+    return output
+
+
+def square_of_band(band, fill=0):
+    """`<any>[batch, length, 2r + 1]` as `[batch, length, length]`.
+
+    Args:
+        band: column `k` of row `i` belongs to position `i + k - r`.
+        fill: the value outside the band.
+
+    Returns:
+        The square; with `r = 1`, `[[a, b, c], [d, e, f]]` gives
+        `[[b, c], [d, e]]`.
+    """
+    band = np.asarray(band)
+    batch_size, length, width = band.shape
+    radius = width // 2
+    square = np.full((batch_size, length, length), fill, band.dtype)
+    for i in range(length):
+        for k in range(width):
+            j = i + k - radius
+            if 0 <= j < length:
+                square[:, i, j] = band[:, i, k]
+    return square
+
+
+def make_inputs(rng, batch, long_len, side_len, radius, mask_rate=0.7):
+    """Random float64 inputs of `long_attention` as a dict of arrays."""
+    width = 2 * radius + 1
+    normal = rng.standard_normal
+    return dict(
+        queries=normal((batch, long_len, HEADS, SIZE)),
+        keys=normal((batch, long_len, HEADS, SIZE)),
+        values=normal((batch, long_len, HEADS, VALUE_SIZE)),
+        att_mask=(rng.random((batch, long_len, width)) < mask_rate).astype(
+            np.int32
+        ),
+        relative_att_ids=rng.integers(
+            VOCAB, size=(batch, long_len, width), dtype=np.int32
+        ),
+        side_keys=normal((batch, side_len, HEADS, SIZE)),
+        side_values=normal((batch, side_len, HEADS, VALUE_SIZE)),
+        side_att_mask=(
+            rng.random((batch, long_len, side_len)) < mask_rate
+        ).astype(np.int32),
+        side_relative_att_ids=rng.integers(
+            VOCAB, size=(batch, long_len, side_len), dtype=np.int32
+        ),
+    )
+
+
+def make_tables(rng):
+    """Random label vectors and biases, float64."""
+    return (
+        rng.standard_normal((VOCAB, HEADS, SIZE)),
+        rng.standard_normal((VOCAB, HEADS)),
+    )
+
+
+@contextlib.contextmanager
+def chunks_of(elements, min_block_len=1):
+    """Makes chunks (and blocks of local attention) as small as in long texts.
+
+    Args:
+        elements: about how many scores a chunk has; 1 for the smallest chunks.
+        min_block_len: queries of a block, unless the radius is larger.
+    """
+    with (
+        mock.patch.object(streaming, "CHUNK_ELEMENTS", elements),
+        mock.patch.object(blocks, "MIN_BLOCK_LEN", min_block_len),
+    ):
+        yield
+
+
+def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
+    """Random descriptions of the long queries' masks and labels.
+
+    Args:
+        rng: makes random numbers.
+        batch: size of the batch.
+        long_len: number of long tokens.
+        side_len: number of global tokens.
+        radius: of the local attention.
+        linked: the labels of both links.
+
+    Returns:
+        Arguments of local attention, and the same as int arrays by what the
+        descriptions mean.
+    """
+    long_shape = (batch, long_len)
+    segment_ids = np.sort(rng.integers(4, size=long_shape), axis=1)
+    # Runs of one label, at both ends, where the radius is large.
+    pattern = (np.clip(np.arange(-radius, radius + 1), -2, 2) + 2) % 4
+    long_ids = rng.integers(3, size=long_shape)
+    global_ids = rng.integers(2, size=(batch, side_len))
+    links = [
+        tf.constant(rng.integers(-1, side_len + 1, size=long_shape))
+        for _ in range(2)
+    ]
+    exempt_long = rng.random(long_shape) < 0.2
+    exempt_global = rng.random((batch, side_len)) < 0.2
+    specs = dict(
+        att_mask=attention.SegmentMask(segment_ids),
+        relative_att_ids=attention.DistanceLabels(pattern),
+        side_att_mask=attention.LongGlobalMask(
+            long_ids, global_ids, links, exempt_long, exempt_global
+        ),
+        side_relative_att_ids=attention.LongGlobalLabels(
+            links, linked=linked, not_linked=1
+        ),
+    )
+    around = np.pad(segment_ids, [[0, 0], [radius, radius]], constant_values=-1)
+    columns = [
+        around[:, k : k + long_len] == segment_ids
+        for k in range(2 * radius + 1)
+    ]
+    # [links, batch, long, side]
+    named = np.stack(links)[..., np.newaxis] == np.arange(side_len)
+    is_linked = named.any(axis=0)
+    is_allowed = long_ids[:, :, None] == global_ids[:, None]
+    is_exempt = exempt_long[:, :, None] | exempt_global[:, None]
+    arrays = dict(
+        att_mask=np.stack(columns, axis=-1).astype(np.int32),
+        relative_att_ids=np.tile(pattern, [batch, long_len, 1]),
+        side_att_mask=(is_allowed & (is_linked | is_exempt)).astype(np.int32),
+        side_relative_att_ids=np.where(
+            named[1], linked[1], np.where(named[0], linked[0], 1)
+        ),
+    )
+    return specs, arrays
+
+
+def run(attend, floats, upstream):
+    """The output and all gradients of an attention.
+
+    Args:
+        attend: function of the tensors in `floats` by name.
+        floats: dict of float tensors or arrays.
+        upstream: gradient of the output.
+
+    Returns:
+        Dict of the output, as "output", and each input's gradient.
+    """
+    floats = {name: tf.convert_to_tensor(x) for name, x in floats.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        output = attend(**floats)
+    upstream = tf.cast(upstream, output.dtype)
+    return {"output": output, **tape.gradient(output, floats, upstream)}
+
+
+def cast(floats, dtype):
+    """All arrays as tensors of a dtype."""
+    return {name: tf.cast(x, dtype) for name, x in floats.items()}
+
+
+def to_float64(results):
+    """Tensors as float64 arrays."""
+    return {name: tf.cast(x, tf.float64).numpy() for name, x in results.items()}
+
+
+def assert_all_close(test, expected, actual, tolerance=1e-9, msg=""):
+    """Compares two results of `run`."""
+    test.assertCountEqual(expected, actual)
+    for name, value in expected.items():
+        test.assertAllClose(
+            value,
+            actual[name],
+            rtol=tolerance,
+            atol=tolerance,
+            msg=f"{name} {msg}",
+        )
+
+
+def assert_at_most_twice_the_error(test, cases, dtype):
+    """Checks the accuracy rule: half of the error is the plain form's own.
+
+    Both forms get the same inputs, rounded to the dtype; what is right is the
+    plain form's result for them in float64.
+
+    Args:
+        test: the test case.
+        cases: triples of a function to be checked, the same by way of all
+            pairs, and float64 arrays that both take by name; "upstream" among
+            them is the output's gradient.
+        dtype: name of a float dtype.
+    """
+    collected = collections.defaultdict(list)
+    for attend, plain, floats in cases:
+        rounded = cast(floats, dtype)
+        upstream = rounded.pop("upstream")
+        actual = to_float64(run(attend, rounded, upstream))
+        baseline = to_float64(run(plain, rounded, upstream))
+        exact = to_float64(run(plain, cast(rounded, tf.float64), upstream))
+        for name, value in exact.items():
+            collected[name].append(
+                [value, actual[name] - value, baseline[name] - value]
+            )
+    # What is nearly exact by luck need not be beaten: rounding the result
+    # itself makes an error of about as much.
+    slack = UNIT_ROUNDOFF[dtype] / 2
+    for name, arrays in collected.items():
+        value, error, plain_error = (
+            np.sqrt(np.mean(np.square(x)))
+            for x in np.moveaxis(np.stack(arrays), 1, 0)
+        )
+        test.assertLessEqual(error, 2 * plain_error + slack * value, name)
+
+
+def all_operations(graph):
+    """The operations of a graph and of all functions that it may call."""
+    operations = list(graph.get_operations())
+    for name in graph._functions:
+        operations += graph._get_function(name).graph.get_operations()
+    return operations
+
+
+def largest_size(operations, dtype):
+    """Number of elements of the largest tensor of a dtype and known shape."""
+    return max(
+        output.shape.num_elements() or 0
+        for operation in operations
+        for output in operation.outputs
+        if output.dtype == dtype and output.shape.rank
+    )
+
+
+@dataclasses.dataclass
+class Case:
+    """Inputs of an attention.
+
+    Attributes:
+        floats: float64 arrays by name, tables among them.
+        arrays: masks and ids as int arrays by name.
+        given: the same in the form in which they are passed.
+        upstream: gradient of the output.
+    """
+
+    floats: dict
+    arrays: dict
+    given: dict
+    upstream: np.ndarray
+
+
+class Cases:
+    """Attention from long or from global queries, and inputs for it.
+
+    Attributes:
+        PIECES: the names, less `keys` and `values`, of the two kinds of keys.
+        BANDS: names of what is given for bands.
+    """
+
+    def joined(self, floats, kind, concat):
+        """The keys or values of both pieces."""
+        return concat([floats[f"{piece}{kind}"] for piece in self.PIECES], 1)
+
+    def attention(self, given, implementation, use_one_hot=False, dropout=None):
+        """The attention as a function of its float inputs by name."""
+
+        def attend(emb_table=None, bias_table=None, **floats):
+            table = None
+            if emb_table is not None:
+                table = attention.LabelTable(emb_table, bias_table, use_one_hot)
+            pieces = [
+                attention.Keys(
+                    floats[f"{piece}keys"],
+                    floats[f"{piece}values"],
+                    given.get(f"{piece}att_mask"),
+                    given.get(f"{piece}relative_att_ids"),
+                    piece,
+                )
+                if f"{piece}keys" in floats
+                else None
+                for piece in self.PIECES
+            ]
+            return self.attend(
+                floats["queries"],
+                *pieces,
+                table=table,
+                dropout=dropout,
+                implementation=implementation,
+            )
+
+        return attend
+
+    def dense(self, arrays, keep=None):
+        """The same by way of all pairs, of which many may be masked.
+
+        Args:
+            arrays: masks and ids.
+            keep: factors of the probabilities, `[batch, heads, from, to]`.
+        """
+
+        def attend(emb_table, bias_table, **floats):
+            dropout = None
+            if keep is not None:
+                dropout = mock.Mock()
+                dropout.factors = lambda shape, index, dtype: tf.cast(
+                    keep, dtype
+                )
+            return full.dense_attention(
+                floats["queries"],
+                [
+                    attention.Keys(
+                        self.joined(floats, "keys", tf.concat),
+                        self.joined(floats, "values", tf.concat),
+                        self.square(arrays, "att_mask"),
+                        self.square(arrays, "relative_att_ids"),
+                    )
+                ],
+                attention.LabelTable(emb_table, bias_table),
+                dropout,
+            )
+
+        return attend
+
+    def oracle(self, case, **changed):
+        """The output that the paper's equations give."""
+        floats = case.floats | changed
+        return reference_attention(
+            floats["queries"],
+            self.joined(floats, "keys", np.concatenate),
+            self.joined(floats, "values", np.concatenate),
+            self.square(case.arrays, "att_mask"),
+            self.square(case.arrays, "relative_att_ids"),
+            floats["emb_table"],
+            floats["bias_table"],
+        )
+
+    def leave_out(self, case, name):
+        """Takes a mask or the labels out of a case, but for the floats.
+
+        Returns:
+            Names of floats that are not to be given either.
+        """
+        if name == "labels":
+            case.floats["emb_table"] *= 0
+            case.floats["bias_table"] *= 0
+            for ids in [x for x in case.given if x.endswith("ids")]:
+                del case.given[ids]
+            return ["emb_table", "bias_table"]
+        del case.given[name]
+        case.arrays[name] = np.ones_like(case.arrays[name])
+        return []
+
+
+class LongCases(Cases):
+    """Long queries to the long keys around them and to global keys.
+
+    Sizes are those of the batch, the long and the global input, and the radius.
+    """
+
+    PIECES = ("", "side_")
+    BANDS = ("att_mask", "relative_att_ids")
+    SMALL = (2, 13, 3, 3)
+    EMPTY = ((1, 1, 2, 3), (1, 3, 0, 3), (2, 0, 3, 3), (0, 5, 2, 3))
+    LARGE = (2, 36, 6, 7)
+    LONG = (1, 96, 24, 2)
+    DROPPED = (2, 64, 8, 4)
+    LEFT_OUT = (
+        ["att_mask"],
+        ["side_att_mask"],
+        ["att_mask", "side_att_mask", "labels"],
+        ["labels"],
+        ["side"],
+        ["side", "labels", "att_mask"],
+    )
+
+    def random_sizes(self, rng):
+        """Sizes of a case."""
+        length, side_len = int(rng.integers(1, 41)), int(rng.integers(6))
+        return 2, length, side_len, int(rng.integers(1, 9))
+
+    def make_case(
+        self, rng, batch, long_len, side_len, radius, with_specs=False
+    ):
+        """Random inputs. Some queries have nothing to attend to.
+
+        Args:
+            rng: makes random numbers.
+            batch: size of the batch.
+            long_len: number of long tokens.
+            side_len: number of global tokens.
+            radius: of the local attention; attention is that of the case made
+                last.
+            with_specs: whether masks and labels are described; the labels of
+                both links, if they differ.
+        """
+        self.radius = radius
+        floats = make_inputs(rng, batch, long_len, side_len, radius)
+        arrays = {
+            name: floats.pop(name)
+            for name in list(floats)
+            if name.endswith(("mask", "ids"))
+        }
+        tables = make_tables(rng)
+        floats |= dict(zip(("emb_table", "bias_table"), tables, strict=True))
+        given = dict(arrays)
+        if with_specs:
+            labels = [] if with_specs is True else [with_specs]
+            given, arrays = make_specs(
+                rng, batch, long_len, side_len, radius, *labels
+            )
+        else:
+            arrays["att_mask"][:, 1::4] = 0
+            arrays["side_att_mask"][:, 1::4] = 0
+        upstream = rng.standard_normal((batch, long_len, HEADS, VALUE_SIZE))
+        return Case(floats, arrays, given, upstream)
+
+    def attend(self, queries, local, others, **options):
+        """The attention of the case made last."""
+        return attention.long_attention(
+            queries, local, others, self.radius, **options
+        )
+
+    def square(self, arrays, name):
+        """Masks (`att_mask`) or ids of all pairs, `[batch, from, to]`."""
+        square = square_of_band(arrays[name])
+        return np.concatenate([square, arrays[f"side_{name}"]], axis=-1)
+
+    def leave_out(self, case, name):
+        """As `Cases.leave_out`; "side" leaves out the global keys."""
+        if name != "side":
+            return super().leave_out(case, name)
+        for name in ("side_att_mask", "side_relative_att_ids"):
+            del case.given[name]
+            case.arrays[name] = case.arrays[name][..., :0]
+        for name in ("side_keys", "side_values"):
+            case.floats[name] = case.floats[name][:, :0]
+        return ["side_keys", "side_values"]
+
+
+class GlobalCases(Cases):
+    """Global queries to all keys.
+
+    Sizes are those of the batch, the global and the long input.
+    """
+
+    PIECES = ("g2g_", "g2l_")
+    BANDS = ()
+    SMALL = (2, 3, 13)
+    EMPTY = ((1, 1, 1), (1, 3, 0), (1, 0, 5), (0, 3, 5))
+    LARGE = (2, 7, 36)
+    LONG = (1, 24, 192)
+    DROPPED = (2, 10, 90)
+    LEFT_OUT = (
+        ["g2g_att_mask"],
+        ["g2l_att_mask"],
+        ["labels"],
+        ["labels", "g2g_att_mask", "g2l_att_mask"],
+    )
+
+    def random_sizes(self, rng):
+        """Sizes of a case."""
+        return 2, int(rng.integers(1, 7)), int(rng.integers(1, 30))
+
+    def make_case(self, rng, batch, global_len, long_len, with_specs=False):
+        """As `LongCases.make_case`."""
+        normal = rng.standard_normal
+        floats = {"queries": normal((batch, global_len, HEADS, SIZE))}
+        arrays = {}
+        for piece, to_len in (("g2g_", global_len), ("g2l_", long_len)):
+            for name, size in (("keys", SIZE), ("values", VALUE_SIZE)):
+                floats[f"{piece}{name}"] = normal((batch, to_len, HEADS, size))
+            shape = (batch, global_len, to_len)
+            mask = (rng.random(shape) < 0.7).astype(np.int32)
+            mask[:, 2::3] = 0
+            arrays[f"{piece}att_mask"] = mask
+            arrays[f"{piece}relative_att_ids"] = rng.integers(
+                VOCAB, size=shape, dtype=np.int32
+            )
+        tables = make_tables(rng)
+        floats |= dict(zip(("emb_table", "bias_table"), tables, strict=True))
+        given = dict(arrays)
+        if with_specs:
+            labels = [] if with_specs is True else [with_specs]
+            # The descriptions are those of the long queries.
+            specs, spelled_out = make_specs(
+                rng, batch, long_len, global_len, 1, *labels
+            )
+            for name in ("att_mask", "relative_att_ids"):
+                given[f"g2l_{name}"] = specs[f"side_{name}"]
+                arrays[f"g2l_{name}"] = np.swapaxes(
+                    spelled_out[f"side_{name}"], 1, 2
+                )
+        upstream = normal((batch, global_len, HEADS, VALUE_SIZE))
+        return Case(floats, arrays, given, upstream)
+
+    def attend(self, queries, own, long, **options):
+        """The attention."""
+        return attention.global_attention(queries, own, long, **options)
+
+    def square(self, arrays, name):
+        """Masks (`att_mask`) or ids of all pairs, `[batch, from, to]`."""
+        return np.concatenate(
+            [arrays[f"g2g_{name}"], arrays[f"g2l_{name}"]], axis=-1
+        )

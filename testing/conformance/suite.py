@@ -1,0 +1,280 @@
+"""A table of layers, with what is made of each once for all checks.
+
+Only TensorFlow is loaded here: `read_in_fresh_process` first reads SavedModels,
+as a server would, and only then the layers' own modules.
+"""
+
+import atexit
+import functools
+import importlib
+import pathlib
+import pickle
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from etcmodel.weight_paths import get_weight_paths
+from testing import helpers
+from testing.conformance.cases import Case
+from testing.conformance.cases import as_arrays
+from testing.conformance.cases import attempt
+from testing.conformance.cases import randomize
+from testing.conformance.cases import unknown_sizes
+
+
+class Prepared:
+    """What several checks of a case share.
+
+    Args:
+        suite: the suite that it is of.
+        name: its name there.
+        case: the case.
+    """
+
+    def __init__(self, suite: "Suite", name: str, case: Case):
+        self.suite = suite
+        self.name = name
+        self.case = case
+        self.initial_weights = None
+
+    @functools.cached_property
+    def layer(self):
+        """A layer with random weights, built by a call. Not to be changed."""
+        layer = self.case.make_layer()
+        self.case.call(layer, self.case.make_inputs())
+        randomize(layer)
+        return layer
+
+    @functools.cached_property
+    def expected(self) -> list[list]:
+        """The outputs of `layer`, for each of the case's sizes."""
+        return [
+            self.case.call(self.layer, self.case.make_inputs(sizes))
+            for sizes in self.case.sizes
+        ]
+
+    @functools.cached_property
+    def function(self):
+        """The call of `layer` as a graph that knows no lengths."""
+        specs = {
+            name: tf.TensorSpec(
+                value.shape(unknown_sizes()), value.dtype, name=name
+            )
+            for name, value in self.case.inputs.items()
+        }
+        layer = self.layer
+        options = {"training": False} if self.case.takes_training() else {}
+
+        @tf.function(input_signature=[specs])
+        def apply(inputs):
+            outputs = self.case.call(layer, inputs, **options)
+            return {f"output_{i}": x for i, x in enumerate(outputs)}
+
+        return apply.get_concrete_function()
+
+    def make_model(self):
+        """A functional model of two layers without names."""
+        inputs = {
+            name: tf.keras.Input(
+                value.shape(unknown_sizes())[1:], dtype=value.dtype, name=name
+            )
+            for name, value in self.case.inputs.items()
+        }
+        outputs = []
+        for _ in range(2):
+            outputs += self.case.call(self.case.make_layer(), inputs)
+        return tf.keras.Model(inputs, outputs)
+
+    @functools.cached_property
+    def model(self):
+        """The same, of random weights."""
+        model = self.make_model()
+        self.initial_weights = model.get_weights()
+        for seed, layer in enumerate(self.layers_of(model)):
+            randomize(layer, seed + 2)
+        return model
+
+    def layers_of(self, model) -> list:
+        """The two layers of a model."""
+        return [x for x in model.layers if type(x) is self.case.layer_class]
+
+
+class Suite(dict[str, Prepared]):
+    """The cases of a test module by name.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        cases: the cases. The name of each is that of a layer without a name,
+            maybe with a suffix, so that there may be several of a class.
+        load_checkpoint: function of a layer and the path of a checkpoint of it
+            that was written under the other Keras; None if there is none.
+        whole: names of cases whose layers are themselves in the SavedModel, not
+            only their graphs and variables. Keras 2 then traces the calls of
+            all their sublayers, which takes long.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        cases: Mapping[str, Case],
+        load_checkpoint: Callable | None = None,
+        whole: Collection[str] = (),
+    ):
+        super().__init__(
+            {name: Prepared(self, name, case) for name, case in cases.items()}
+        )
+        self.module = module
+        self.load_checkpoint = load_checkpoint
+        self.whole = whole
+
+    @functools.cached_property
+    def restored(self) -> dict[tuple[str, str], Any]:
+        """What everything gives that was saved, in a fresh process.
+
+        Returns:
+            dict from case and format to lists of arrays, the outputs there, or
+            the text of an exception.
+        """
+        folder, failures, requests = self.saved
+        results = helpers.call_in_fresh_process(
+            read_in_fresh_process, self.module, folder, requests
+        )
+        return results | failures
+
+    @functools.cached_property
+    def saved(self) -> tuple[str, dict, dict]:
+        """Saves all cases.
+
+        Returns:
+            The folder, what failed, and requests to the SavedModel in it.
+        """
+        folder = pathlib.Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        failures, requests = {}, {}
+        module, signatures = tf.Module(), {}
+        for name, prepared in self.items():
+            case = prepared.case
+            with attempt(failures, name, "saved_model"):
+                signatures[name] = prepared.function
+                setattr(
+                    module,
+                    name,
+                    prepared.layer
+                    if name in self.whole
+                    else prepared.layer.variables,
+                )
+                requests[name] = [
+                    {k: v.numpy() for k, v in case.make_inputs(sizes).items()}
+                    for sizes in case.sizes
+                ]
+            with attempt(failures, name, "checkpoint"):
+                checkpoint = tf.train.Checkpoint(layer=prepared.layer)
+                checkpoint.write(str(folder / f"{name}.ckpt"))
+            with attempt(failures, name, "keras"):
+                prepared.model.save(str(folder / f"{name}.keras"))
+            with attempt(failures, name, "weights"):
+                prepared.model.save_weights(str(folder / f"{name}.weights.h5"))
+        tf.saved_model.save(module, str(folder / "saved"), signatures)
+        return str(folder), failures, requests
+
+    def read(
+        self, folder: pathlib.Path, names: Iterable[str]
+    ) -> dict[tuple[str, str], Any]:
+        """What all files but the SavedModels of some cases give."""
+        results = {}
+        for name in names:
+            prepared = self[name]
+            case = prepared.case
+            inputs = case.make_inputs()
+            with attempt(results, name, "checkpoint"):
+                layer = case.make_layer()
+                case.call(layer, inputs)
+                checkpoint = tf.train.Checkpoint(layer=layer)
+                status = checkpoint.read(str(folder / f"{name}.ckpt"))
+                status.assert_consumed()
+                results[name, "checkpoint"] = as_arrays(
+                    case.call(layer, inputs)
+                )
+            with attempt(results, name, "keras"):
+                model = tf.keras.models.load_model(
+                    str(folder / f"{name}.keras")
+                )
+                results[name, "keras"] = as_arrays(model(inputs))
+            with attempt(results, name, "weights"):
+                model = prepared.make_model()
+                for layer in prepared.layers_of(model):
+                    randomize(layer, seed=99)
+                model.load_weights(str(folder / f"{name}.weights.h5"))
+                results[name, "weights"] = as_arrays(model(inputs))
+        return results
+
+
+def read_in_fresh_process(
+    module: str, folder: str, requests: Mapping[str, list]
+) -> dict[tuple[str, str], Any]:
+    """Reads what `Suite.restored` has saved, first without the package.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        folder: where everything is.
+        requests: batches of inputs of each signature of the SavedModel.
+
+    Returns:
+        What everything gives; see `Suite.restored`.
+    """
+    folder = pathlib.Path(folder)
+    results = {}
+    saved = tf.saved_model.load(str(folder / "saved"))
+    for name, batches in requests.items():
+        with attempt(results, name, "saved_model"):
+            outputs = []
+            for inputs in batches:
+                output = saved.signatures[name](
+                    **{k: tf.constant(v) for k, v in inputs.items()}
+                )
+                outputs += [
+                    output[f"output_{i}"].numpy() for i in range(len(output))
+                ]
+            results[name, "saved_model"] = outputs
+    # They needed none of the code that has made them.
+    assert "etcmodel.layers" not in sys.modules
+    suite = importlib.import_module(module).SUITE
+    return results | suite.read(folder, suite)
+
+
+def read_under_other_keras(module: str, weights: str, results: str) -> None:
+    """Reads weights by their paths, and the files of `Suite.saved`.
+
+    Args:
+        module: name of the module that holds the suite as `SUITE`.
+        weights: a file with the folder of `Suite.saved`, the cases whose files
+            are to be read, and the weights of all layers by their paths.
+        results: the file for the outputs, as in `Suite.restored`.
+    """
+    with open(weights, "rb") as file:
+        folder, names, weights = pickle.load(file)
+    suite = importlib.import_module(module).SUITE
+    outputs = suite.read(pathlib.Path(folder), names)
+    for name, prepared in suite.items():
+        with attempt(outputs, name, "paths"):
+            case, inputs = prepared.case, prepared.case.make_inputs()
+            layer = case.make_layer()
+            case.call(layer, inputs)
+            paths = get_weight_paths(layer)
+            assert set(paths) == set(weights[name]), list(paths)
+            for path, value in weights[name].items():
+                paths[path].assign(value)
+            outputs[name, "paths"] = as_arrays(case.call(layer, inputs))
+            if name in names and suite.load_checkpoint is not None:
+                layer = case.make_layer()
+                suite.load_checkpoint(layer, f"{folder}/{name}.ckpt")
+                outputs[name, "loaded"] = as_arrays(case.call(layer, inputs))
+    with open(results, "wb") as file:
+        pickle.dump(outputs, file)

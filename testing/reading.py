@@ -1,0 +1,105 @@
+"""Small questions about texts of several segments, in official formats."""
+
+import csv
+import json
+import os
+
+from etcmodel.feature_utils.text import tokenizers
+
+_CITIES = ("Paris", "Rome", "Oslo", "Bonn")
+_WORDS = "jan lives in here it rains who where does live is ? ."
+# Sizes of segments: several of each text, two of which overlap.
+SIZES = (
+    "--block_length=24",
+    "--block_overlap=4",
+    "--max_question_length=8",
+    "--num_blocks_per_example=8",
+    "--max_num_annotations=2",
+)
+
+
+def make_text(number: int) -> tuple[str, str, str]:
+    """A question, a text and its answer.
+
+    Args:
+        number: another text for each.
+
+    Returns:
+        Question, text and answer, a city that the text names once.
+    """
+    city = _CITIES[number % 4]
+    lines = ["It rains here."] * (3 + number % 5)
+    lines.insert(number % 3, f"Jan lives in {city}.")
+    return "Where does Jan live?", "\n".join(lines), city
+
+
+def _write_vocab(directory: str) -> str:
+    path = os.path.join(directory, "vocab.txt")
+    words = [*map(str.lower, _CITIES), *_WORDS.split()]
+    with open(path, "w", encoding="utf-8") as stream:
+        for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *words):
+            stream.write(f"{token}\n")
+    return path
+
+
+def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a file of TriviaQA with its pages, and a vocabulary for it.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    pages = os.path.join(directory, "evidence", "wikipedia")
+    for folder in (pages, os.path.join(directory, "qa")):
+        os.makedirs(folder, exist_ok=True)
+    records = []
+    for i in range(num_records):
+        question, text, answer = make_text(i)
+        with open(os.path.join(pages, f"{i}.txt"), "w") as stream:
+            stream.write(text)
+        records.append(
+            {
+                "QuestionId": f"small_{i}",
+                "Question": question,
+                "EntityPages": [{"Filename": f"{i}.txt"}],
+                "Answer": {
+                    "Value": answer,
+                    "NormalizedAliases": [answer.lower()],
+                },
+            }
+        )
+    path = os.path.join(directory, "qa", "small.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump({"Data": records}, stream)
+    return path, _write_vocab(directory)
+
+
+def write_small_narrativeqa(
+    directory: str, num_records: int
+) -> tuple[str, str]:
+    """Writes a file of NarrativeQA with its stories, and a vocabulary for it.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    stories = os.path.join(directory, "stories")
+    os.makedirs(stories, exist_ok=True)
+    path = os.path.join(directory, "qaps.csv")
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            ["document_id", "set", "question", "answer1", "answer2"]
+        )
+        for i in range(num_records):
+            question, text, answer = make_text(i)
+            with open(os.path.join(stories, f"{i}.content"), "w") as story:
+                story.write(text)
+            writer.writerow([str(i), "train", question, answer, f"in {answer}"])
+    return path, _write_vocab(directory)

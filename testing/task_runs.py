@@ -1,0 +1,106 @@
+"""A run of each task through the commands, made once for all tests."""
+
+import atexit
+import functools
+import shutil
+from unittest import mock
+
+import tensorflow as tf
+
+from etcmodel.serving import exported
+from etcmodel.serving import signatures
+from etcmodel.tasks import registry
+from etcmodel.training import runs
+from testing import tasks
+
+NUM_RECORDS = 9
+# All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
+TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
+WITH_ANSWERS = tuple(x for x in TASKS if registry.get(x).model)
+# Whose batches count segments, and whose examples hold several records.
+READ_TWICE = tuple(x for x in TASKS if x.startswith("read_twice"))
+
+
+class Run(tasks.EndToEndTestCase):
+    """One task through the commands.
+
+    Attributes:
+        trained: the Model Garden task, and its model as it was trained.
+    """
+
+    mode = "train_and_eval"
+    steps = 2
+
+    @classmethod
+    def write_data(cls):
+        """Generated records."""
+        write, cls.features = tasks.SMALL_RECORDS[cls.task]
+        return write(cls.root, NUM_RECORDS)
+
+
+@functools.cache
+def run_of(task: str) -> type[Run]:
+    """Returns the run of a task, which is made once.
+
+    Args:
+        task: its name.
+
+    Returns:
+        The class, set up.
+    """
+    spec = registry.get(task)
+    size = 48 if not spec.model else 8 if task in READ_TWICE else 4
+    made = type(
+        "Run",
+        (Run,),
+        {
+            "task": task,
+            "experiment": next(iter(spec.experiments)),
+            "exports": bool(spec.model),
+            "overrides": {
+                "task.train_data.global_batch_size": size,
+                "task.validation_data.global_batch_size": size,
+            },
+        },
+    )
+    # So that these short records are served at other lengths than stored.
+    with (
+        mock.patch.object(signatures, "LENGTH_STEP", 4),
+        mock.patch.object(runs, "save", side_effect=runs.save) as save,
+    ):
+        made.setUpClass()
+    made.trained = save.call_args.args[:2]
+    atexit.register(shutil.rmtree, made.root, ignore_errors=True)
+    return made
+
+
+@functools.cache
+def metrics_of(task: str) -> dict[str, float]:
+    """Returns the metrics that `evaluate` prints for a run.
+
+    Args:
+        task: its name.
+
+    Returns:
+        Name -> value.
+    """
+    return run_of(task).evaluate(run_of(task))
+
+
+@functools.cache
+def load_of(task: str):
+    """Loads the SavedModel of a run.
+
+    Args:
+        task: its name.
+
+    Returns:
+        Its signatures, the task's model with the exported options, and the
+        loaded object.
+    """
+    path = run_of(task).saved_model
+    metadata = exported.read_metadata(path)
+    spec = registry.get(task)
+    options = spec.options(**metadata["options"])
+    model = tf.saved_model.load(path)
+    return model.signatures, spec.make_model(options=options), model

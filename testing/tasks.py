@@ -1,0 +1,577 @@
+"""Helpers shared by the tests of the tasks."""
+
+import contextlib
+import copy
+import functools
+import io
+import json
+import operator
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.cli import command_line
+from etcmodel.feature_utils.text import tokenizer_settings
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.serving import saved_model as export_lib
+from etcmodel.serving import signatures
+from testing import openkp
+from testing import pretraining
+from testing import reading
+
+
+def run_cli(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and error output of a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = command_line.main(list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
+    """Tests of commands, each with a directory of its own.
+
+    Attributes:
+        directory: the test's directory.
+    """
+
+    def setUp(self):
+        """Makes the directory."""
+        super().setUp()
+        self.directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+
+    def path(self, *names: str) -> str:
+        """A path in the directory."""
+        return os.path.join(self.directory, *names)
+
+    def assert_succeeds(self, result: tuple[int, str, str]) -> str:
+        """A command, as of `run_cli`, ended well; returns its output."""
+        code, out, err = result
+        self.assertEqual((0, ""), (code, err))
+        return out
+
+    def assert_fails(self, result: tuple[int, str, str], *messages: str):
+        """A command ended with an error that tells what is wrong.
+
+        Args:
+            result: as of `run_cli`.
+            *messages: regular expressions of what the error says.
+        """
+        code, out, err = result
+        self.assertEqual((1, ""), (code, out))
+        self.assertStartsWith(err, "Error: ")
+        self.assertNotIn("Traceback", err)
+        for message in messages:
+            self.assertRegex(err, message)
+
+
+def read_json(path: str):
+    """The content of a JSON file."""
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def write_json(path: str, value) -> None:
+    """Writes a JSON file."""
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(value, stream)
+
+
+# A value that takes a field away.
+REMOVE = object()
+
+
+def changed(record, place: str, value):
+    """A copy of a JSON record with another value at a place such as `a[0].b`.
+
+    Args:
+        record: the record.
+        place: where.
+        value: what to have there, or `REMOVE`.
+
+    Returns:
+        The copy.
+    """
+    record = copy.deepcopy(record)
+    *keys, last = [
+        int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
+    ]
+    parent = functools.reduce(operator.getitem, keys, record)
+    parent[last] = value
+    if value is REMOVE:
+        del parent[last]
+    return record
+
+
+@contextlib.contextmanager
+def without_tracing():
+    """Calls functions as they are: for few records, tracing takes longer."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def shared_encoders():
+    """Lets `preprocess` trace a task's features once, not once a run.
+
+    Returns:
+        A patch, for a test, a test class or a `with` statement: while it lasts,
+        the encoder of a task is used again for the same sizes and vocabulary.
+    """
+    make, encoders = TaskSpec.record_encoder, {}
+
+    def record_encoder(spec, config, vocab_file, settings=None):
+        key = (
+            *(spec.name, config, tfrecords.fingerprint(vocab_file), settings),
+            tokenizer_settings.read_settings(os.path.dirname(vocab_file)),
+        )
+        if key not in encoders:
+            encoders[key] = make(spec, config, vocab_file, settings)
+        return encoders[key]
+
+    return mock.patch.object(TaskSpec, "record_encoder", record_encoder)
+
+
+def preprocess_few(
+    task: str, path: str, vocab_file: str, output: str, sizes: Sequence[str]
+) -> None:
+    """Preprocesses a few records with the program itself.
+
+    Args:
+        task: name of the task.
+        path: the data file, read for the split "dev".
+        vocab_file: the vocabulary.
+        output: directory of the TFRecords; replaced if it exists.
+        sizes: flags that are the task's own.
+    """
+    with without_tracing():
+        code, _, err = run_cli(
+            "preprocess",
+            f"--task={task}",
+            f"--input={path}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={output}",
+            "--num_shards=2",
+            "--split=dev",
+            "--overwrite",
+            *sizes,
+        )
+    assert code == 0, err
+
+
+class EndToEndTestCase(tf.test.TestCase):
+    """From a data file to a SavedModel: records learned by heart.
+
+    A subclass says what is learned, and how; the run is made once for it.
+
+    Attributes:
+        task: name of the task.
+        experiment: name of the experiment, if it is not `etc/` and the task.
+        features: flags of `preprocess` that are the task's own.
+        overrides: parameters of the experiment that differ from those of a
+            small model, of one layer.
+        learning_rate: the highest one.
+        steps: how many steps to train.
+        mode: of `train`.
+        exports: whether there is something to export.
+        root: directory of everything.
+        input: the data file.
+        vocab_file: the vocabulary.
+        records: directory of the TFRecords.
+        model_dir: directory of the run.
+        saved_model: directory of the SavedModel.
+        train_output: what `train` printed.
+    """
+
+    task = ""
+    experiment = ""
+    features = ()
+    overrides = MappingProxyType({})
+    learning_rate = 0.01
+    steps = 60
+    mode = "train"
+    exports = True
+
+    @classmethod
+    def write_data(cls) -> tuple[str, str]:
+        """Paths of the data file and of the vocabulary."""
+        raise NotImplementedError
+
+    @classmethod
+    def setUpClass(cls):
+        """Preprocesses, trains and exports."""
+        super().setUpClass()
+        cls.root = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.records = cls.path("records")
+        cls.model_dir = cls.path("run")
+        cls.saved_model = cls.path("saved_model")
+        cls.input, cls.vocab_file = cls.write_data()
+        preprocess_few(
+            cls.task, cls.input, cls.vocab_file, cls.records, cls.features
+        )
+        tf.keras.utils.set_random_seed(1)
+        cls.train_output = cls.run_command("train", *cls.train_flags())
+        if cls.exports:
+            cls.run_command(
+                "export",
+                f"--model_dir={cls.model_dir}",
+                f"--output_dir={cls.saved_model}",
+            )
+
+    @classmethod
+    def train_flags(cls, overrides: Mapping = MappingProxyType({})) -> list:
+        """The flags of `train`; parameters may be added or replaced."""
+        encoder = "task.model.encoder"
+        rate = "trainer.optimizer_config.learning_rate.polynomial"
+        intervals = ("steps_per_loop", "summary_interval")
+        intervals += ("checkpoint_interval", "validation_interval")
+        overrides = {
+            "task.train_data.input_path": cls.records,
+            "task.train_data.seed": 1,
+            "task.validation_data.input_path": cls.records,
+            f"{encoder}.preset": "tiny",
+            f"{encoder}.num_hidden_layers": 1,
+            f"{encoder}.initializer_range": 0.1,
+            f"{encoder}.hidden_dropout_prob": 0.0,
+            f"{encoder}.attention_probs_dropout_prob": 0.0,
+            "trainer.train_steps": cls.steps,
+            **{f"trainer.{name}": cls.steps for name in intervals},
+            f"{rate}.initial_learning_rate": cls.learning_rate,
+            **cls.overrides,
+            **overrides,
+        }
+        given = ",".join(f"{name}={x}" for name, x in overrides.items())
+        return [
+            f"--experiment={cls.experiment or f'etc/{cls.task}'}",
+            f"--mode={cls.mode}",
+            f"--model_dir={cls.model_dir}",
+            f"--params_override={given}",
+        ]
+
+    @classmethod
+    def path(cls, *names: str) -> str:
+        """A path in the directory."""
+        return os.path.join(cls.root, *names)
+
+    @staticmethod
+    def run_command(*arguments: str) -> str:
+        """What a command prints; it must succeed."""
+        code, out, err = run_cli(*arguments)
+        if code:
+            raise AssertionError(err)
+        return out
+
+    def evaluate(self, *arguments: str) -> dict:
+        """The metrics of the last checkpoint, with further flags."""
+        output = self.path("metrics.json")
+        self.run_command(
+            "evaluate",
+            f"--model_dir={self.model_dir}",
+            f"--output={output}",
+            *arguments,
+        )
+        return read_json(output)
+
+    def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
+        """What the SavedModel makes of a data file.
+
+        Args:
+            path: the data file.
+            *arguments: further flags of `predict`.
+
+        Returns:
+            What the command prints, and what it writes: JSON, or a list of
+            that of its lines.
+        """
+        output = self.path("predictions.json")
+        printed = self.run_command(
+            "predict",
+            f"--saved_model={self.saved_model}",
+            f"--input={path}",
+            "--overwrite",
+            f"--output={output}",
+            *arguments,
+        )
+        with open(output, encoding="utf-8") as stream:
+            lines = stream.readlines()
+        if self.task in ("openkp", "read_twice_narrativeqa"):
+            return printed, [json.loads(line) for line in lines]
+        return printed, json.loads("".join(lines))
+
+    def read_stats(self) -> dict:
+        """What `preprocess` counted."""
+        return read_json(os.path.join(self.records, "stats.json"))
+
+
+def write_test_vocab(directory: str, words: str) -> str:
+    """Writes a small WordPiece vocabulary.
+
+    Args:
+        directory: where to write it.
+        words: its words, separated by spaces.
+
+    Returns:
+        Path of the file.
+    """
+    path = os.path.join(directory, "vocab.txt")
+    tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words.split()]
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
+    return path
+
+
+_CITIES = ["paris", "rome", "oslo", "bonn"]
+
+
+def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a WikiHop file of tiny records, and a vocabulary for it.
+
+    The answer is the one candidate that the documents mention.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    records = []
+    for i in range(num_records):
+        city = _CITIES[i % 4]
+        records.append(
+            {
+                "id": f"small_{i}",
+                "query": "city jan",
+                "candidates": _CITIES,
+                "supports": ["Jan is here.", f"Here is {city}. Jan is."],
+                "answer": city,
+            }
+        )
+    path = os.path.join(directory, "small.json")
+    write_json(path, records)
+    words = " ".join([*_CITIES, "city jan is here ."])
+    return path, write_test_vocab(directory, words)
+
+
+def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a HotpotQA file of tiny records, and a vocabulary for it.
+
+    The answer is the city that the second sentence about Jan names, or, as the
+    question tells, "yes" or "no". That sentence is the supporting fact.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    records = []
+    for i in range(num_records):
+        city, other = _CITIES[i % 4], _CITIES[(i + 1) % 4]
+        question, answer = "Where is Jan?", city
+        if i % 3 == 2:
+            question, answer = (
+                ("Is Jan in a city?", "yes")
+                if i % 2
+                else ("Is Jan not in a city?", "no")
+            )
+        context = [["Jan", ["Jan is here.", f" He is in {city}."]]]
+        if i % 2:
+            context.append([other, [f" Here is {other}."]])
+        records.append(
+            {
+                "_id": f"small_{i}",
+                "question": question,
+                "context": context,
+                "answer": answer,
+                "supporting_facts": [["Jan", 1]],
+            }
+        )
+    path = os.path.join(directory, "small.json")
+    write_json(path, records)
+    words = " ".join([*_CITIES, "where jan is not he in a city here . ?"])
+    return path, write_test_vocab(directory, words)
+
+
+def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes a Natural Questions file of tiny pages, and a vocabulary for it.
+
+    Of four pages, two tell the city where Jan lives, in the only paragraph that
+    names him, one does not name him, and one answers yes or no. Some pages have
+    several windows.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+
+    Returns:
+        Paths of the data file and of the vocabulary.
+    """
+    records = []
+    for i in range(num_records):
+        city, kind = _CITIES[i % 3], i % 4
+        answer = f"yes no {city}".split()[i // 4 % 2 if kind == 3 else 2]
+        paragraphs = ["here is rain ."] * (1 + i % 3 + 2 * i % 5)
+        long, short = (-1, -1), []
+        if kind != 2:
+            paragraphs.insert(i % 3, f"jan lives in {answer} .")
+            start = 6 * (i % 3)  # With two tags for each paragraph.
+            long = (start, start + 7)
+            short = [] if kind == 3 else [(start + 4, start + 5)]
+        words = " ".join(f"<P> {text} </P>" for text in paragraphs).split()
+        spans = [start for start, word in enumerate(words) if word == "<P>"]
+        spans = list(zip(spans, [*spans[1:], len(words)], strict=True))
+        records.append(
+            {
+                "example_id": i,
+                "question_text": "where is jan",
+                "document_tokens": [
+                    {"token": word, "html_token": word[0] == "<"}
+                    for word in words
+                ],
+                "long_answer_candidates": [
+                    {"start_token": start, "end_token": end, "top_level": True}
+                    for start, end in spans
+                ],
+                "annotations": [
+                    {
+                        "long_answer": {
+                            "start_token": long[0],
+                            "end_token": long[1],
+                        },
+                        "short_answers": [
+                            {"start_token": start, "end_token": end}
+                            for start, end in short
+                        ],
+                        "yes_no_answer": (
+                            answer.upper() if kind == 3 else "NONE"
+                        ),
+                    }
+                ],
+            }
+        )
+    path = os.path.join(directory, "small.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(record) + "\n" for record in records)
+    words = "where is jan lives in here rain yes no . [unused102] [unused103]"
+    return path, write_test_vocab(directory, " ".join([*_CITIES, words]))
+
+
+# How small records are written, and their sizes.
+_SIZES = ("--long_length=32", "--global_length=16")
+SMALL_RECORDS = {
+    "wikihop": (write_small_wikihop, _SIZES),
+    "hotpotqa": (write_small_hotpotqa, _SIZES),
+    "nq": (write_small_nq, (*_SIZES, "--stride=8", "--question_length=6")),
+    "openkp": (
+        openkp.write_small_openkp,
+        ("--long_length=64", "--global_length=16"),
+    ),
+    # Two texts an example, and room that is left.
+    "pretrain": (
+        pretraining.write_small_texts,
+        ("--long_length=60", "--global_length=16"),
+    ),
+    "read_twice_hotpotqa": (write_small_hotpotqa, reading.SIZES),
+    "read_twice_triviaqa": (
+        reading.write_small_triviaqa,
+        reading.SIZES,
+    ),
+    "read_twice_narrativeqa": (
+        reading.write_small_narrativeqa,
+        reading.SIZES,
+    ),
+    "read_twice_pretrain": (
+        pretraining.write_small_documents,
+        (
+            f"--block_length={pretraining.SEGMENT_LENGTH}",
+            f"--num_blocks_per_example={pretraining.BLOCKS}",
+            "--max_num_annotations=2",
+        ),
+    ),
+}
+
+
+def write_small_records(
+    directory: str, num_records: int, task: str = "wikihop", **options
+) -> str:
+    """Preprocesses tiny records with the program itself.
+
+    Args:
+        directory: where to write them.
+        num_records: how many records.
+        task: its name.
+        **options: of what writes the task's records.
+
+    Returns:
+        Directory of the TFRecords, of the split "dev"; see `SMALL_RECORDS` for
+        their sizes.
+    """
+    write, sizes = SMALL_RECORDS[task]
+    path, vocab_file = write(directory, num_records, **options)
+    output = os.path.join(directory, "records")
+    preprocess_few(task, path, vocab_file, output, sizes)
+    return output
+
+
+def write_small_saved_model(directory: str) -> str:
+    """Exports a SavedModel that answers with the first candidate.
+
+    Args:
+        directory: where to write it.
+
+    Returns:
+        Its directory. Its only signature is `serving_default` of WikiHop; the
+        first candidate has the probability 1.
+    """
+
+    def first_candidate(query, candidates, supports):
+        del query, supports
+        # [batch, candidates]
+        probabilities = tf.one_hot(
+            tf.zeros_like(candidates[:, 0], tf.int32), tf.shape(candidates)[1]
+        )
+        return {
+            "answer": candidates[:, 0],
+            "candidate_probabilities": probabilities,
+        }
+
+    specs = {
+        "query": tf.TensorSpec([None], tf.string),
+        "candidates": tf.TensorSpec([None, None], tf.string),
+        "supports": tf.TensorSpec([None, None], tf.string),
+    }
+    request = {
+        "query": np.array([b"q"], dtype=object),
+        "candidates": np.array([[b"a", b"b"]], dtype=object),
+        "supports": np.array([[b"s"]], dtype=object),
+    }
+    output = os.path.join(directory, "small_saved_model")
+    export_lib.export_saved_model(
+        export_lib.ServingModule(
+            [], [], {signatures.SERVING_DEFAULT: (first_candidate, specs)}
+        ),
+        output,
+        model_name="wikihop",
+        metadata={"task": "wikihop", "options": {}},
+        warmup_inputs={signatures.SERVING_DEFAULT: request},
+        overwrite=True,
+    )
+    return output

@@ -1,0 +1,275 @@
+"""A small task for the tests of the frame: the longest word of a text.
+
+Texts are cut into windows of as many words as the long input has room for. The
+model has a logit for every token; a record's answer is the word with the
+greatest one, or none if that is not above a threshold.
+"""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets.json_stream import read_json_lines
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.feature_utils import layout
+from etcmodel.models.heads import make_logits_layer
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline import task_model
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import Tuned
+
+VOCAB = "a bb ccc dddd eeeee"
+
+
+class ToyRecord(Record, frozen=True):
+    """A text, and its longest word or "" for none."""
+
+    id: str
+    text: str
+    answer: str | None = None
+
+
+FORMAT = Format(
+    ToyRecord, "a text", read_json_lines, lambda record, split: None
+)
+
+
+def gold(record: ToyRecord) -> str | None:
+    """The longest word; None if the file does not tell."""
+    return record.answer
+
+
+def score(predictions, gold):
+    """Share of right answers, and of answers at all."""
+    right = [predictions.get(name) == answer for name, answer in gold.items()]
+    given = [bool(predictions.get(name)) for name in gold]
+    return {"right": float(np.mean(right)), "given": float(np.mean(given))}
+
+
+def write_predictions(predictions, stream):
+    """As JSON."""
+    json.dump(predictions, stream)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes.
+
+    Attributes:
+        long_length: words of a window.
+        global_length: length of the global input.
+    """
+
+    long_length: int = 4
+    global_length: int = 2
+
+
+@dataclasses.dataclass
+class ModelOptions:
+    """The model.
+
+    Attributes:
+        scale: factor of the logits.
+    """
+
+    scale: float = 1.0
+
+
+@dataclasses.dataclass
+class Options:
+    """The answer.
+
+    Attributes:
+        threshold: the logit that an answer must have.
+    """
+
+    threshold: float | None = None
+
+
+class Builder(preprocessor.FeatureBuilder):
+    """A section of words, with one global token."""
+
+    INPUTS = {"text": preprocessor.RawInput(tf.string, ("records",))}
+    REQUEST = {"text": np.array([b"a bb a a ccc"], dtype=object)}
+    LAYOUT = layout.LayoutSpec(
+        [
+            layout.Section(
+                "words",
+                1,
+                segment_global=layout.GlobalToken(1, 1),
+                cut="windows",
+            )
+        ],
+        links=[layout.Link("ties", "words", "words", label="own")],
+        values=[
+            layout.Value("words", "words", pad=-1),
+            # A share of the greatest length, and that there is a word.
+            layout.Value(
+                *("looks", "words"), dtype=tf.float32, shape=(2,), embed=True
+            ),
+        ],
+    )
+    SCHEMA = example_schema.Schema(
+        LAYOUT.encoder_inputs,
+        # Which word of the text each token is.
+        words=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
+        text_words=example_schema.Field("list", example_schema.TEXT, tf.string),
+        # Which token is the longest word, -1 for none in this window.
+        longest=example_schema.Field("one", example_schema.LABEL),
+    )
+    ROWS_AT_ONCE = 2
+
+    def build(self, text):
+        """Windows of words, each of which is one token."""
+        words = tf.strings.split(text)
+        words = words.with_row_splits_dtype(tf.int64)
+        ids = self.tokenizer.tokenize(words.values)[:, :1]
+        ids = words.with_values(ids.to_tensor(shape=[None, 1])[:, 0])
+        numbers = tf.ragged.range(words.row_lengths(), row_splits_dtype="int64")
+        lengths = tf.cast(tf.strings.length(words.values), tf.float32) / 5
+        looks = tf.stack([lengths, tf.ones_like(lengths)], axis=1)
+        made = self.engine(
+            {"words": layout.one_segment(ids)},
+            {"ties": layout.one_segment(numbers * 0)},
+            {
+                "words": layout.one_segment(numbers),
+                "looks": layout.one_segment(words.with_values(looks)),
+            },
+        )
+        return preprocessor.Encoded(
+            layout=made,
+            context={"words": made.values["words"]},
+            text={"text_words": words},
+        )
+
+    @staticmethod
+    def raw(record):
+        """The text."""
+        return {"text": record.text}
+
+    def label(self, record, view, split):
+        """Windows without the longest word are left out of training."""
+        size = self.config.long_length
+        labels = [{} for _ in range(view.number)]
+        if split != "predict":
+            at = record.text.split().index(record.answer)
+            labels = [
+                {"longest": at - i * size if i == at // size else -1}
+                for i in range(view.number)
+            ]
+        if split == "train":
+            labels = [x if x["longest"] >= 0 else None for x in labels]
+        return preprocessor.Labelled(
+            labels,
+            {},
+            preprocessor.count_cut(view, {"words": (None, "segments")}),
+        )
+
+    def describe(self, record):
+        """The answer."""
+        return [("answer", record.answer)]
+
+
+class Model(task_model.TaskModel):
+    """A dense layer."""
+
+    METRICS = ("accuracy",)
+
+    def encoder_options(self):
+        """Flat."""
+        return {"structure": Builder.LAYOUT, "flat_sequence": True}
+
+    def head(self, config):
+        """`logits` `<float32>[batch, long]`."""
+        layer = make_logits_layer(1, config.initializer_range, "words")
+        return lambda encoded, inputs: {
+            "logits": self.model_options.scale
+            * layer(encoded["long_output"])[..., 0]
+        }
+
+    def labels(self, features, fields):
+        """The label, none being the first token."""
+        return {**fields, "label": tf.maximum(fields["longest"], 0)}
+
+    def loss_names(self):
+        """One."""
+        return ("word",)
+
+    def losses(self, outputs, labels):
+        """Cross entropy."""
+        return {
+            "word": tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels["label"], outputs["logits"]
+            )
+        }
+
+    def metrics(self, outputs, labels):
+        """Whether it is the greatest."""
+        best = tf.argmax(outputs["logits"], axis=1, output_type=tf.int32)
+        return {"accuracy": tf.cast(best == labels["label"], tf.float32)}
+
+    def choose(self, outputs, features, context):
+        """The best word of each window."""
+        del features
+        logits = tf.where(context["words"] >= 0, outputs["logits"], -1e9)
+        best = tf.argmax(logits, axis=1)
+        return {
+            "word": tf.gather(context["words"], best, batch_dims=1),
+            "logit": tf.reduce_max(logits, axis=1),
+        }
+
+    def answer(self, chosen, owner, text):
+        """The word of the best window, if it is above the threshold."""
+        words = text["text_words"]
+        batch = words.nrows(tf.int32)
+        best = tf.math.unsorted_segment_max(chosen["logit"], owner, batch)
+        is_best = tf.equal(chosen["logit"], tf.gather(best, owner))
+        word = tf.math.unsorted_segment_max(
+            tf.where(is_best, chosen["word"], -1), owner, batch
+        )
+        threshold = self.options.threshold or 0.0
+        is_given = (word >= 0) & (best > threshold)
+        index = tf.cast(words.row_starts(), tf.int32) + tf.maximum(word, 0)
+        found = tf.gather(tf.pad(words.values, [[0, 1]]), index)
+        return {"answer": tf.where(is_given, found, ""), "logit": best}
+
+    def reference(self, record):
+        """How many words there are."""
+        return len(record.text.split())
+
+    def predict(self, answers, reference):
+        """The answer of a text that has words."""
+        return answers["answer"].decode() if reference else ""
+
+
+TASK = TaskSpec(
+    name="toy",
+    summary="the longest word",
+    dataset=sys.modules[__name__],
+    sizes=Sizes,
+    features=f"{__name__}:Builder",
+    model=f"{__name__}:Model",
+    model_options=ModelOptions,
+    options=Options,
+    recipe={
+        "num_examples": 100,
+        "epochs": 2,
+        "batch_size": 4,
+        "learning_rate": 0.01,
+        "best_metric": "right",
+        "preset": "tiny",
+    },
+    tuned=Tuned("threshold", (0.0, 1.0, 2.0), default=1.0, metric="right"),
+    experiments={
+        "toy/toy": Experiment("toy"),
+        "toy/scaled": Experiment(
+            "twice", {"scale": 2.0, "threshold": 1.5, "hidden_size": 32}
+        ),
+    },
+)

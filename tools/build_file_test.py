@@ -1,0 +1,142 @@
+"""The BUILD file names every source file, and what each package imports."""
+
+import importlib.metadata
+import pathlib
+import re
+import sys
+import unittest
+
+from tools import modules
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def read_rules():
+    """The rules of the BUILD file: kind, name, srcs and deps."""
+    rules = []
+
+    def rule(kind):
+        return lambda **values: rules.append({"kind": kind, **values})
+
+    def glob(patterns, exclude=()):
+        files = {x for pattern in patterns for x in ROOT.glob(pattern)}
+        files -= {x for pattern in exclude for x in ROOT.glob(pattern)}
+        return sorted(
+            x.relative_to(ROOT).as_posix()
+            for x in files
+            if x.is_file() and ".venv" not in x.parts
+        )
+
+    # BUILD files are written in Starlark, whose syntax is Python's.
+    names = {
+        "glob": glob,
+        "requirement": lambda name: f"@{name}",
+        **{x: rule(x) for x in ("py_binary", "py_library", "py_test")},
+        **{
+            x: lambda *args, **kwargs: None
+            for x in ("exports_files", "licenses", "load", "package")
+        },
+    }
+    exec((ROOT / "BUILD").read_text("utf-8"), names)
+    return rules
+
+
+def distribution_names():
+    """Top-level module -> what requirements.txt calls its distribution."""
+    found = importlib.metadata.packages_distributions()
+    return {
+        module: re.sub(r"[-_.]+", "-", names[0]).lower()
+        for module, names in found.items()
+    } | {"google": "protobuf"}
+
+
+class BuildFileTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.rules = read_rules()
+        cls.libraries = {
+            rule["name"]: rule
+            for rule in cls.rules
+            if rule["kind"] != "py_test"
+        }
+
+    def test_every_file_is_in_one_rule_of_its_kind(self):
+        sources = [
+            (source, rule["kind"] == "py_test")
+            for rule in self.rules
+            for source in rule["srcs"]
+        ]
+        expected = [
+            (path.as_posix(), path.name.endswith("_test.py"))
+            for path in (*modules.module_files(), pathlib.Path("conftest.py"))
+        ]
+        self.assertEqual(sorted(expected), sorted(sources))
+
+    def test_it_is_short_enough_to_be_read(self):
+        lines = (ROOT / "BUILD").read_text("utf-8").splitlines()
+        self.assertLessEqual(len(lines), 300)
+
+    def test_every_module_has_a_test_of_its_own(self):
+        names = {modules.target_of(path) for path in modules.module_files()}
+        for name in names:
+            if not name.endswith(("_test", "/__init__")):
+                self.assertIn(f"{name}_test", names)
+
+    def _closure(self, name):
+        seen, waiting = set(), [name]
+        while waiting:
+            current = waiting.pop()
+            if current not in seen:
+                seen.add(current)
+                waiting += [
+                    x[1:]
+                    for x in self.libraries[current].get("deps", ())
+                    if x[0] == ":"
+                ]
+        return seen
+
+    def test_a_package_depends_on_what_it_imports(self):
+        owners = {
+            source.removesuffix(".py").removesuffix("/__init__"): name
+            for name, rule in self.libraries.items()
+            for source in rule["srcs"]
+        }
+        distributions = distribution_names()
+        for name, rule in self.libraries.items():
+            reached = self._closure(name)
+            given = {
+                x for other in reached for x in self.libraries[other]["deps"]
+            }
+            for source in rule["srcs"]:
+                target = source.removesuffix(".py")
+                for imported in modules.imported_names(target):
+                    top = imported.split(".")[0]
+                    if top in modules.FOLDERS:
+                        path = imported.replace(".", "/")
+                        while path not in owners:
+                            path = path.rpartition("/")[0]
+                        self.assertIn(owners[path], reached, source)
+                    elif top not in sys.stdlib_module_names:
+                        self.assertIn(f"@{distributions[top]}", given, source)
+
+    def test_no_package_depends_on_itself(self):
+        for name, rule in self.libraries.items():
+            for other in rule["deps"]:
+                if other[0] == ":":
+                    self.assertNotIn(name, self._closure(other[1:]))
+
+    def test_requirements_are_the_projects(self):
+        lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+        known = {
+            line.split(">")[0] for line in lines if line and line[0] != "#"
+        }
+        # Comes with TensorFlow, in the version that TensorFlow asks for.
+        known.add("protobuf")
+        for rule in self.rules:
+            given = {x[1:] for x in rule["deps"] if x[0] == "@"}
+            self.assertLessEqual(given, known, rule["name"])
+
+
+if __name__ == "__main__":
+    unittest.main()
