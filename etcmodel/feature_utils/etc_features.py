@@ -146,7 +146,8 @@ def serialize(
     features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
 ) -> bytes:
     """One record as the bytes of a `tf.train.Example` (see `to_example`)."""
-    return to_example(features, extra).SerializeToString()
+    example = to_example(features, extra)
+    return example.SerializeToString(deterministic=True)
 
 
 def _pad(

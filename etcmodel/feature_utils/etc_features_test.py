@@ -138,6 +138,13 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(parsed["long_token_ids"], [[1, 0], [2, 3]])
 
+    def test_bytes_do_not_depend_on_the_process(self):
+        """Python's protobuf orders a map anew in every process."""
+        names = [f"value_{i}" for i in range(10)]
+        serialized = etc_features.serialize({}, dict.fromkeys(names, 1))
+        places = [serialized.index(name.encode()) for name in names]
+        self.assertEqual(sorted(places), places)
+
     def test_empty_extra_values_are_of_any_kind(self):
         serialized = etc_features.serialize({}, {"a": [], "b": [], "c": []})
         kinds = {"a": tf.string, "b": tf.int64, "c": tf.float32}
