@@ -1,5 +1,6 @@
 """Names the extra to install when an optional package is missing."""
 
+import functools
 import importlib.util
 
 from etcmodel.errors import UserError
@@ -52,6 +53,7 @@ def require(*modules: str) -> None:
     )
 
 
+@functools.cache
 def require_extra(extra: str) -> None:
     """Raises an error that names the extra if any of its modules is missing.
 

@@ -5,9 +5,7 @@ import unittest
 from unittest import mock
 
 from etcmodel import extras
-
-# Those that are not called as their modules.
-DISTRIBUTIONS = {"official": "tf-models-official", "yaml": "pyyaml"}
+from tools.modules import distribution_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -48,10 +46,10 @@ class ExtrasTest(unittest.TestCase):
             )
 
     def test_an_extra_brings_what_pyproject_says(self):
-        lists = listed()
+        lists, names = listed(), distribution_names()
         for extra, modules in extras.EXTRAS.items():
             self.assertEqual(
-                {DISTRIBUTIONS.get(x, x.replace("_", "-")) for x in modules},
+                {names[x] for x in modules},
                 {re.split("[><=[]", x)[0] for x in lists[extra]} - {"etcmodel"},
             )
 

@@ -7,23 +7,11 @@ import sys
 import unittest
 
 from etcmodel import extras
+from tools import modules
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 
-# Rooms from top to bottom: each may import those of lower levels, and modules
-# that are in none.
-LEVELS = (
-    ("demo",),
-    ("cli",),
-    ("tasks",),
-    ("training", "serving", "inspection"),
-    ("pipeline",),
-    ("checkpoints",),
-    ("models",),
-    ("datasets", "feature_utils", "layers"),
-    ("ops",),
-)
-LEVEL = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {room: i for i, rooms in enumerate(modules.LEVELS) for room in rooms}
 
 
 def imported_names(path):

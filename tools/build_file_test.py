@@ -1,8 +1,6 @@
 """The BUILD file names every source file, and what each package imports."""
 
-import importlib.metadata
 import pathlib
-import re
 import sys
 import unittest
 
@@ -39,15 +37,6 @@ def read_rules():
     }
     exec((ROOT / "BUILD").read_text("utf-8"), names)
     return rules
-
-
-def distribution_names():
-    """Top-level module -> what requirements.txt calls its distribution."""
-    found = importlib.metadata.packages_distributions()
-    return {
-        module: re.sub(r"[-_.]+", "-", names[0]).lower()
-        for module, names in found.items()
-    } | {"google": "protobuf"}
 
 
 class BuildFileTest(unittest.TestCase):
@@ -98,11 +87,11 @@ class BuildFileTest(unittest.TestCase):
 
     def test_a_package_depends_on_what_it_imports(self):
         owners = {
-            source.removesuffix(".py").removesuffix("/__init__"): name
+            source: name
             for name, rule in self.libraries.items()
             for source in rule["srcs"]
         }
-        distributions = distribution_names()
+        distributions = modules.distribution_names()
         for name, rule in self.libraries.items():
             reached = self._closure(name)
             given = {
@@ -110,14 +99,11 @@ class BuildFileTest(unittest.TestCase):
             }
             for source in rule["srcs"]:
                 target = source.removesuffix(".py")
+                for other in modules.imports_of(target, strings=False):
+                    self.assertIn(owners[f"{other}.py"], reached, source)
                 for imported in modules.imported_names(target):
                     top = imported.split(".")[0]
-                    if top in modules.FOLDERS:
-                        path = imported.replace(".", "/")
-                        while path not in owners:
-                            path = path.rpartition("/")[0]
-                        self.assertIn(owners[path], reached, source)
-                    elif top not in sys.stdlib_module_names:
+                    if top not in {*modules.FOLDERS, *sys.stdlib_module_names}:
                         self.assertIn(f"@{distributions[top]}", given, source)
 
     def test_no_package_depends_on_itself(self):

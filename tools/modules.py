@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib.metadata
 import pathlib
 import re
 from collections.abc import Iterable
@@ -10,20 +11,23 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 
-# The Model Garden, which runs on Keras 2, and what is built on it.
-_ENGINE = ("official", "orbit", "tf_keras")
-_ENGINE_ROOMS = tuple(
-    f"etcmodel/{room}/"
-    for room in (
-        "cli",
-        "demo",
-        "inspection",
-        "pipeline",
-        "serving",
-        "tasks",
-        "training",
-    )
+# Rooms from top to bottom: each may import those of lower levels, and modules
+# that are in none.
+LEVELS = (
+    ("demo",),
+    ("cli",),
+    ("tasks",),
+    ("training", "serving", "inspection"),
+    ("pipeline",),
+    ("checkpoints",),
+    ("models",),
+    ("datasets", "feature_utils", "layers"),
+    ("ops",),
 )
+
+# The Model Garden, which runs on Keras 2, and the levels built on it.
+_ENGINE = ("official", "orbit", "tf_keras")
+_ENGINE_LEVELS = 5
 
 
 def module_files() -> list[pathlib.Path]:
@@ -33,6 +37,15 @@ def module_files() -> list[pathlib.Path]:
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*.py")
     )
+
+
+def distribution_names() -> dict[str, str]:
+    """Top-level module -> what requirements.txt calls its distribution."""
+    found = importlib.metadata.packages_distributions()
+    return {
+        module: re.sub(r"[-_.]+", "-", names[0]).lower()
+        for module, names in found.items()
+    } | {"google": "protobuf"}
 
 
 def target_of(path: pathlib.Path) -> str:
@@ -138,7 +151,8 @@ def closure(target: str) -> frozenset[str]:
 
 @functools.cache
 def _uses_engine(target: str) -> bool:
-    return target.startswith(_ENGINE_ROOMS) or any(
+    rooms = sum(LEVELS[:_ENGINE_LEVELS], ())
+    return target.startswith(tuple(f"etcmodel/{x}/" for x in rooms)) or any(
         name.split(".")[0] in _ENGINE for name in imported_names(target)
     )
 

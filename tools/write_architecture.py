@@ -14,20 +14,7 @@ from tools import modules
 PAGE = pathlib.Path("docs/architecture.md")
 START, END = "```mermaid\n", "```\n"
 # From top to bottom.
-ROOMS = (
-    "cli",
-    "tasks",
-    "training",
-    "serving",
-    "inspection",
-    "pipeline",
-    "checkpoints",
-    "models",
-    "datasets",
-    "feature_utils",
-    "layers",
-    "ops",
-)
+ROOMS = sum(modules.LEVELS, ())
 
 
 def room_of(target: str) -> str | None:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl import logging
 
 from etcmodel.ops import attention
+from etcmodel.ops import dropout
 from etcmodel.ops import recompute
 from etcmodel.ops import shared_graphs
 
@@ -102,13 +103,7 @@ def _dropped(x, seed, rate, noise_shape):
         ]
     # Half precision is too coarse for draws and for the scale.
     draw_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
-    if tf.is_tensor(rate):
-        rate = tf.cast(rate, draw_dtype)
-    else:
-        rate = tf.constant(rate, draw_dtype)
-    draws = tf.random.stateless_uniform(shape, seed=seed, dtype=draw_dtype)
-    scaled = x * tf.cast(1.0 / (1.0 - rate), x.dtype)
-    result = tf.where(draws >= rate, scaled, tf.zeros([], x.dtype))
+    result = dropout.drop(x, *dropout.draw(shape, seed, rate, draw_dtype))
     result.set_shape(x.shape)
     return result
 

@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
+from etcmodel.ops import dropout
 from etcmodel.ops import shapes
 
 MASKED = -1e30
@@ -101,8 +102,6 @@ class Dropout:
     def drop(self, probs, index) -> tf.Tensor:
         """Multiplies probabilities with their factors.
 
-        TensorFlow's gradient of this keeps a byte for each of them.
-
         Args:
             probs: `<float>[...]`.
             index: see `factors`.
@@ -110,16 +109,12 @@ class Dropout:
         Returns:
             Shape and dtype of `probs`.
         """
-        is_kept, scale = self._draw(tf.shape(probs), index)
-        scaled = probs * tf.cast(scale, probs.dtype)
-        return tf.where(is_kept, scaled, tf.zeros([], probs.dtype))
+        return dropout.drop(probs, *self._draw(tf.shape(probs), index))
 
     def _draw(self, shape, index):
         """Which probabilities are kept, and what they are multiplied with."""
         seed = tf.random.experimental.stateless_fold_in(self.seed, index)
-        rate = tf.cast(self.rate, tf.float32)
-        draws = tf.random.stateless_uniform(shape, seed)
-        return draws >= rate, 1.0 / (1.0 - rate)
+        return dropout.draw(shape, seed, self.rate)
 
 
 @dataclasses.dataclass

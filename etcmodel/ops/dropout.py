@@ -1,0 +1,43 @@
+"""What dropout keeps, drawn from a seed alone."""
+
+import tensorflow as tf
+
+
+def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws which elements stay.
+
+    Args:
+        shape: `<int32>[rank]`, or a list.
+        seed: `<int32>[2]`. Equal seeds give equal draws.
+        rate: probability of dropping, in [0, 1); a number or `<float>[]`.
+        dtype: of the draws: half precision is too coarse for them.
+
+    Returns:
+        `<bool>[shape]`, and `<dtype>[]`, `1 / (1 - rate)`, what those that
+        stay are multiplied with.
+    """
+    if tf.is_tensor(rate):
+        rate = tf.cast(rate, dtype)
+    else:
+        rate = tf.constant(rate, dtype)
+    draws = tf.random.stateless_uniform(shape, seed, dtype=dtype)
+    return draws >= rate, 1.0 / (1.0 - rate)
+
+
+def drop(x: tf.Tensor, is_kept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Scales what stays, and sets all else to 0.
+
+    TensorFlow's gradient of this keeps a byte for each element.
+
+    Example: of `[1., 2., 3.]` with `[True, False, True]` and a scale of 2,
+    `[2., 0., 6.]` is left.
+
+    Args:
+        x: `<float>[...]`.
+        is_kept: `<bool>[...]`, broadcast to the shape of `x`.
+        scale: `<float>[]`.
+
+    Returns:
+        Shape and dtype of `x`.
+    """
+    return tf.where(is_kept, x * tf.cast(scale, x.dtype), tf.zeros([], x.dtype))
