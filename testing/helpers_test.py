@@ -14,7 +14,7 @@ class RealDataPathTest(unittest.TestCase):
         # Any file that is there will do.
         folder = pathlib.Path(helpers.__file__).parent
         with mock.patch.dict(os.environ, ETCMODEL_TEST_DATA=str(folder)):
-            path = helpers.real_data_path("testing/conformance/__init__.py")
+            path = helpers.real_data_path("conformance/__init__.py")
         self.assertEqual(str(folder / "conformance" / "__init__.py"), path)
         self.assertTrue(os.path.isabs(path))
 
