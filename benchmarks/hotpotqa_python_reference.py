@@ -192,7 +192,7 @@ def make_features(record, tokenizer, config) -> dict[str, list[int]]:
     Args:
         record: the `HotpotQARecord`.
         tokenizer: a `BertTokenizer`.
-        config: the `HotpotQAFeatureConfig`.
+        config: the `HotpotQAPreprocessingConfig`.
 
     Returns:
         The features, <int>[long_length] and <int>[global_length].
@@ -358,7 +358,7 @@ def encode(record, tokenizer, config) -> list[bytes]:
     Args:
         record: the `HotpotQARecord`, with its answer.
         tokenizer: a `BertTokenizer`.
-        config: the `HotpotQAFeatureConfig`.
+        config: the `HotpotQAPreprocessingConfig`.
 
     Returns:
         One serialized example; none if there is nothing to learn from it: no

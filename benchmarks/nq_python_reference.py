@@ -157,7 +157,7 @@ def make_windows(
         record: the `NQRecord`.
         pieces: the tokens of its page.
         tokenizer: a `BertTokenizer`.
-        config: the `NQFeatureConfig`.
+        config: the `NQPreprocessingConfig`.
 
     Returns:
         The windows.
@@ -186,7 +186,7 @@ def make_features(record, tokenizer, config) -> list[dict[str, list[int]]]:
     Args:
         record: the `NQRecord`.
         tokenizer: a `BertTokenizer`.
-        config: the `NQFeatureConfig`.
+        config: the `NQPreprocessingConfig`.
 
     Returns:
         For each window <int>[long_length] and <int>[global_length].
@@ -261,7 +261,7 @@ def encode(record, tokenizer, config) -> list[bytes]:
     Args:
         record: the `NQRecord`, with its answers.
         tokenizer: a `BertTokenizer`.
-        config: the `NQFeatureConfig`.
+        config: the `NQPreprocessingConfig`.
 
     Returns:
         A serialized example of each window.

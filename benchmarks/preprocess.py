@@ -31,7 +31,7 @@ from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
 from etcmodel.cli import preprocess  # noqa: E402
 from etcmodel.errors import BadRecords  # noqa: E402
 from etcmodel.feature_utils.text import vocabulary_files  # noqa: E402
-from etcmodel.pipeline.example_writer import FeatureEncoder  # noqa: E402
+from etcmodel.pipeline.example_writer import ExampleWriter  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
 
 # The plain Python of each task.
@@ -95,7 +95,7 @@ def repeated(records: Sequence[Any], seconds: float) -> Iterator[Any]:
 
 
 def measure_package(
-    encoder: FeatureEncoder,
+    encoder: ExampleWriter,
     records: Sequence[Any],
     batch_size: int,
     seconds: float,
@@ -130,7 +130,7 @@ def measure_package(
         def work(source) -> int:
             number = 0
             for batch in source:
-                encoder.build(batch)
+                encoder.preprocess(batch)
                 number += len(batch)
             return number
 
@@ -147,7 +147,7 @@ def measure_package(
         )
 
     # The first call traces the graph.
-    encoder.encode(records[:1], _SPLIT)
+    encoder.make_examples(records[:1], _SPLIT)
     return {
         "graph code, features": measure(build),
         "package, serialized": measure(encode),
@@ -212,13 +212,13 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     task = registry.get(_TASK.value)
-    config = task.feature_config({})
+    config = task.make_preprocessing_config({})
     bad_records = BadRecords(True)
     records = list(
         task.dataset.FORMAT.read(_INPUT.value, _SPLIT, bad_records, None)
     )
-    encoder = task.record_encoder(config, _VOCAB_FILE.value)
-    kind = encoder.builder.tokenizer.kind
+    encoder = task.make_example_writer(config, _VOCAB_FILE.value)
+    kind = encoder.preprocessor.tokenizer.kind
     print(
         f"{_TASK.value}: {len(records)} records, {os.cpu_count()} cores, "
         f"batches of {_BATCH_SIZE.value}, {kind}"

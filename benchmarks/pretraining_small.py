@@ -155,7 +155,9 @@ def prepare(values: flags.FlagValues, folder: str) -> float:
             "--num_shards=4",
         )
         tokens[split] = list(_read_tokens(records))
-    with open(os.path.join(folder, "dev", "features.json")) as stream:
+    with open(
+        os.path.join(folder, "dev", "preprocessing_config.json")
+    ) as stream:
         vocab_size = json.load(stream)["vocab_size"]
     return unigram_entropy(tokens["train"], tokens["dev"], vocab_size)
 

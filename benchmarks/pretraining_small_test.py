@@ -30,7 +30,7 @@ class PretrainingSmallTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "dev"))
             with open(
-                os.path.join(folder, "dev", "features.json"), "w"
+                os.path.join(folder, "dev", "preprocessing_config.json"), "w"
             ) as file:
                 file.write('{"vocab_size": 2}')
             for arguments, held_out in (

@@ -36,6 +36,7 @@ from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.tasks import registry
 from testing.helpers import real_data_path
+from testing.tasks import encode_records
 
 # Scripts with and without case, with marks that are a part of a character or
 # follow it, syllables and ideographs of every block, white space of every kind,
@@ -191,7 +192,7 @@ def check_examples(test, reference, encoder, tokenizer, records, **translated):
         "long_paragraph_ids": -1,
         "l2g_linked_ids": -1,
     }
-    encoded = encoder.encode(records, "train")
+    encoded = encode_records(encoder, records, "train")
     for record, made in zip(records, encoded, strict=True):
         expected = reference.encode(record, tokenizer, encoder.config)
         test.assertLen(made.examples, len(expected))
@@ -207,7 +208,9 @@ def check_examples(test, reference, encoder, tokenizer, records, **translated):
 
 def make_encoder(task, vocab, **sizes):
     spec = registry.get(task)
-    return spec.record_encoder(spec.feature_config(sizes), vocab)
+    return spec.make_example_writer(
+        spec.make_preprocessing_config(sizes), vocab
+    )
 
 
 def traced(function):
@@ -313,7 +316,7 @@ class RandomRecordsTest(parameterized.TestCase):
                 kept = (*record.candidates, record.query)
                 # The reference needs room for them, and for a sentence.
                 assume(sum(len(self.task_tokenizer(x)) for x in kept) < 64)
-            features = encoder.build(records).layout.features
+            features = encoder.preprocess(records).layout.features
             made = {name: value.numpy() for name, value in features.items()}
             for i, record in enumerate(records):
                 found = split(tf.constant(record.supports)).to_list()

@@ -44,7 +44,7 @@ from benchmarks import training_runs
 from etcmodel.datasets.narrativeqa import metrics
 from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
 from etcmodel.tasks import registry
-from etcmodel.tasks.read_twice_qa import features
+from etcmodel.tasks.read_twice_qa import preprocessor
 
 # Task -> sizes of segments.
 _SIZES = {
@@ -168,7 +168,9 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
         there is nothing.
     """
     spec = registry.get("read_twice_narrativeqa")
-    builder = features.NarrativeQABuilder(spec.feature_config({}), None)
+    builder = preprocessor.NarrativeQAPreprocessor(
+        spec.make_preprocessing_config({}), None
+    )
     found = {}
     for record in records:
         text = record.text.encode("utf-8", "replace")

@@ -84,10 +84,10 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
     from etcmodel.tasks.read_twice_qa import serving
 
     spec = registry.get("read_twice_narrativeqa")
-    sizes = spec.feature_config(
+    sizes = spec.make_preprocessing_config(
         {"max_question_length": 32, **_LENGTHS.get(preset, {})}
     )
-    builder = spec.make_builder(sizes, vocab_file)
+    builder = spec.make_preprocessor(sizes, vocab_file)
     task_model = spec.make_model()
     config = ReadTwiceConfig.from_preset(
         preset,
@@ -104,7 +104,7 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
         metadata={},
         warmup_inputs=requests,
     )
-    made = builder.build(tf.constant(["Who is he?"]), tf.constant([story]))
+    made = builder(tf.constant(["Who is he?"]), tf.constant([story]))
     # What two segments share counts once.
     starts = {*made.token_starts.numpy().ravel().tolist()} - {-1}
     return {"tokens": len(starts), "segments": len(made.documents)}

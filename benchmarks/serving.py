@@ -87,7 +87,9 @@ def main(_):
                 "long_length": length,
                 "global_length": max(length // 16, 64),
             }
-            builder = task.make_builder(task.feature_config(sizes), vocab_file)
+            builder = task.make_preprocessor(
+                task.make_preprocessing_config(sizes), vocab_file
+            )
             config = EtcConfig.from_preset(
                 _PRESET.value,
                 num_hidden_layers=_LAYERS.value,

@@ -167,14 +167,14 @@ def make_data(
         for text in (*record["supports"], record["query"])
     ]
     long_length, global_length = _LENGTHS[question_kind]
-    config = TASK.feature_config(
+    config = TASK.make_preprocessing_config(
         {"long_length": long_length, "global_length": global_length}
     )
     with tempfile.TemporaryDirectory() as directory:
         vocab_file = os.path.join(directory, "vocab.txt")
         vocab_size = vocab.build_vocab(texts, vocab_file)
-        builder = TASK.make_builder(config, vocab_file)
-    build = tf.function(lambda *args: builder.build(*args).layout.features)
+        builder = TASK.make_preprocessor(config, vocab_file)
+    build = tf.function(lambda *args: builder(*args).layout.features)
     data = {}
     for split, split_records in records.items():
         batches = []

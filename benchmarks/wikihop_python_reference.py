@@ -201,7 +201,7 @@ def make_features(record, tokenizer, config) -> dict[str, np.ndarray]:
     Args:
         record: the `WikiHopRecord`.
         tokenizer: a `BertTokenizer`.
-        config: the `WikiHopFeatureConfig`.
+        config: the `WikiHopPreprocessingConfig`.
 
     Returns:
         The features, <int>[long_length] and <int>[global_length].
@@ -223,7 +223,7 @@ def encode(record, tokenizer, config) -> list[bytes]:
     Args:
         record: the `WikiHopRecord`, with its answer.
         tokenizer: a `BertTokenizer`.
-        config: the `WikiHopFeatureConfig`.
+        config: the `WikiHopPreprocessingConfig`.
 
     Returns:
         One serialized example.

@@ -11,7 +11,7 @@ class ModelTestingTest(tf.test.TestCase):
 
     def test_records_are_written_once(self):
         path = models.small_records()
-        self.assertIn("features.json", os.listdir(path))
+        self.assertIn("preprocessing_config.json", os.listdir(path))
         self.assertEqual(path, models.small_records())
 
     def test_random_weights(self):

@@ -7,8 +7,8 @@ from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.pipeline import preprocessor
 from etcmodel.serving import exported
-from etcmodel.serving import signatures
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 from testing import tasks
@@ -16,7 +16,7 @@ from testing import tasks
 NUM_RECORDS = 9
 # All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
 TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
-WITH_ANSWERS = tuple(x for x in TASKS if registry.get(x).model)
+WITH_ANSWERS = tuple(x for x in TASKS if registry.get(x).has_answers)
 # Whose batches count segments, and whose examples hold several records.
 READ_TWICE = tuple(x for x in TASKS if x.startswith("read_twice"))
 
@@ -65,7 +65,7 @@ def run_of(task: str) -> type[Run]:
     )
     # So that these short records are served at other lengths than stored.
     with (
-        mock.patch.object(signatures, "LENGTH_STEP", 4),
+        mock.patch.object(preprocessor, "LENGTH_STEP", 4),
         mock.patch.object(runs, "save", side_effect=runs.save) as save,
     ):
         made.setUpClass()

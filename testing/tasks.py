@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -24,6 +25,7 @@ from etcmodel.cli import command_line
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.example_writer import ExampleWriter
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.serving import saved_model as export_lib
 from etcmodel.serving import signatures
@@ -126,25 +128,46 @@ def without_tracing():
         tf.config.run_functions_eagerly(before)
 
 
-def shared_encoders():
+def shared_writers():
     """Lets `preprocess` trace a task's features once, not once a run.
 
     Returns:
         A patch, for a test, a test class or a `with` statement: while it lasts,
-        the encoder of a task is used again for the same sizes and vocabulary.
+        a task's writer is used again for the same sizes and vocabulary.
     """
-    make, encoders = TaskSpec.record_encoder, {}
+    make, writers = TaskSpec.make_example_writer, {}
 
-    def record_encoder(spec, config, vocab_file, settings=None):
+    def make_example_writer(spec, config, vocab_file, settings=None):
         key = (
             *(spec.name, config, tfrecords.fingerprint(vocab_file), settings),
             tokenizer_settings.read_settings(os.path.dirname(vocab_file)),
         )
-        if key not in encoders:
-            encoders[key] = make(spec, config, vocab_file, settings)
-        return encoders[key]
+        if key not in writers:
+            writers[key] = make(spec, config, vocab_file, settings)
+        return writers[key]
 
-    return mock.patch.object(TaskSpec, "record_encoder", record_encoder)
+    return mock.patch.object(
+        TaskSpec, "make_example_writer", make_example_writer
+    )
+
+
+class EncodedRecord(NamedTuple):
+    """The serialized examples of a record, and its counts."""
+
+    examples: list[bytes]
+    counts: Mapping[str, int]
+
+
+def encode_records(
+    writer: ExampleWriter, records: Sequence[Any], split: str
+) -> list[EncodedRecord]:
+    """Makes and serializes the examples of records, not packed."""
+    return [
+        EncodedRecord(
+            [writer.schema.serialize(row) for row in made.rows], made.counts
+        )
+        for made in writer.make_examples(records, split)
+    ]
 
 
 def preprocess_few(

@@ -18,8 +18,12 @@ from etcmodel.datasets.records import Record
 from etcmodel.feature_utils import layout
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
 from etcmodel.pipeline import task_model
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
@@ -92,10 +96,10 @@ class Options:
     threshold: float | None = None
 
 
-class Builder(preprocessor.FeatureBuilder):
+class ToyPreprocessor(EtcPreprocessor):
     """A section of words, with one global token."""
 
-    INPUTS = {"text": preprocessor.RawInput(tf.string, ("records",))}
+    INPUTS = {"text": RawInput(tf.string, ("records",))}
     REQUEST = {"text": np.array([b"a bb a a ccc"], dtype=object)}
     LAYOUT = layout.LayoutSpec(
         [
@@ -115,15 +119,16 @@ class Builder(preprocessor.FeatureBuilder):
             ),
         ],
     )
-    SCHEMA = example_schema.Schema(
+    SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
         # Which word of the text each token is.
-        words=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
+        words=example_schema.Field("long", example_schema.DECODING, pad=-1),
+        text=example_schema.Field("one", example_schema.TEXT, tf.string),
         text_words=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Which token is the longest word, -1 for none in this window.
         longest=example_schema.Field("one", example_schema.LABEL),
     )
-    ROWS_AT_ONCE = 2
+    rows_at_once = 2
 
     def build(self, text):
         """Windows of words, each of which is one token."""
@@ -142,10 +147,10 @@ class Builder(preprocessor.FeatureBuilder):
                 "looks": layout.one_segment(words.with_values(looks)),
             },
         )
-        return preprocessor.Encoded(
+        return Encoded(
             layout=made,
             context={"words": made.values["words"]},
-            text={"text_words": words},
+            text={"text": text, "text_words": words},
         )
 
     @staticmethod
@@ -153,7 +158,7 @@ class Builder(preprocessor.FeatureBuilder):
         """The text."""
         return {"text": record.text}
 
-    def label(self, record, view, split):
+    def labels(self, record, view, split):
         """Windows without the longest word are left out of training."""
         size = self.config.long_length
         labels = [{} for _ in range(view.number)]
@@ -165,10 +170,10 @@ class Builder(preprocessor.FeatureBuilder):
             ]
         if split == "train":
             labels = [x if x["longest"] >= 0 else None for x in labels]
-        return preprocessor.Labelled(
+        return Labelled(
             labels,
             {},
-            preprocessor.count_cut(view, {"words": (None, "segments")}),
+            count_cut(view, {"words": (None, "segments")}),
         )
 
     def describe(self, record):
@@ -176,14 +181,14 @@ class Builder(preprocessor.FeatureBuilder):
         return [("answer", record.answer)]
 
 
-class Model(task_model.TaskModel):
+class Model(task_model.EtcTaskModel):
     """A dense layer."""
 
     METRICS = ("accuracy",)
 
     def encoder_options(self):
         """Flat."""
-        return {"structure": Builder.LAYOUT, "flat_sequence": True}
+        return {"structure": ToyPreprocessor.LAYOUT, "flat_sequence": True}
 
     def head(self, config):
         """`logits` `<float32>[batch, long]`."""
@@ -214,7 +219,7 @@ class Model(task_model.TaskModel):
         best = tf.argmax(outputs["logits"], axis=1, output_type=tf.int32)
         return {"accuracy": tf.cast(best == labels["label"], tf.float32)}
 
-    def choose(self, outputs, features, context):
+    def select_candidates(self, outputs, features, context):
         """The best word of each window."""
         del features
         logits = tf.where(context["words"] >= 0, outputs["logits"], -1e9)
@@ -224,7 +229,7 @@ class Model(task_model.TaskModel):
             "logit": tf.reduce_max(logits, axis=1),
         }
 
-    def answer(self, chosen, owner, text):
+    def decode(self, chosen, owner, text):
         """The word of the best window, if it is above the threshold."""
         words = text["text_words"]
         batch = words.nrows(tf.int32)
@@ -239,21 +244,18 @@ class Model(task_model.TaskModel):
         found = tf.gather(tf.pad(words.values, [[0, 1]]), index)
         return {"answer": tf.where(is_given, found, ""), "logit": best}
 
-    def reference(self, record):
-        """How many words there are."""
-        return len(record.text.split())
-
-    def predict(self, answers, reference):
+    def to_prediction(self, answers, text):
         """The answer of a text that has words."""
-        return answers["answer"].decode() if reference else ""
+        words = tf.compat.as_text(text["text"]).split()
+        return answers["answer"].decode() if words else ""
 
 
 TASK = TaskSpec(
     name="toy",
     summary="the longest word",
     dataset=sys.modules[__name__],
-    sizes=Sizes,
-    features=f"{__name__}:Builder",
+    preprocessing_config=Sizes,
+    preprocessor=f"{__name__}:ToyPreprocessor",
     model=f"{__name__}:Model",
     model_options=ModelOptions,
     options=Options,

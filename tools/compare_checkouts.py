@@ -118,7 +118,7 @@ def differences(
         A line for each difference.
     """
     found = []
-    for name in ("stats.json", "features.json"):
+    for name in ("stats.json", "preprocessing_config.json"):
         before, after = (
             json.loads((x / name).read_text("utf-8")) for x in (first, second)
         )

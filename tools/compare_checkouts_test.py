@@ -27,7 +27,7 @@ class CompareCheckoutsTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         folder = pathlib.Path(folder.name)
         (folder / "stats.json").write_text(json.dumps(stats))
-        (folder / "features.json").write_text("{}")
+        (folder / "preprocessing_config.json").write_text("{}")
         with tf.io.TFRecordWriter(
             str(folder / "train-0.tfrecord.gz"),
             tf.io.TFRecordOptions(compression_type="GZIP"),

@@ -130,7 +130,7 @@ def make_records(task, *changes):
     return records
 
 
-@tasks.shared_encoders()
+@tasks.shared_writers()
 class BadInputTest(tasks.CommandTestCase):
     def setUp(self):
         super().setUp()
@@ -202,7 +202,7 @@ class BadInputTest(tasks.CommandTestCase):
         self.assertIn("Wrote 3 of 3 records", out)
         spec = registry.get(task)
         stored = evaluation.read_records(
-            spec, load(spec.features).SCHEMA, self.output
+            spec, load(spec.preprocessor).SCHEMA, self.output
         )
         self.assertEqual(["0", "1", "2"], [record.id for record in stored])
         self.assertEqual(stored[0].gold, stored[1].gold)

@@ -165,7 +165,9 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         advice = f"See `python -m etcmodel {name} --task=TASK --help`."
         task = _value_of("task", arguments)
         if task is not None:
-            options.define(flag_values, registry.get(task).config_class)
+            options.define(
+                flag_values, registry.get(task).preprocessing_config_class
+            )
             advice = advice.replace("TASK", task)
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")

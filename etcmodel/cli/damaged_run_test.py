@@ -46,8 +46,15 @@ class DamagedRunTest(CommandTestCase):
         registry.register_experiments("wikihop")
         params = exp_factory.get_exp_config("etc/wikihop")
         params.task.model.encoder.preset = "tiny"
-        self.note = read_json(os.path.join(self.records, "features.json"))
-        names = ("features", "vocab_file", "vocab_size", "vocab_fingerprint")
+        self.note = read_json(
+            os.path.join(self.records, "preprocessing_config.json")
+        )
+        names = (
+            "preprocessing_config",
+            "vocab_file",
+            "vocab_size",
+            "vocab_fingerprint",
+        )
         write_json(
             self.path("run", "etcmodel.json"),
             {
@@ -110,11 +117,11 @@ class DamagedRunTest(CommandTestCase):
     def test_damaged_note_of_records(self, command):
         for damage, content in _DAMAGE.items():
             with self.subTest(damage):
-                self._damage(content, "records", "features.json")
+                self._damage(content, "records", "preprocessing_config.json")
                 self._fails(
                     self._command(command),
-                    f"^Error: {self.records}/features.json: .*; expected a JSON"
-                    " object.*preprocess",
+                    f"^Error: {self.records}/preprocessing_config.json: .*; "
+                    "expected a JSON object.*preprocess",
                 )
 
     @parameterized.product(

@@ -8,7 +8,6 @@ from absl import flags
 from etcmodel.cli import training
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
-from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
@@ -76,6 +75,7 @@ def run(flag_values: flags.FlagValues) -> None:
 
     from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.serving import saved_model as export_lib
+    from etcmodel.serving import signatures
     from etcmodel.training import run_directory
 
     task = task_factory.get_task(params.task, metadata=records)
@@ -90,22 +90,23 @@ def run(flag_values: flags.FlagValues) -> None:
             f"The checkpoint {checkpoint} does not fit the model that "
             f"{model_dir} and the flags describe: {reason}"
         ) from error
-    features = task.feature_sizes()
-    config = spec.feature_config(features)
+    sizes = dict(task.sizes)
     settings = records.get("tokenizer")
-    builder = spec.make_builder(
-        config,
+    preprocessor = spec.make_preprocessor(
+        spec.make_preprocessing_config(sizes),
         vocab_file,
         settings and tokenizer_settings.TokenizerSettings.from_dict(settings),
     )
-    module, warmup_inputs = load(spec.serving)(model, builder, task.task_model)
+    module, warmup_inputs = signatures.make_serving_module(
+        model, preprocessor, task.task_model
+    )
     export_lib.export_saved_model(
         module,
         flag_values.output_dir,
         model_name=spec.name,
         metadata={
             "task": spec.name,
-            "features": features,
+            "preprocessing_config": sizes,
             "options": dataclasses.asdict(task.task_model.options),
         },
         warmup_inputs=warmup_inputs,

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from etcmodel.pipeline import tfrecords
 from etcmodel.training.runs_test import write_run
-from etcmodel.training.trainer import EtcTask
+from etcmodel.training.trainer import RecordsTask
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
 from testing.tasks import write_test_vocab
@@ -48,7 +48,11 @@ class ExportTest(CommandTestCase):
             "task": "wikihop",
             "experiment": "etc/wikihop",
             "records": {
-                "features": {"long_length": 8, "global_length": 4},
+                "preprocessing_config": {
+                    "long_length": 8,
+                    "global_length": 4,
+                    "max_num_sentences": 9,
+                },
                 "vocab_file": "vocab.txt",
                 "vocab_size": 11,
                 "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
@@ -58,7 +62,7 @@ class ExportTest(CommandTestCase):
         checkpoint = self._save("ckpt")
         model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
         model.build([1, 1])
-        with mock.patch.object(EtcTask, "build_model", return_value=model):
+        with mock.patch.object(RecordsTask, "build_model", return_value=model):
             self._fails(
                 f"{checkpoint} does not fit the model that {self.model_dir} and"
             )

@@ -113,14 +113,14 @@ def run(flag_values: flags.FlagValues) -> None:
         UserError: the record, the vocabulary or a flag cannot be used.
     """
     task = registry.get_with_answers(flag_values.task)
-    if task.trainer != TaskSpec.trainer:
+    if task.reads_segments:
         raise UserError(
             f"--task={task.name}: there is no picture of it. `inspect` draws "
             "the attention of ETC, with global and long tokens."
         )
     preprocess.check_split(task, flag_values.split)
     record = _find_record(task, flag_values)
-    config = preprocess.feature_config(task, flag_values)
+    config = preprocess.preprocessing_config(task, flag_values)
     from etcmodel.inspection.attention_picture import draw_attention_picture
     from etcmodel.inspection.pictures import inspect
     from etcmodel.models import EtcConfig
@@ -140,9 +140,9 @@ def run(flag_values: flags.FlagValues) -> None:
         values["relative_vocab_size"],
         2 * values["relative_pos_max_distance"] + 4,
     )
-    encoder = preprocess.record_encoder(task, config, flag_values)
+    examples = preprocess.example_writer(task, config, flag_values)
     inspection = inspect(
-        encoder,
+        examples,
         record,
         EtcConfig.from_dict(values),
         params,
@@ -171,5 +171,5 @@ def run(flag_values: flags.FlagValues) -> None:
     except (ValueError, ImportError) as error:
         raise UserError(str(error)) from error
     print(inspection.text())
-    preprocess.print_tokenizer(encoder, flag_values)
+    preprocess.print_tokenizer(examples.preprocessor.tokenizer, flag_values)
     print(f"The picture is in {flag_values.output}.")

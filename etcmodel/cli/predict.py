@@ -104,11 +104,10 @@ def run(flag_values: flags.FlagValues) -> None:
     import tensorflow as tf
 
     from etcmodel.cli.progress import file_progress
-    from etcmodel.pipeline.preprocessor import raw_inputs
     from etcmodel.serving import signatures
     from etcmodel.training import evaluation
 
-    builder = load(spec.features)
+    preprocessor = load(spec.preprocessor)
     task_model = spec.make_model(options=spec.options(**metadata["options"]))
     answer = model.signatures[signatures.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
@@ -119,11 +118,11 @@ def run(flag_values: flags.FlagValues) -> None:
     ):
         records = reader.read(paths, "predict", bad_records, progress.at)
         while batch := list(itertools.islice(records, flag_values.batch_size)):
-            inputs = raw_inputs(builder, batch)
-            made = evaluation.collect(
+            inputs = preprocessor.raw_batch(batch)
+            made = evaluation.to_predictions(
                 task_model,
                 answer(**{x: tf.constant(y) for x, y in inputs.items()}),
-                [task_model.reference(record) for record in batch],
+                [preprocessor.raw(record) for record in batch],
             )
             for record, prediction in zip(batch, made, strict=True):
                 counts.update(record.counts)

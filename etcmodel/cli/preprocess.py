@@ -22,7 +22,8 @@ the integers that the model reads (tokens, global tokens, and how they belong
 together), and writes them as gzipped TFRecord files, together with
 
   stats.json      records read, written, left out and dropped; what was cut
-  features.json   the sizes used, and how many examples and bytes each file has;
+  preprocessing_config.json
+                  the sizes used, and how many examples and bytes each file has;
                   `train`, `evaluate` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
   tokenizer_config.json   the settings of the WordPiece tokenizer
@@ -104,34 +105,34 @@ class Flags(InputFlags, VocabularyFlags):
     overwrite: bool = False
 
 
-def feature_config(task, flag_values: flags.FlagValues):
-    """The sizes of the features that the flags say.
+def preprocessing_config(task, flag_values: flags.FlagValues):
+    """Makes the preprocessing configuration that the flags describe.
 
     Args:
         task: the `TaskSpec`.
         flag_values: the parsed flags.
 
     Returns:
-        See `TaskSpec.feature_config`.
+        See `TaskSpec.make_preprocessing_config`.
     """
-    return task.feature_config(
+    return task.make_preprocessing_config(
         {
             field.name: flag_values[field.name].value
-            for field in dataclasses.fields(task.config_class)
+            for field in dataclasses.fields(task.preprocessing_config_class)
         }
     )
 
 
-def record_encoder(task, config, flag_values: flags.FlagValues):
-    """Makes the encoder of records, with the flags' vocabulary.
+def example_writer(task, config, flag_values: flags.FlagValues):
+    """Makes what preprocesses records, with the flags' vocabulary.
 
     Args:
         task: the `TaskSpec`.
-        config: the sizes of the features.
+        config: the preprocessing configuration.
         flag_values: the parsed flags.
 
     Returns:
-        A `RecordEncoder`.
+        An `ExampleWriter`.
 
     Raises:
         UserError: the vocabulary or a size cannot be used.
@@ -141,19 +142,14 @@ def record_encoder(task, config, flag_values: flags.FlagValues):
     settings = tokenizer_settings.TokenizerSettings(
         **{name: flag_values[name].value for name in _SETTINGS}
     )
-    return task.record_encoder(config, flag_values.vocab_file, settings)
+    return task.make_example_writer(config, flag_values.vocab_file, settings)
 
 
-def print_tokenizer(encoder, flag_values: flags.FlagValues) -> None:
-    """Prints the settings of the tokenizer, and where they come from.
-
-    Args:
-        encoder: the `RecordEncoder`.
-        flag_values: the parsed flags.
-    """
+def print_tokenizer(tokenizer, flag_values: flags.FlagValues) -> None:
+    """Prints the settings of the tokenizer, and where they come from."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
-    settings = encoder.builder.tokenizer.settings
+    settings = tokenizer.settings
     if settings:
         sources = tokenizer_settings.settings_files(
             os.path.dirname(flag_values.vocab_file)
@@ -181,35 +177,36 @@ def check_split(task, split: str) -> None:
         raise UserError(f"--split={split}: {task.name} has {', '.join(splits)}")
 
 
-def _encode(encoder, records, split):
-    """Encodes a batch; if that fails, one by one to find who is to blame.
+def _make_examples(examples, records, split):
+    """Makes examples of a batch; if that fails, record by record.
 
     Returns:
-        What could be encoded, and the `RecordError`s of what could not.
+        The `Examples` of the records, and the `RecordError`s of those that
+        cannot be used.
     """
     try:
-        return encoder.encode(records, split), []
+        return examples.make_examples(records, split), []
     except UserError:
-        encoded, errors = [], []
+        made, errors = [], []
         for record in records:
             try:
-                encoded.extend(encoder.encode([record], split))
+                made.extend(examples.make_examples([record], split))
             except RecordError as error:
                 errors.append(error)
-        return encoded, errors
+        return made, errors
 
 
-def encode_all(encoder, records, split, bad_records):
-    """Encodes records in the background, in order.
+def make_all_examples(examples, records, split, bad_records):
+    """Makes examples in the background, in order.
 
     Args:
-        encoder: a `RecordEncoder`.
+        examples: an `ExampleWriter`.
         records: iterable of records.
         split: what the records are for.
         bad_records: what to do with records that do not fit.
 
     Yields:
-        For every batch what `RecordEncoder.encode` returns.
+        For every batch what `ExampleWriter.make_examples` returns.
     """
     workers = os.cpu_count() or 1
     pending = collections.deque()
@@ -218,14 +215,16 @@ def encode_all(encoder, records, split, bad_records):
         while True:
             batch = list(itertools.islice(records, _BATCH_SIZE))
             if batch:
-                pending.append(executor.submit(_encode, encoder, batch, split))
+                pending.append(
+                    executor.submit(_make_examples, examples, batch, split)
+                )
             if not pending:
                 return
             if not batch or len(pending) > 2 * workers:
-                encoded, errors = pending.popleft().result()
+                made, errors = pending.popleft().result()
                 for error in errors:
                     bad_records.report(error)
-                yield encoded
+                yield made
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -237,7 +236,7 @@ def run(flag_values: flags.FlagValues) -> None:
     split = flag_values.split
     task = registry.get(flag_values.task)
     check_split(task, split)
-    config = feature_config(task, flag_values)
+    config = preprocessing_config(task, flag_values)
     paths = files.find(flag_values.input)
     import tensorflow as tf
 
@@ -245,12 +244,12 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.pipeline import tfrecords
 
-    encoder = record_encoder(task, config, flag_values)
+    examples = example_writer(task, config, flag_values)
     bad_records = BadRecords(flag_values.skip_bad_records)
     totals = collections.Counter()
     written = left_out = 0
     extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
-    tokenizer = encoder.builder.tokenizer
+    tokenizer = examples.preprocessor.tokenizer
     vocab_name = "vocab" + extension[tokenizer.kind]
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
@@ -264,18 +263,20 @@ def run(flag_values: flags.FlagValues) -> None:
             records = task.format(config).read(
                 paths, split, bad_records, progress.at
             )
-            packer = encoder.make_packer()
-            for encoded in encode_all(encoder, records, split, bad_records):
-                for record in encoded:
-                    for example in record.examples:
-                        for packed in packer.add(example):
-                            writer.write(packed)
+            packer = examples.make_packer()
+            for made in make_all_examples(
+                examples, records, split, bad_records
+            ):
+                for record in made:
+                    for values in record.rows:
+                        for packed in packer.add(values):
+                            writer.write(examples.schema.serialize(packed))
                     totals.update(record.counts)
-                    written += bool(record.examples)
-                    left_out += not record.examples
-                progress.done(len(encoded))
+                    written += bool(record.rows)
+                    left_out += not record.rows
+                progress.done(len(made))
             for packed in packer.flush():
-                writer.write(packed)
+                writer.write(examples.schema.serialize(packed))
         if not writer.count:
             found = ", ".join(
                 f"{name.replace('_', ' ')}: {count}"
@@ -287,7 +288,7 @@ def run(flag_values: flags.FlagValues) -> None:
                 f"{bad_records.summary()}"
                 + (f" Of what was read, {found}." if found else "")
             )
-        summary = encoder.summarize(totals, writer.count)
+        summary = examples.preprocessor.summarize(totals, writer.count)
         stats = {
             "input": [files.full_name(path) for path in paths],
             "records_read": written + left_out + bad_records.total,
@@ -313,8 +314,8 @@ def run(flag_values: flags.FlagValues) -> None:
                 "task": task.name,
                 "format": tfrecords.FORMAT,
                 "split": split,
-                # How files were read is not to be seen in what is stored.
-                "features": {
+                # Stored examples do not show how files were read.
+                "preprocessing_config": {
                     name: value
                     for name, value in dataclasses.asdict(config).items()
                     if name != task.format_size
@@ -341,4 +342,4 @@ def run(flag_values: flags.FlagValues) -> None:
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
-    print_tokenizer(encoder, flag_values)
+    print_tokenizer(tokenizer, flag_values)

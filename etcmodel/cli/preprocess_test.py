@@ -12,7 +12,7 @@ from testing import tasks
 from testing.tasks import run_cli
 
 
-@tasks.shared_encoders()
+@tasks.shared_writers()
 class PreprocessTest(tasks.CommandTestCase):
     def setUp(self):
         super().setUp()
@@ -49,7 +49,11 @@ class PreprocessTest(tasks.CommandTestCase):
         shards = [f"train-0000{i}-of-00002.tfrecord.gz" for i in range(2)]
         self.assertCountEqual(
             [
-                *("features.json", "stats.json", "tokenizer_config.json"),
+                *(
+                    "preprocessing_config.json",
+                    "stats.json",
+                    "tokenizer_config.json",
+                ),
                 *("vocab.txt", *shards),
             ],
             os.listdir(self.output),
@@ -70,13 +74,15 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertEqual(expected, {name: stats[name] for name in expected})
         self.assertEqual(
             {"long_length": 64, "global_length": 16, "max_num_sentences": 200},
-            self._json("features.json")["features"],
+            self._json("preprocessing_config.json")["preprocessing_config"],
         )
         self.assertEqual(
             dict(zip(shards, (3, 2), strict=True)),
             {
                 name: shard["examples"]
-                for name, shard in self._json("features.json")["shards"].items()
+                for name, shard in self._json("preprocessing_config.json")[
+                    "shards"
+                ].items()
             },
         )
         parsed = self._read({"label_id": tf.io.FixedLenFeature([], tf.float32)})
@@ -127,13 +133,15 @@ class PreprocessTest(tasks.CommandTestCase):
         out = self.assert_succeeds(self._run("--overwrite"))
         self.assertIn("Tokenizer: lower case, accents kept", out)
         self.assertIn(f"(from {config})", out)
-        self.assertEqual(stored, self._json("features.json")["tokenizer"])
+        self.assertEqual(
+            stored, self._json("preprocessing_config.json")["tokenizer"]
+        )
         # The copy of the vocabulary is used likewise.
         own = os.path.join(self.output, "vocab.txt")
         other = self.path("other")
         flags = (f"--vocab_file={own}", f"--output_dir={other}")
         self.assert_succeeds(self._run(*flags))
-        note = os.path.join(other, "features.json")
+        note = os.path.join(other, "preprocessing_config.json")
         self.assertEqual(stored, tasks.read_json(note)["tokenizer"])
         out = self.assert_succeeds(
             self._run(*flags, "--lower_case=false", "--overwrite")
@@ -158,7 +166,7 @@ class PreprocessTest(tasks.CommandTestCase):
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
         more = ["--include_unknown_rate=0.5"] if task == "nq" else []
-        encode = preprocess._encode
+        encode = preprocess._make_examples
 
         def encode_late(encoder, records, split):
             time.sleep(0.02 * (records[0].index % 3))
@@ -169,7 +177,7 @@ class PreprocessTest(tasks.CommandTestCase):
             with (
                 mock.patch.object(os, "cpu_count", return_value=workers),
                 mock.patch.object(preprocess, "_BATCH_SIZE", batch_size),
-                mock.patch.object(preprocess, "_encode", encode_late),
+                mock.patch.object(preprocess, "_make_examples", encode_late),
             ):
                 result = run_cli(
                     "preprocess",

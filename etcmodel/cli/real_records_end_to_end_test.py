@@ -53,8 +53,12 @@ class WikiHopTest(end_to_end_test.Learning, _RealRecords):
         )
         metadata = exported.read_metadata(self.saved_model)
         self.assertEqual("wikihop", metadata["task"])
-        note = tasks.read_json(self.path("records", "features.json"))
-        self.assertEqual(note["features"], metadata["features"])
+        note = tasks.read_json(
+            self.path("records", "preprocessing_config.json")
+        )
+        self.assertEqual(
+            note["preprocessing_config"], metadata["preprocessing_config"]
+        )
 
     def test_predicts_from_raw_text(self):
         out, predictions = self.predict(self.input, "--batch_size=3")

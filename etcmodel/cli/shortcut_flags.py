@@ -80,8 +80,8 @@ def _metadata(train_data: str) -> dict | None:
 
 def _num_blocks(metadata: dict | None) -> int:
     """How many rows of a batch an example is: segments, of ReadTwice's."""
-    features = metadata["features"] if metadata else {}
-    return features.get("num_blocks_per_example", 1)
+    sizes = metadata["preprocessing_config"] if metadata else {}
+    return sizes.get("num_blocks_per_example", 1)
 
 
 def apply(params, flag_values: flags.FlagValues) -> None:

@@ -42,7 +42,11 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         with tfrecords.ShardedWriter(directory, "train", 1):
             pass
-        note = {"features": features, "num_examples": number, "task": "x"}
+        note = {
+            "preprocessing_config": features,
+            "num_examples": number,
+            "task": "x",
+        }
         note |= {"split": "train", "format": tfrecords.FORMAT}
         note |= {"vocab_file": "v", "vocab_fingerprint": "f", "vocab_size": 9}
         note["tokenizer"] = None
@@ -168,7 +172,7 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(12, params.task.validation_data.global_batch_size)
         self.assertEqual(
             registry.get("read_twice_narrativeqa")
-            .feature_config({})
+            .make_preprocessing_config({})
             .block_length,
             params.task.model.encoder.to_config(9).max_seq_length,
         )

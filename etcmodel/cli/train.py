@@ -181,7 +181,7 @@ def run(flag_values: flags.FlagValues) -> None:
         f"The trained model is in {model_dir}. To watch how it went:\n"
         f"  tensorboard --logdir={model_dir}"
     )
-    if spec.model:
+    if spec.has_answers:
         print(
             "To make a SavedModel of it that answers raw text:\n"
             f"  python -m etcmodel export --model_dir={model_dir} "

@@ -51,7 +51,9 @@ class DemoTest(tf.test.TestCase, parameterized.TestCase):
             "long_length": demo.LONG_LENGTH,
             "global_length": demo.GLOBAL_LENGTH,
         }
-        made = TASK.make_builder(TASK.feature_config(sizes), vocab_file).build(
+        made = TASK.make_preprocessor(
+            TASK.make_preprocessing_config(sizes), vocab_file
+        ).build(
             tf.constant([r["query"] for r in records]),
             tf.constant([r["candidates"] for r in records]),
             tf.constant([r["supports"] for r in records]),

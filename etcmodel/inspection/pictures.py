@@ -9,8 +9,9 @@ import numpy as np
 from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc.side_inputs import SideInputs
-from etcmodel.pipeline import preprocessor
-from etcmodel.pipeline.example_writer import FeatureEncoder
+from etcmodel.pipeline.example_writer import ExampleWriter
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import on_host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Inspection:
 
 
 def inspect(
-    encoder: FeatureEncoder,
+    examples: ExampleWriter,
     record: Any,
     model_config: EtcConfig,
     model_options: Any = None,
@@ -46,7 +47,7 @@ def inspect(
     """Shows one record as it reaches the model.
 
     Args:
-        encoder: the task's encoder.
+        examples: the task's writer of examples.
         record: the record.
         model_config: how far tokens see.
         model_options: the task's model options, by default its own.
@@ -57,10 +58,10 @@ def inspect(
     Raises:
         RecordError: the record cannot be encoded.
     """
-    builder = encoder.builder
-    made = encoder.build([record])
-    view = preprocessor.RecordView(preprocessor.on_host(made), 0)
-    counts = builder.label(record, view, "predict").counts
+    preprocessor = examples.preprocessor
+    made = examples.preprocess([record])
+    view = RecordView(on_host(made), 0)
+    counts = preprocessor.labels(record, view, "predict").counts
     side_inputs = SideInputs(
         local_radius=model_config.local_radius,
         relative_pos_max_distance=model_config.relative_pos_max_distance,
@@ -68,7 +69,7 @@ def inspect(
         use_hard_l2g_mask=model_config.use_hard_l2g_mask,
         **{
             "structure": "paragraphs",
-            **encoder.spec.make_model(model_options).encoder_options(),
+            **examples.spec.make_model(model_options).encoder_options(),
         },
     )({name: x[:1] for name, x in made.layout.features.items()})
     sources = view.long_sources[0]
@@ -76,18 +77,18 @@ def inspect(
     ids = view.features["long_token_ids"][0, : used[-1] + 1 if used.size else 0]
     texts = [
         text.decode("utf-8", "replace")
-        for text in builder.tokenizer.id_to_token(ids).numpy()
+        for text in preprocessor.tokenizer.id_to_token(ids).numpy()
     ]
     return Inspection(
         summary=[
             ("record", f"{record.index} (id {record.id})"),
-            *builder.describe(record),
+            *preprocessor.describe(record),
             *(
                 (name.replace("_", " "), _with_cut(counts, name))
                 for name in counts
                 if not name.endswith("_cut")
             ),
-            ("long length", encoder.config.long_length),
+            ("long length", preprocessor.config.long_length),
         ],
         side_inputs=GlobalLocalTransformerSideInputs(
             **{
@@ -98,7 +99,7 @@ def inspect(
             }
         ),
         long_labels=texts,
-        global_labels=_global_labels(builder, record, view, texts),
+        global_labels=_global_labels(preprocessor, record, view, texts),
     )
 
 
@@ -108,7 +109,7 @@ def _with_cut(counts, name: str) -> str:
     return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
 
 
-def _global_labels(builder, record, view, texts) -> list[str]:
+def _global_labels(preprocessor, record, view, texts) -> list[str]:
     """What to call every global token that is not padding.
 
     That of a token is called as the token, those of groups and segments as the
@@ -120,7 +121,7 @@ def _global_labels(builder, record, view, texts) -> list[str]:
             view.long_sources[0].tolist(), texts, strict=False
         )
     }
-    spec = builder.engine.spec
+    spec = preprocessor.engine.spec
     if spec.blocks is not None:
         used = np.count_nonzero(view.features["global_token_ids"][0])
         return [f"block {i}" for i in range(used)]
@@ -132,7 +133,7 @@ def _global_labels(builder, record, view, texts) -> list[str]:
         labels.append(
             place.get(tuple(source), "")
             if token >= 0
-            else builder.name_global(
+            else preprocessor.name_global(
                 record, spec.sections[section].name, group, segment
             )
         )

@@ -13,7 +13,9 @@ from testing.tasks import write_test_vocab
 class InspectionTest(tf.test.TestCase):
     def test_first_window_of_a_record(self):
         vocab_file = write_test_vocab(tempfile.mkdtemp(), toy.VOCAB)
-        encoder = toy.TASK.record_encoder(toy.Sizes(long_length=6), vocab_file)
+        encoder = toy.TASK.make_example_writer(
+            toy.Sizes(long_length=6), vocab_file
+        )
         record = toy.ToyRecord(
             "x", "a bb zebra", "bb", source=Source("data.json", 3)
         )

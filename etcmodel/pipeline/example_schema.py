@@ -1,14 +1,13 @@
-"""What a stored example holds: from one description its writer and its parser.
+"""Describes stored examples; one description writes and parses them.
 
-Every task has the nine EtcFeatures (see `etc_features`), whatever else the
-encoder reads of its layout (see `layout.EncoderInputs`), the id of the
-record, which of the record's rows an example is, and, where the answer is
-known, the `reference` that predictions are compared with. A task adds fields
-of its own:
+Every field has an axis, which tells how many values it has, and a role, which
+tells who reads it. A task of ETC adds fields of its own to those that all of
+them have (see `etc_schema`):
 
-    SCHEMA = Schema(
-        words=Field("long", CONTEXT),        # a number of each long token
-        segments=Field("list", TEXT, tf.string),
+    SCHEMA = etc_schema(
+        LAYOUT.encoder_inputs,
+        words=Field("long", DECODING, pad=-1),  # a number of each long token
+        paragraphs=Field("list", TEXT, tf.string),
         answer_type=Field("one", LABEL),
     )
 """
@@ -25,16 +24,25 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.layout.spec import DEFAULT_LINK
 from etcmodel.feature_utils.layout.spec import EncoderInputs
 
-# Labels: stored only where the answer is known.
-LABEL = "label"
-# What the encoder reads beside the EtcFeatures.
+# The model's inputs.
 INPUT = "input"
-# Numbers that choosing an answer needs beside the EtcFeatures.
+# Labels; stored only where the answer is known.
+LABEL = "label"
+# Numbers that losses or decoding need beside the model's inputs.
 CONTEXT = "context"
-# What makes a text of the choice; of the record, not of its rows.
+# Numbers that only decoding needs; not stored for training.
+DECODING = "decoding"
+# Texts that answers are made of; of the record, not of its rows. Not stored for
+# training.
 TEXT = "text"
 
-_AXES = ("long", "global", "one", "list")
+_AXES = ("long", "global", "one", "list", "block")
+
+EXAMPLE_ID = "example_id"
+# The right answer as JSON; evaluation compares predictions with it.
+GOLD = "gold"
+# 1 in examples that are stored for training alone.
+_FOR_TRAINING = "for_training"
 
 
 class Field(NamedTuple):
@@ -42,210 +50,287 @@ class Field(NamedTuple):
 
     Attributes:
         axis: what it has values for: `"long"` or `"global"`, each token of an
-            input; `"one"`, the example; `"list"`, anything else.
-        role: what it is for: `INPUT`, `LABEL`, `CONTEXT` or `TEXT`.
+            input, stored without trailing padding; `"one"`, the record;
+            `"block"`, each segment of ReadTwice; `"list"`, any number.
+        role: who reads it: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
         dtype: as stored: `tf.int64`, `tf.float32` or `tf.string`.
-        pad: what a token without a value has, and the value of an example
-            that lacks one; None if every example must have it.
-        size: how many numbers a token has; None for one.
+        pad: the value of padding, and of an example that lacks the field; None
+            if every example must have it.
+        size: how many numbers a token or segment has: a number, or the name of
+            a size of the preprocessing configuration; None for one.
     """
 
     axis: str
     role: str
     dtype: tf.DType = tf.int64
     pad: Any = None
-    size: int | None = None
+    size: int | str | None = None
 
 
-# Of every task.
-_COMMON = {
-    "example_id": Field("one", CONTEXT, tf.string, pad=""),
-    # Which of the rows of its record an example is.
-    "window": Field("one", CONTEXT, pad=0),
-    "is_real_example": Field("one", CONTEXT, pad=1),
-}
-REFERENCE = "reference"
+class Packing(NamedTuple):
+    """How several records are packed into one example; see `ExamplePacker`.
+
+    Attributes:
+        limits: name of a field -> name of the size that limits its length.
+        blocks: name of the size that tells how many segments an example has;
+            empty if fields have no segments.
+    """
+
+    limits: Mapping[str, str]
+    blocks: str = ""
 
 
-class Schema:
+class ExampleSchema:
     """The fields of a task's stored examples.
 
     Attributes:
-        fields: name -> field, without EtcFeatures and `reference`.
+        fields: name -> field.
+        packing: how records are packed; None if each example is of one record.
     """
 
-    def __init__(self, inputs: EncoderInputs | None = None, **fields: Field):
-        """Adds fields of a task to those of all tasks.
-
-        Args:
-            inputs: what the encoder reads of the layout; nothing beside the
-                EtcFeatures by default.
-            **fields: the task's own, by name.
+    def __init__(self, packing: Packing | None = None, **fields: Field):
+        """Takes the fields by name.
 
         Raises:
-            ValueError: a name is taken, or there is no such axis.
+            ValueError: a field has an unknown axis.
         """
-        inputs = inputs or EncoderInputs()
-        read = {
-            **{
-                link.name: Field(link.source, INPUT, pad=-1)
-                for link in inputs.links
-                if link.name != DEFAULT_LINK.name
-            },
-            **{
-                value.name: Field(
-                    value.source,
-                    INPUT,
-                    tf.float32
-                    if tf.dtypes.as_dtype(value.dtype).is_floating
-                    else tf.int64,
-                    pad=0,
-                    size=value.shape[0] if value.shape else None,
-                )
-                for value in inputs.values
-            },
-        }
-        common = {*_COMMON, *etc_features.FEATURES, REFERENCE}
-        taken = common & {*read} | (common | {*read}) & {*fields}
-        if taken:
-            raise ValueError(
-                f"Every task has {sorted(common)}, and the encoder reads "
-                f"{sorted(read)}: rename {sorted(taken)}."
-            )
         for name, field in fields.items():
             if field.axis not in _AXES:
                 raise ValueError(
                     f"The field {name!r} has the axis {field.axis!r}, expected "
                     f"one of {_AXES}."
                 )
-        self.fields = {**_COMMON, **read, **fields}
+        self.fields = fields
+        self.packing = packing
 
-    def axis(self, name: str) -> str:
-        """The axis of a field or of an EtcFeature.
-
-        Args:
-            name: its name.
-
-        Returns:
-            See `Field`.
-        """
-        if name in etc_features.FEATURES:
-            return "long" if name in etc_features.LONG_FEATURES else "global"
-        return self.fields[name].axis
+    def names(self, *roles: str) -> list[str]:
+        """Returns the names of the fields with one of some roles, in order."""
+        return [name for name, x in self.fields.items() if x.role in roles]
 
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """What the encoder reads: `<dtype>[batch, length]`, or with a size.
+        """Returns name -> specification of the model's inputs.
 
-        Returns:
-            Name -> specification, the nine EtcFeatures first.
+        Their shape is `[rows, tokens]`, with a further axis for fields with a
+        number as their size; `[rows]` for a number of each segment.
         """
-        specs = dict.fromkeys(
-            etc_features.FEATURES, tf.TensorSpec([None, None], tf.int32)
-        )
+        specs = {}
         for name in self.names(INPUT):
             field = self.fields[name]
-            size = [] if field.size is None else [field.size]
+            is_number = field.axis == "block" and field.size is None
+            size = [field.size] if isinstance(field.size, int) else []
             specs[name] = tf.TensorSpec(
-                [None, None, *size],
+                [None] if is_number else [None, None, *size],
                 tf.int32 if field.dtype == tf.int64 else field.dtype,
             )
         return specs
 
-    def names(self, *roles: str) -> list[str]:
-        """Names of the fields with one of some roles.
+    def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
+        """Leaves out what a split does not need.
 
         Args:
-            *roles: the roles.
+            values: name -> values of an example; names without a field are
+                texts for people.
+            split: "train" needs no texts and nothing for decoding.
 
         Returns:
-            The names, those of all tasks first.
+            The values to store.
         """
-        return [name for name, x in self.fields.items() if x.role in roles]
+        if split != "train":
+            return dict(values)
+        kept = {
+            name: value
+            for name, value in values.items()
+            if name == EXAMPLE_ID
+            or name in self.fields
+            and self.fields[name].role not in (DECODING, TEXT)
+        }
+        return {**kept, _FOR_TRAINING: 1}
 
-    def serialize(
-        self, features: Mapping[str, Any], values: Mapping[str, Any]
-    ) -> bytes:
-        """Writes an example without trailing padding.
+    def serialize(self, values: Mapping[str, Any]) -> bytes:
+        """Writes an example, without trailing padding of tokens.
 
         Args:
-            features: EtcFeatures of a row, `<int>[long]` or `<int>[global]`.
-            values: name -> what else is stored: values of fields, or anything
-                that nobody reads again.
+            values: name -> value; names without a field are stored as well.
 
         Returns:
             A serialized `tf.train.Example`.
         """
-        values = {
-            name: etc_features.trim_padding(
-                np.asarray(value).reshape(-1), field.pad
-            )
-            if field is not None and field.axis in ("long", "global")
-            else value
-            for name, value, field in (
-                (name, value, self.fields.get(name))
-                for name, value in values.items()
-            )
-        }
-        return etc_features.serialize(features, values)
+        features, extra = {}, {}
+        for name, value in values.items():
+            field = self.fields.get(name)
+            if name in etc_features.FEATURES:
+                features[name] = value
+            elif field is not None and field.axis in ("long", "global"):
+                extra[name] = etc_features.trim_padding(
+                    np.asarray(value).reshape(-1), field.pad
+                )
+            else:
+                extra[name] = value
+        return etc_features.serialize(features, extra)
 
     def parse(
         self,
         serialized: tf.Tensor,
-        long_length: int | None,
-        global_length: int | None,
+        sizes: Mapping[str, int | None],
         roles: Collection[str],
     ) -> tuple[dict[str, tf.Tensor], dict[str, Any]]:
-        """Reads a batch of serialized examples; graph code.
+        """Parses a batch of serialized examples; graph code.
 
         Args:
             serialized: `<string>[batch]`.
-            long_length: length of the long input; None for the longest.
-            global_length: length of the global input; likewise.
-            roles: which fields to read.
+            sizes: the preprocessing configuration: name -> value. A
+                `long_length` or `global_length` of None stands for the longest
+                of the batch.
+            roles: which fields to parse beside the inputs.
 
         Returns:
-            A pair of what the encoder reads and of name -> field:
+            A pair of the model's inputs and of name -> other fields:
             `<dtype>[batch, long]`, `<dtype>[batch, global]`, `<dtype>[batch]`,
-            or ragged for lists, `<dtype>[batch, (values)]`. Integers are
-            int32.
+            `<dtype>[batch, blocks, ...]`, or ragged `<dtype>[batch, (values)]`
+            for lists and, of packed examples, for what a record has one of.
+            Integers are int32.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if an example lacks a
-                field that all must have, or does not fit the lengths.
+                field that all must have, does not fit the sizes, or was stored
+                for training and `roles` need more.
         """
-        lengths = {"long": long_length, "global": global_length}
         names = self.names(INPUT, *roles)
+        stored = {
+            name: self._stored(name, sizes)
+            for name in names
+            if name not in etc_features.FEATURES
+        }
+        needs_all = (
+            {DECODING, TEXT} & {*roles} & {x.role for x in self.fields.values()}
+        )
+        if needs_all:
+            stored[_FOR_TRAINING] = tf.io.RaggedFeature(tf.int64)
         parsed = etc_features.parse(
             serialized,
-            long_length,
-            global_length,
-            extra={
-                name: tf.io.FixedLenFeature([], field.dtype, field.pad)
-                if field.axis == "one"
-                else tf.io.RaggedFeature(field.dtype)
-                for name, field in self.fields.items()
-                if name in names
-            },
+            sizes.get("long_length"),
+            sizes.get("global_length"),
+            extra=stored,
+            names=[name for name in names if name in etc_features.FEATURES],
         )
-        values = {name: parsed.pop(name) for name in names}
-        for name, value in values.items():
-            field = self.fields[name]
-            if field.axis in lengths:
-                length = lengths[field.axis]
-                if length is None:
-                    length = tf.shape(parsed[f"{field.axis}_token_ids"])[1]
-                size = [] if field.size is None else [field.size]
-                # [batch, length * size]
-                value = value.to_tensor(
-                    default_value=field.pad,
-                    shape=[None, length * (field.size or 1)],
-                )
-                # [batch, length] or [batch, length, size]
-                value = tf.reshape(value, [-1, length, *size])
-            elif field.axis == "list":
-                value = value.with_row_splits_dtype(tf.int64)
-            if field.dtype == tf.int64:
-                value = tf.cast(value, tf.int32)
-            values[name] = value
+        if needs_all:
+            parsed = _check_not_for_training(parsed)
+        values = {
+            name: self._dense(name, parsed, sizes)
+            if name in stored
+            else parsed[name]
+            for name in names
+        }
         inputs = {name: values.pop(name) for name in self.names(INPUT)}
-        return {**parsed, **inputs}, values
+        return inputs, values
+
+    def _stored(self, name: str, sizes: Mapping[str, int | None]):
+        """Returns how `tf.io.parse_example` reads a field."""
+        field = self.fields[name]
+        if field.axis == "block":
+            shape = [sizes[self.packing.blocks], *_size(field, sizes)]
+            return tf.io.FixedLenFeature(shape, field.dtype)
+        if field.axis == "one" and self.packing is None:
+            return tf.io.FixedLenFeature([], field.dtype, field.pad)
+        return tf.io.RaggedFeature(field.dtype, row_splits_dtype=tf.int64)
+
+    def _dense(self, name: str, parsed: Mapping[str, Any], sizes) -> Any:
+        """Pads a parsed field to its length; integers become int32."""
+        field, value = self.fields[name], parsed[name]
+        if field.axis in ("long", "global"):
+            length = sizes.get(f"{field.axis}_length")
+            if length is None:
+                length = tf.shape(parsed[f"{field.axis}_token_ids"])[1]
+            size = _size(field, sizes)
+            # [batch, length * size]
+            value = value.to_tensor(
+                default_value=field.pad,
+                shape=[None, length * (size[0] if size else 1)],
+            )
+            # [batch, length] or [batch, length, size]
+            value = tf.reshape(value, [-1, length, *size])
+        return tf.cast(value, tf.int32) if field.dtype == tf.int64 else value
+
+
+def _size(field: Field, sizes: Mapping[str, int | None]) -> list[int]:
+    """Returns the size of a field as a shape."""
+    size = sizes[field.size] if isinstance(field.size, str) else field.size
+    return [] if size is None else [size]
+
+
+def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
+    """Asserts that examples hold what answers need."""
+    number = tf.size(parsed.pop(_FOR_TRAINING).flat_values)
+    check = tf.debugging.Assert(
+        tf.equal(number, 0),
+        [
+            "Examples were preprocessed with --split=train, without the texts "
+            "that answers need. Preprocess them with --split=dev or predict. "
+            "Number of such examples:",
+            number,
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.nest.map_structure(
+            tf.identity, parsed, expand_composites=True
+        )
+
+
+def etc_schema(
+    inputs: EncoderInputs | None = None, **fields: Field
+) -> ExampleSchema:
+    """Makes the schema of a task of ETC: one record or window an example.
+
+    Args:
+        inputs: what the encoder reads of the layout; nothing beside the
+            EtcFeatures by default.
+        **fields: the task's own fields, by name.
+
+    Returns:
+        The schema, with the EtcFeatures (see `etc_features`), the id of the
+        record, and which of its windows an example is.
+
+    Raises:
+        ValueError: a name is taken.
+    """
+    inputs = inputs or EncoderInputs()
+    common = {
+        **{
+            name: Field(axis, INPUT, pad=pad)
+            for axis, features in (
+                ("long", etc_features.LONG_FEATURES),
+                ("global", etc_features.GLOBAL_FEATURES),
+            )
+            for name, pad in features.items()
+        },
+        EXAMPLE_ID: Field("one", CONTEXT, tf.string, pad=""),
+        "window": Field("one", CONTEXT, pad=0),
+        "is_real_example": Field("one", CONTEXT, pad=1),
+    }
+    read = {
+        **{
+            link.name: Field(link.source, INPUT, pad=-1)
+            for link in inputs.links
+            if link.name != DEFAULT_LINK.name
+        },
+        **{
+            value.name: Field(
+                value.source,
+                INPUT,
+                tf.float32
+                if tf.dtypes.as_dtype(value.dtype).is_floating
+                else tf.int64,
+                pad=0,
+                size=value.shape[0] if value.shape else None,
+            )
+            for value in inputs.values
+        },
+    }
+    reserved = {*common, GOLD}
+    taken = reserved & {*read} | (reserved | {*read}) & {*fields}
+    if taken:
+        raise ValueError(
+            f"Every task has {sorted(reserved)}, and the encoder reads "
+            f"{sorted(read)}: rename {sorted(taken)}."
+        )
+    return ExampleSchema(None, **common, **read, **fields)

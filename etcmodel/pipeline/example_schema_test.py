@@ -7,13 +7,15 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.layout import spec as spec_lib
 from etcmodel.pipeline import example_schema
 
-_FIELDS = example_schema.Schema(
+_FIELDS = example_schema.etc_schema(
     starts=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
     kinds=example_schema.Field("global", example_schema.LABEL, pad=-1),
     segments=example_schema.Field("list", example_schema.TEXT, tf.string),
     numbers=example_schema.Field("list", example_schema.LABEL),
     weight=example_schema.Field("one", example_schema.LABEL, tf.float32),
 )
+
+_SIZES = {"long_length": 3, "global_length": 3}
 
 
 def _features(long, short):
@@ -31,8 +33,8 @@ def _features(long, short):
 def _examples():
     return [
         _FIELDS.serialize(
-            _features([5, 0, 7], [1, 1, 0]),
             {
+                **_features([5, 0, 7], [1, 1, 0]),
                 "example_id": "a",
                 "starts": np.array([3, -1, 4, -1]),
                 "kinds": [0, 1, -1],
@@ -44,15 +46,20 @@ def _examples():
         ),
         # Nothing but what must be there, as of a record without text.
         _FIELDS.serialize(
-            _features([8, 0, 0], [0, 0, 0]),
-            {"example_id": "b", "window": 2, "weight": 1.0},
+            {
+                **_features([8, 0, 0], [0, 0, 0]),
+                "example_id": "b",
+                "window": 2,
+                "weight": 1.0,
+            },
         ),
     ]
 
 
 class SchemaTest(tf.test.TestCase, parameterized.TestCase):
     def _parse(self, *roles, long_length=5):
-        return _FIELDS.parse(tf.constant(_examples()), long_length, 3, roles)
+        sizes = {"long_length": long_length, "global_length": 3}
+        return _FIELDS.parse(tf.constant(_examples()), sizes, roles)
 
     def test_reads_what_was_written(self):
         features, fields = self._parse(
@@ -92,19 +99,21 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["kinds", "numbers", "weight"], _FIELDS.names("label"))
 
     def test_what_all_must_have(self):
-        example = _FIELDS.serialize({}, {"example_id": "a"})
+        example = _FIELDS.serialize({"example_id": "a"})
         with self.assertRaisesRegex(tf.errors.OpError, "weight"):
-            _FIELDS.parse(tf.constant([example]), 3, 3, [example_schema.LABEL])
+            _FIELDS.parse(
+                tf.constant([example]), _SIZES, [example_schema.LABEL]
+            )
 
     @parameterized.parameters(
         ({"long_token_ids": ("long",)}, "long_token_ids"),
         ({"window": ("one",)}, "window"),
-        ({"reference": ("one",)}, "reference"),
+        ({"gold": ("one",)}, "gold"),
         ({"x": ("wide",)}, "'wide'"),
     )
     def test_fields_that_cannot_be(self, fields, message):
         with self.assertRaisesRegex(ValueError, message):
-            example_schema.Schema(
+            example_schema.etc_schema(
                 **{
                     x: example_schema.Field(*y, "label")
                     for x, y in fields.items()
@@ -126,7 +135,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
                 layout.Value("place", "text"),
             ],
         )
-        fields = example_schema.Schema(
+        fields = example_schema.etc_schema(
             spec.encoder_inputs,
             place=example_schema.Field("long", "context", pad=0),
         )
@@ -135,8 +144,8 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([None, None, 2], specs["look"].shape)
         self.assertEqual(tf.float32, specs["look"].dtype)
         example = fields.serialize(
-            _features([5, 6, 7], [1, 0]),
             {
+                **_features([5, 6, 7], [1, 0]),
                 "example_id": "a",
                 "to": [-1, 0, -1],
                 "on": [1, -1],
@@ -146,8 +155,9 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             },
         )
         for long, short in ((5, 3), (None, None)):
+            sizes = {"long_length": long, "global_length": short}
             read, context = fields.parse(
-                tf.constant([example]), long, short, [example_schema.CONTEXT]
+                tf.constant([example]), sizes, [example_schema.CONTEXT]
             )
             more = [[0, 0]] * 2 if long else []
             self.assertAllEqual(
@@ -158,11 +168,50 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(read["on"].shape, read["global_token_ids"].shape)
             self.assertAllEqual(context["place"][0, :3], [3, 0, 0])
 
+    def test_segments(self):
+        """Of a packed example, with a number or several of each segment."""
+        schema = example_schema.ExampleSchema(
+            example_schema.Packing({"ids": "blocks"}, "blocks"),
+            ids=example_schema.Field("block", "input"),
+            tokens=example_schema.Field("block", "input", size="tokens"),
+            example_id=example_schema.Field("one", "context", tf.string),
+        )
+        specs = schema.input_specs()
+        self.assertEqual([None], specs["ids"].shape)
+        self.assertEqual([None, None], specs["tokens"].shape)
+        example = schema.serialize(
+            {
+                "ids": [1, 2],
+                "tokens": np.array([[3, 0, 0], [0, 4, 5]]),
+                "example_id": ["a", "b"],
+            }
+        )
+        read, context = schema.parse(
+            tf.constant([example]), {"blocks": 2, "tokens": 3}, ["context"]
+        )
+        self.assertAllEqual([[1, 2]], read["ids"])
+        self.assertAllEqual([[[3, 0, 0], [0, 4, 5]]], read["tokens"])
+        self.assertEqual([[b"a", b"b"]], context["example_id"].to_list())
+        with self.assertRaisesRegex(tf.errors.OpError, "tokens"):
+            schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])
+
+    def test_examples_for_training_have_no_answers(self):
+        """To decode answers without their texts would be wrong silently."""
+        values = {**_features([5], [1]), "example_id": "a", "segments": ["x"]}
+        stored = _FIELDS.select({**values, "note": "q", "weight": 1.0}, "train")
+        self.assertNoCommonElements(stored, ["segments", "note"])
+        self.assertEqual(values, _FIELDS.select(values, "dev"))
+        serialized = tf.constant([_FIELDS.serialize(stored)])
+        _, fields = _FIELDS.parse(serialized, _SIZES, ["label", "context"])
+        self.assertAllEqual([1.0], fields["weight"])
+        with self.assertRaisesRegex(tf.errors.OpError, "--split=train"):
+            _FIELDS.parse(serialized, _SIZES, ["text"])
+
     @parameterized.parameters("window", "place")
     def test_names_that_the_encoder_reads_are_taken(self, name):
         inputs = layout.EncoderInputs((spec_lib.LinkFeature(name),))
         with self.assertRaisesRegex(ValueError, rf"rename \['{name}'\]"):
-            example_schema.Schema(
+            example_schema.etc_schema(
                 inputs, place=example_schema.Field("long", "context", pad=0)
             )
 

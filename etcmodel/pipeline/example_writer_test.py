@@ -1,4 +1,3 @@
-import json
 from unittest import mock
 
 import tensorflow as tf
@@ -8,15 +7,16 @@ from etcmodel.datasets.records import Source
 from etcmodel.errors import RecordError
 from etcmodel.pipeline import example_writer
 from testing import toy_task as toy
+from testing.tasks import encode_records
 from testing.tasks import write_test_vocab
 
 
-class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
+class ExampleWriterTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         vocab_file = write_test_vocab(cls().get_temp_dir(), toy.VOCAB)
-        cls.encoder = toy.TASK.record_encoder(toy.Sizes(), vocab_file)
+        cls.writer = toy.TASK.make_example_writer(toy.Sizes(), vocab_file)
 
     def _stored(self, encoded):
         """The features of each example."""
@@ -30,7 +30,7 @@ class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
             toy.ToyRecord("x", "a bb a a bb ccc", "ccc"),
             toy.ToyRecord("y", "a", "a"),
         ]
-        several, one = self.encoder.encode(records, "dev")
+        several, one = encode_records(self.writer, records, "dev")
         self.assertEqual(6, several.counts["tokens"])
         self.assertEqual(1, several.counts["segments"])
         self.assertEqual(0, several.counts["records_cut"])
@@ -39,9 +39,7 @@ class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual([window], stored["window"].int64_list.value)
             self.assertEqual([b"x"], stored["example_id"].bytes_list.value)
             self.assertLen(stored["text_words"].bytes_list.value, 6)
-            # The right answer, and what a prediction is made with.
-            (reference,) = stored["reference"].bytes_list.value
-            self.assertEqual(["ccc", 6], json.loads(reference))
+            self.assertEqual([b'"ccc"'], stored["gold"].bytes_list.value)
         self.assertEqual([4, 5], second["words"].int64_list.value)
         self.assertEqual([-1], first["longest"].int64_list.value)
         self.assertEqual([1], second["longest"].int64_list.value)
@@ -50,20 +48,29 @@ class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_splits(self):
         record = toy.ToyRecord("x", "a bb a a bb ccc", "ccc")
-        (train,) = self.encoder.encode([record], "train")
+        (train,) = encode_records(self.writer, [record], "train")
         (stored,) = self._stored(train)
         self.assertEqual([1], stored["window"].int64_list.value)
-        (predict,) = self.encoder.encode([record], "predict")
+        # Training reads neither texts nor what only decoding needs.
+        self.assertEqual([1], stored["for_training"].int64_list.value)
+        self.assertNoCommonElements(
+            {*stored}, {"gold", "text", "text_words", "words"}
+        )
+        (predict,) = encode_records(self.writer, [record], "predict")
         for stored in self._stored(predict):
-            self.assertNotIn("reference", stored)
+            self.assertNotIn("gold", stored)
             self.assertNotIn("longest", stored)
         unknown = toy.ToyRecord("x", "a", None)
-        (stored,) = self._stored(self.encoder.encode([unknown], "predict")[0])
-        self.assertNotIn("reference", stored)
+        (stored,) = self._stored(
+            encode_records(self.writer, [unknown], "predict")[0]
+        )
+        self.assertNotIn("gold", stored)
 
     def test_half_a_character(self):
         record = toy.ToyRecord("\ud83d", "a \ud83d", "a")
-        (stored,) = self._stored(self.encoder.encode([record], "dev")[0])
+        (stored,) = self._stored(
+            encode_records(self.writer, [record], "dev")[0]
+        )
         self.assertEqual([b"?"], stored["example_id"].bytes_list.value)
         self.assertEqual([b"a", b"?"], stored["text_words"].bytes_list.value)
         self.assertEqual(b'{"a": "?"}', example_writer.to_json({"a": "\ud83d"}))
@@ -78,18 +85,18 @@ class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
         def fail(text):
             tf.debugging.assert_less(tf.size(text), 0, "Too many.")
 
-        with mock.patch.object(self.encoder, "_build", fail):
+        with mock.patch.object(self.writer, "_preprocess", fail):
             with self.assertRaisesRegex(
                 RecordError, r"data.json, record 7 \(id 'x'\): .*Too many"
             ) as caught:
-                self.encoder.build(records)
+                self.writer.preprocess(records)
         self.assertEqual("cannot be encoded", caught.exception.reason)
         # No stack of TensorFlow's.
         self.assertNotIn("File", str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
 
     def test_packs_nothing(self):
-        packer = self.encoder.make_packer()
+        packer = self.writer.make_packer()
         self.assertEqual([b"x"], packer.add(b"x"))
         self.assertEqual([], packer.flush())
 

@@ -1,95 +1,100 @@
-"""Several texts in one example of limited size."""
+"""Packs the values of several records into one example of limited size."""
 
 from collections.abc import Mapping
+from typing import Any
 
-import tensorflow as tf
+import numpy as np
+
+from etcmodel.pipeline.example_schema import ExampleSchema
+
+Values = Mapping[str, Any]
 
 
 class ExamplePacker:
-    """Puts stored texts together until they fill an example.
+    """Packs records until they fill an example.
 
-    A text is a `tf.train.Example` of integers and strings, and a packed example
-    has the values of several, one after the other. Texts stay whole. Of some
-    features there is a limit to the number of values:
+    A packed example has the values of its records one after the other. Records
+    stay whole. The schema's `packing` limits the number of values of some
+    fields; fields of segments are filled up with zeros to the limit:
 
-        packer = ExamplePacker({"block_ids": 4})
+        packer = ExamplePacker(schema, {"num_blocks_per_example": 4})
         packer.add(of_3_blocks)  # -> []
         packer.add(of_2_blocks)  # -> []
         packer.add(of_1_block)   # -> [the first and the third]
         packer.flush()           # -> [the second]
+
+    Without `packing` every record is an example of its own.
     """
 
     def __init__(
         self,
-        limits: Mapping[str, int],
-        fill: str | None = None,
+        schema: ExampleSchema,
+        sizes: Mapping[str, int],
         max_open: int = 32,
     ):
         """Creates the packer.
 
         Args:
-            limits: name of a feature -> how many values an example has at most.
-            fill: name of a feature of `limits` that is filled up with zeros to
-                its limit, and all other integers in proportion.
-            max_open: how many examples may wait for more texts; the fullest of
-                more, by the first of the limits, is let go.
+            schema: the fields.
+            sizes: the preprocessing configuration.
+            max_open: how many examples may wait for more records. If there are
+                more, the fullest is returned, by the first of the limits.
         """
-        self._limits = dict(limits)
-        self._fill = fill
+        self._schema = schema
+        packing = schema.packing
+        limits = packing.limits if packing else {}
+        self._limits = {name: sizes[size] for name, size in limits.items()}
+        self._num_blocks = (
+            sizes[packing.blocks] if packing and packing.blocks else None
+        )
         self._max_open = max_open
-        # Pairs of the numbers of values and the texts.
-        self._open: list[tuple[list[int], list[tf.train.Example]]] = []
+        # Pairs of the numbers of values and the records.
+        self._open: list[tuple[list[int], list[Values]]] = []
 
-    def add(self, serialized: bytes) -> list[bytes]:
-        """Adds a text.
+    def add(self, values: Values) -> list[Values]:
+        """Adds a record.
 
         Args:
-            serialized: a serialized `tf.train.Example`.
+            values: name -> values, `[number, ...]`.
 
         Returns:
-            What is full now, serialized.
+            The examples that are full now.
 
         Raises:
-            ValueError: the text is beyond a limit by itself.
+            ValueError: the record alone is beyond a limit.
         """
-        text = tf.train.Example.FromString(serialized)
-        size = [
-            len(text.features.feature[name].int64_list.value)
-            for name in self._limits
-        ]
+        if not self._limits:
+            return [values]
+        size = [len(values[name]) for name in self._limits]
         if not self._fits(size):
             raise ValueError(
-                f"A text of {dict(zip(self._limits, size, strict=True))} does "
-                f"not fit into an example of {self._limits}."
+                f"A record of {dict(zip(self._limits, size, strict=True))} "
+                f"does not fit into an example of {self._limits}."
             )
         # The fullest into which it fits.
-        used, texts = max(
+        used, records = max(
             (x for x in self._open if self._fits(_sum(x[0], size))),
             key=lambda x: x[0],
             default=([0] * len(size), []),
         )
-        if texts:
-            self._open = [x for x in self._open if x[1] is not texts]
+        if records:
+            self._open = [x for x in self._open if x[1] is not records]
         used = _sum(used, size)
-        self._open.append((used, [*texts, text]))
+        self._open.append((used, [*records, values]))
         if any(
             x == limit
             for x, limit in zip(used, self._limits.values(), strict=True)
         ):
-            return [self._pack(self._open.pop())]
+            return [self._pack(self._open.pop()[1])]
         if len(self._open) > self._max_open:
             fullest = max(self._open, key=lambda x: x[0])
             self._open.remove(fullest)
-            return [self._pack(fullest)]
+            return [self._pack(fullest[1])]
         return []
 
-    def flush(self) -> list[bytes]:
-        """Lets go what is not full.
-
-        Returns:
-            All that is left, serialized.
-        """
-        packed = [self._pack(x) for x in self._open]
+    def flush(self) -> list[Values]:
+        """Returns the examples that are not full."""
+        packed = [self._pack(records) for _, records in self._open]
         self._open = []
         return packed
 
@@ -99,20 +104,24 @@ class ExamplePacker:
             for x, limit in zip(size, self._limits.values(), strict=True)
         )
 
-    def _pack(self, waiting) -> bytes:
-        used, texts = waiting
-        packed = tf.train.Example()
-        for name, first in texts[0].features.feature.items():
-            kind = first.WhichOneof("kind")
-            values = getattr(packed.features.feature[name], kind).value
-            for text in texts:
-                values.extend(getattr(text.features.feature[name], kind).value)
-            if self._fill is not None and kind == "int64_list":
-                number = used[list(self._limits).index(self._fill)]
-                each = len(values) // number
-                missing = self._limits[self._fill] - number
-                values.extend([0] * (each * missing))
-        return packed.SerializeToString(deterministic=True)
+    def _pack(self, records: list[Values]) -> Values:
+        """Joins the values of records."""
+        return {
+            name: self._join(name, [record[name] for record in records])
+            for name in records[0]
+        }
+
+    def _join(self, name: str, values: list[Any]) -> Any:
+        """Joins the values of a field; fills segments up."""
+        field = self._schema.fields.get(name)
+        if field is None or field.axis == "one":
+            return values
+        # [number, ...]
+        joined = np.concatenate([np.asarray(x) for x in values])
+        if field.axis != "block":
+            return joined
+        missing = self._num_blocks - len(joined)
+        return np.pad(joined, [[0, missing]] + [[0, 0]] * (joined.ndim - 1))
 
 
 def _sum(left: list[int], right: list[int]) -> list[int]:

@@ -1,37 +1,42 @@
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.pipeline.example_schema import INPUT
+from etcmodel.pipeline.example_schema import ExampleSchema
+from etcmodel.pipeline.example_schema import Field
+from etcmodel.pipeline.example_schema import Packing
 from etcmodel.pipeline.packing import ExamplePacker
+
+_SCHEMA = ExampleSchema(
+    Packing({"block_ids": "blocks"}, "blocks"),
+    block_ids=Field("block", INPUT),
+    token_ids=Field("block", INPUT, size="tokens"),
+    example_id=Field("one", INPUT, tf.string),
+)
 
 
 def document(number, size):
     """A document of a number with so many segments of three tokens."""
-    values = {
+    first = 100 * number
+    return {
         "block_ids": [number] * size,
-        "token_ids": list(range(100 * number, 100 * number + 3 * size)),
+        "token_ids": np.arange(first, first + 3 * size).reshape([size, 3]),
+        "example_id": b"%d" % number,
+        "question": "q",
     }
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=x))
-                for name, x in values.items()
-            }
-        )
-    ).SerializeToString()
 
 
-def read(serialized):
+def read(packed):
     """block_ids and token_ids of an example."""
-    features = tf.train.Example.FromString(serialized).features.feature
     return [
-        list(features[name].int64_list.value)
+        np.reshape(packed[name], -1).tolist()
         for name in ("block_ids", "token_ids")
     ]
 
 
 def make_packer(number, **options):
     """Fills examples of so many segments up."""
-    return ExamplePacker({"block_ids": number}, fill="block_ids", **options)
+    return ExamplePacker(_SCHEMA, {"blocks": number}, **options)
 
 
 class ExamplePackerTest(tf.test.TestCase):
@@ -43,6 +48,9 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertEqual(
             [[1, 1, 1, 3], [*range(100, 109), 300, 301, 302]], read(full)
         )
+        # What a record has one of, and what has no field, is a list.
+        self.assertEqual([b"1", b"3"], full["example_id"])
+        self.assertEqual(["q", "q"], full["question"])
         (alone,) = packer.add(document(4, 4))
         self.assertEqual([4] * 4, read(alone)[0])
         (rest,) = packer.flush()
@@ -77,21 +85,34 @@ class ExamplePackerTest(tf.test.TestCase):
         # Few segments are empty.
         self.assertLess(np.mean(rows == 0), 0.1)
 
-    def test_too_large(self):
-        with self.assertRaisesRegex(
-            ValueError, "block_ids': 9.*'block_ids': 8"
-        ):
-            make_packer(8).add(document(1, 9))
+    def test_lists_with_two_limits(self):
+        """Neither of them is passed, and nothing is filled up."""
+        schema = ExampleSchema(
+            Packing({"tokens": "long", "lengths": "global"}),
+            tokens=Field("list", INPUT),
+            lengths=Field("list", INPUT),
+        )
+        packer = ExamplePacker(schema, {"long": 8, "global": 3})
+        packed = []
+        for lengths in ([4], [2, 2], [3], [2, 2]):
+            values = {"tokens": list(range(sum(lengths))), "lengths": lengths}
+            packed += packer.add(values)
+        packed += packer.flush()
+        self.assertEqual(
+            [[4, 2, 2], [3, 2, 2]], [x["lengths"].tolist() for x in packed]
+        )
+        self.assertAllEqual([0, 1, 2, 3, 0, 1, 2, 3], packed[0]["tokens"])
 
-    def test_several_limits(self):
-        packer = ExamplePacker({"token_ids": 12, "block_ids": 3})
-        self.assertEqual([], packer.add(document(1, 2)))
-        # There is room for its tokens, but not for its segments.
-        self.assertEqual([], packer.add(document(2, 2)))
-        (full,) = packer.add(document(3, 1))
-        self.assertEqual([1, 1, 3], read(full)[0])
-        (rest,) = packer.flush()
-        self.assertEqual([[2, 2], [*range(200, 206)]], read(rest))
+    def test_too_much_for_an_example(self):
+        with self.assertRaisesRegex(
+            ValueError, "'block_ids': 5.*'block_ids': 4"
+        ):
+            make_packer(4).add(document(1, 5))
+
+    def test_no_packing(self):
+        packer = ExamplePacker(ExampleSchema(), {})
+        self.assertEqual([{"a": 1}], packer.add({"a": 1}))
+        self.assertEqual([], packer.flush())
 
 
 if __name__ == "__main__":

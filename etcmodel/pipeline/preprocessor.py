@@ -1,8 +1,7 @@
 """Raw text to features: what a task says, and what follows from it."""
 
 import abc
-import functools
-from collections.abc import Callable
+import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,15 @@ from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
 from etcmodel.feature_utils.text.tokenizers import make_tokenizer
-from etcmodel.pipeline.example_schema import Schema
+from etcmodel.pipeline.example_schema import CONTEXT
+from etcmodel.pipeline.example_schema import DECODING
+from etcmodel.pipeline.example_schema import EXAMPLE_ID
+from etcmodel.pipeline.example_schema import INPUT
+from etcmodel.pipeline.example_schema import TEXT
+from etcmodel.pipeline.example_schema import ExampleSchema
+
+# Lengths of requests are rounded up to its multiples.
+LENGTH_STEP = 64
 
 
 class RawInput(NamedTuple):
@@ -92,7 +99,7 @@ def assert_same_sizes(
 
 
 class Encoded(NamedTuple):
-    """What a `FeatureBuilder` makes of a batch of records.
+    """What an `EtcPreprocessor` makes of a batch of records.
 
     A record has one row, or several: its windows.
 
@@ -193,7 +200,8 @@ class Labelled(NamedTuple):
     Attributes:
         rows: of each row what is to be learned, name -> values; None for a
             row that is left out.
-        values: what else is stored with each row, name -> values.
+        values: further texts that are stored with each row, except for
+            training: name -> values.
         counts: what is added up over all records in `stats.json`.
     """
 
@@ -202,72 +210,170 @@ class Labelled(NamedTuple):
     counts: Mapping[str, int]
 
 
-def builds_features(build: Callable) -> Callable:
-    """Checks that the inputs of a `FeatureBuilder.build` fit together.
+class Examples(NamedTuple):
+    """The stored examples of one record.
 
-    AutoGraph does not convert it, since that would make tracing slow.
-
-    Args:
-        build: the method.
-
-    Returns:
-        The method with the check; see `assert_same_sizes`.
+    Attributes:
+        rows: name -> values of each example: one, or as many as the record has
+            windows, or none if there is nothing to learn from it.
+        counts: what is added up over all records in `stats.json`.
     """
 
-    @functools.wraps(build)
+    rows: Sequence[Mapping[str, Any]]
+    counts: Mapping[str, int]
+
+
+class ModelBatch(NamedTuple):
+    """A batch as the model and the decoding of its answers read it.
+
+    Attributes:
+        inputs: the model's inputs, `[rows, ...]`.
+        context: fields with the role `CONTEXT` or `DECODING`, `[rows, ...]`.
+        owner: the record of each row, `<int32>[rows]`, ascending.
+        text: fields with the role `TEXT`, `[records, ...]`.
+        outputs: name -> what the signature returns beside the answers.
+        stops: `<int32>[stops]` rows after which the batch may be divided, see
+            `signatures.run_in_parts`; None for all rows.
+    """
+
+    inputs: Mapping[str, tf.Tensor]
+    context: Mapping[str, tf.Tensor]
+    owner: tf.Tensor
+    text: Mapping[str, Any]
+    outputs: Mapping[str, tf.Tensor] = {}  # noqa: RUF012
+    stops: tf.Tensor | None = None
+
+
+class Preprocessor(tf.Module, abc.ABC):
+    """Turns batches of raw records into what the model reads; graph code.
+
+    Preprocessing and the exported model run the same code. The result for a
+    record does not depend on the batch that it is in.
+
+    Attributes:
+        INPUTS: the raw inputs: name -> `RawInput`. Strings are padded with
+            "", flags with False, other numbers with -1, at the end.
+        REQUEST: a small request of one record, to try an exported model and to
+            warm it up; none where there are no answers.
+        SCHEMA: the fields of stored examples.
+        config: the preprocessing configuration.
+        tokenizer: the tokenizer.
+    """
+
+    INPUTS: ClassVar[Mapping[str, RawInput]]
+    REQUEST: ClassVar[Mapping[str, Any]] = {}
+    SCHEMA: ClassVar[ExampleSchema]
+
+    def __init__(self, config: Any, tokenizer: Any, name: str | None = None):
+        super().__init__(name=name)
+        self.config = config
+        self.tokenizer = tokenizer
+
     @tf.autograph.experimental.do_not_convert
-    def checked(self, *args, **inputs):
+    def __call__(self, *args, **inputs):
+        """Preprocesses a batch.
+
+        Args:
+            *args: the inputs in the order of `INPUTS`.
+            **inputs: the inputs by name.
+
+        Returns:
+            See `build` of the task.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
+                together.
+        """
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
         checks = assert_same_sizes(
             inputs, {name: x.axes for name, x in self.INPUTS.items()}
         )
         with tf.control_dependencies(checks):
-            return build(self, **inputs)
+            return self.build(**inputs)
 
-    return checked
+    @abc.abstractmethod
+    def build(self, **inputs: tf.Tensor) -> Any:
+        """Preprocesses a batch whose inputs fit together."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def raw(record: Any) -> Mapping[str, Any]:
+        """Returns a record as `INPUTS`: nested lists without padding."""
+
+    @classmethod
+    def raw_batch(cls, records: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Returns records as padded `INPUTS`."""
+        raw = [cls.raw(record) for record in records]
+        return {
+            name: pad([values[name] for values in raw], spec)
+            for name, spec in cls.INPUTS.items()
+        }
+
+    @abc.abstractmethod
+    def view(self, batch: Any, index: int) -> Any:
+        """Returns one record of what `build` made, as arrays."""
+
+    @abc.abstractmethod
+    def examples(self, record: Any, view: Any, split: str) -> Examples:
+        """Returns what is stored of a record, with its labels.
+
+        Args:
+            record: the record.
+            view: from `view`.
+            split: "train" leaves out what teaches nothing, "predict" has no
+                labels.
+
+        Raises:
+            RecordError: the record cannot be used.
+        """
+
+    @property
+    def rows_at_once(self) -> int | None:
+        """Rows of a request that the model sees at once; None for all."""
+        return None
+
+    def batch_of_raw(self, **inputs: tf.Tensor) -> ModelBatch:
+        """Makes a batch for the model from raw inputs; graph code."""
+        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+
+    def batch_of_stored(self, serialized: tf.Tensor) -> ModelBatch:
+        """Makes a batch for the model from stored examples; graph code.
+
+        Args:
+            serialized: `<string>[examples]`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+
+    def example_of_raw(self, **inputs: tf.Tensor) -> bytes:
+        """Returns a stored example of raw inputs of one record; eager."""
+        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+
+    def summarize(
+        self, counts: Mapping[str, int], number: int
+    ) -> Mapping[str, float]:
+        """Returns further statistics of all records; none by default.
+
+        Args:
+            counts: the sum of the counts of all records.
+            number: how many examples were written.
+        """
+        del counts, number
+        return {}
 
 
-class FeatureBuilder(tf.Module, abc.ABC):
-    """Turns batches of raw text into features; graph code.
-
-    The same code for preprocessing and for serving. A record's features do not
-    depend on the batch it is in.
+class EtcPreprocessor(Preprocessor):
+    """Preprocesses records for ETC, with the layout engine.
 
     Attributes:
-        INPUTS: the raw inputs: name -> `RawInput`. Strings are padded with
-            "", flags with False, other numbers with -1, at the end.
-        REQUEST: a small request of one record, to try a model and to warm it
-            up.
         LAYOUT: how the parts of a record are laid out; global tokens are named
             as in the tokenizer's `special_ids`.
-        SCHEMA: the fields of stored examples.
-        ROWS_AT_ONCE: how many rows of a request go through the model at once;
-            None for all of them.
-        config: the sizes.
-        tokenizer: the tokenizer.
         engine: the layout engine.
     """
 
-    INPUTS: ClassVar[Mapping[str, RawInput]]
-    REQUEST: ClassVar[Mapping[str, Any]]
     LAYOUT: ClassVar[layout.LayoutSpec]
-    SCHEMA: ClassVar[Schema]
-    ROWS_AT_ONCE: ClassVar[int | None] = None
 
     def __init__(self, config: Any, tokenizer: Any, name: str | None = None):
-        """Makes the layout engine.
-
-        Args:
-            config: the sizes.
-            tokenizer: the tokenizer; it is exported along.
-            name: name of the module.
-
-        Raises:
-            ValueError: the vocabulary lacks what the task needs.
-        """
-        super().__init__(name=name)
-        self.config = config
-        self.tokenizer = tokenizer
+        super().__init__(config, tokenizer, name)
         self.engine = layout.LayoutEngine(
             self.layout_spec(),
             config.long_length,
@@ -276,67 +382,140 @@ class FeatureBuilder(tf.Module, abc.ABC):
         )
 
     def layout_spec(self) -> layout.LayoutSpec:
-        """The layout for these sizes: `LAYOUT`, by default.
+        """Returns the layout for these sizes: `LAYOUT`, by default.
 
         Raises:
             ValueError: the vocabulary lacks what the sizes need.
         """
         return self.LAYOUT
 
-    @abc.abstractmethod
-    def build(self, **inputs: tf.Tensor) -> Encoded:
-        """Builds the features of a batch.
+    def view(self, batch, index):
+        """See `Preprocessor`."""
+        return RecordView(batch, index)
 
-        Args:
-            **inputs: what `INPUTS` names.
+    def examples(self, record, view, split):
+        """See `Preprocessor`; labels and counts are those of `labels`."""
+        labelled = self.labels(record, view, split)
+        stored = self.SCHEMA.names(INPUT, CONTEXT, DECODING)
+        features = {
+            name: view.features[name]
+            for name in stored
+            if name in view.features
+        }
+        text = {
+            name: view.text[name]
+            for name in self.SCHEMA.names(TEXT)
+            if name in view.text
+        }
+        return Examples(
+            [
+                {
+                    **text,
+                    **labelled.values,
+                    **{name: x[row] for name, x in features.items()},
+                    **({"window": row} if view.number > 1 else {}),
+                    **labels,
+                }
+                for row, labels in enumerate(labelled.rows)
+                if labels is not None
+            ],
+            labelled.counts,
+        )
 
-        Returns:
-            The features and what belongs to them.
+    def batch_of_raw(self, **inputs):
+        """See `Preprocessor`; `tokens_cut` tells what the lengths cut off."""
+        made = self(**inputs)
+        given = {**made.layout.features, **made.layout.values}
+        features, context = self._trim(
+            {name: given[name] for name in self.SCHEMA.names(INPUT)},
+            made.context,
+        )
+        # [records]
+        tokens_cut = tf.add_n(
+            [x.tokens - x.kept_tokens for x in made.layout.counts.values()]
+        )
+        return ModelBatch(
+            features,
+            context,
+            made.owner,
+            {**made.text, **made.request},
+            {"tokens_cut": tokens_cut},
+        )
 
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-                together; see `builds_features`.
+    def batch_of_stored(self, serialized):
+        """See `Preprocessor`; every example has an answer of its own."""
+        features, fields = self.SCHEMA.parse(
+            serialized,
+            dataclasses.asdict(self.config),
+            (CONTEXT, DECODING, TEXT),
+        )
+        return ModelBatch(
+            features, fields, tf.range(tf.size(serialized)), fields
+        )
+
+    def example_of_raw(self, **inputs):
+        """See `Preprocessor`; the first row of the record."""
+        view = self.view(on_host(self(**inputs)), 0)
+        row = {
+            name: view.features[name][0]
+            for name in self.SCHEMA.names(INPUT, CONTEXT, DECODING)
+            if name in view.features
+        }
+        return self.SCHEMA.serialize(
+            {EXAMPLE_ID: "warm-up", **view.text, **row}
+        )
+
+    def _trim(self, features, context):
+        """Cuts the padding that all rows have off their ends.
+
+        A short text then costs what it costs in a model of its own length.
+        Lengths are multiples of `LENGTH_STEP`, so that there are few different
+        ones.
         """
 
-    @staticmethod
-    @abc.abstractmethod
-    def raw(record: Any) -> Mapping[str, Any]:
-        """A record as `INPUTS`: values or lists of values, not padded."""
+        def needed(breakpoints):
+            # The last token of an input always ends a paragraph.
+            is_last = tf.cast(breakpoints > 0, tf.int32)
+            ends = is_last * tf.range(1, tf.shape(breakpoints)[1] + 1)
+            used = tf.reduce_max(
+                tf.concat([tf.reshape(ends, [-1]), [1]], axis=0)
+            )
+            return LENGTH_STEP * tf.math.floordiv(
+                used + LENGTH_STEP - 1, LENGTH_STEP
+            )
+
+        sizes = {
+            axis: needed(features[f"{axis}_paragraph_breakpoints"])
+            for axis in ("long", "global")
+        }
+        return tuple(
+            {
+                name: x[:, : sizes[axis]]
+                if (axis := self.SCHEMA.fields[name].axis) in sizes
+                else x
+                for name, x in values.items()
+            }
+            for values in (features, context)
+        )
 
     @abc.abstractmethod
-    def label(self, record: Any, view: RecordView, split: str) -> Labelled:
-        """What is to be learned of a record, and what is counted.
-
-        Args:
-            record: the record.
-            view: what was made of it.
-            split: what it is for: "train" leaves out what teaches nothing,
-                "predict" has no labels.
-
-        Returns:
-            Its labels and counts.
-
-        Raises:
-            RecordError: the record cannot be used.
-        """
+    def labels(self, record: Any, view: RecordView, split: str) -> Labelled:
+        """Returns the labels and counts of a record; see `examples`."""
 
     @abc.abstractmethod
     def describe(self, record: Any) -> list[tuple[str, object]]:
-        """What `inspect` tells of a record, as pairs of name and value."""
+        """Returns what `inspect` shows of a record: names and values."""
 
     def name_global(
         self, record: Any, section: str, group: int, segment: int
     ) -> str:
-        """What to call a global token of a group or segment in pictures.
+        """Returns a short name of a group's or segment's global token.
 
         Args:
             record: the record.
             section: its section.
             group: index of the group in the section.
             segment: index of the segment in the group; -1 for the group's own.
-
-        Returns:
-            A short name.
         """
         del record
         return f"{section} {group}" + (f".{segment}" if segment >= 0 else "")
@@ -424,48 +603,19 @@ def pad(values: Any, spec: RawInput) -> np.ndarray:
     return filled
 
 
-def raw_inputs(
-    builder: type[FeatureBuilder], records: Sequence[Any]
-) -> dict[str, np.ndarray]:
-    """A batch of records as a request.
-
-    Args:
-        builder: the task's class.
-        records: the records.
-
-    Returns:
-        What `INPUTS` names.
-    """
-    raw = [builder.raw(record) for record in records]
-    return {
-        name: pad([values[name] for values in raw], spec)
-        for name, spec in builder.INPUTS.items()
-    }
-
-
-def make_builder(
-    builder_class: type,
+def make_preprocessor(
+    preprocessor_class: type[Preprocessor],
     config: Any,
     vocab_file: str,
     settings: TokenizerSettings | None = None,
-) -> tf.Module:
-    """Makes a feature builder for a vocabulary.
-
-    Args:
-        builder_class: makes the builder from `config` and a tokenizer.
-        config: sizes of the features.
-        vocab_file: a WordPiece vocabulary or a SentencePiece model.
-        settings: counts more than what the files beside the vocabulary say;
-            see `tokenizers.make_tokenizer`.
-
-    Returns:
-        The builder.
+) -> Preprocessor:
+    """Makes a preprocessor for a vocabulary; see `TaskSpec`.
 
     Raises:
         UserError: the vocabulary or a size cannot be used.
     """
     try:
-        return builder_class(config, make_tokenizer(vocab_file, settings))
+        return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise UserError(
             f"--vocab_file={vocab_file} cannot be used: {error}"

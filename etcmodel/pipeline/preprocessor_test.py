@@ -1,19 +1,28 @@
 import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import assert_same_sizes
+from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.preprocessor import on_host
+from etcmodel.pipeline.preprocessor import pad
 from testing import toy_task as toy
 from testing.tasks import write_test_vocab
 
 
-def make_toy_builder(directory, **sizes):
-    """A builder of the toy task."""
-    return toy.TASK.make_builder(
+def make_toy_preprocessor(directory, **sizes):
+    """The preprocessor of the toy task."""
+    return toy.TASK.make_preprocessor(
         toy.Sizes(**sizes), write_test_vocab(directory, toy.VOCAB)
     )
 
@@ -42,7 +51,7 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_fills_up(self, values, dtype, expected):
         spec = tf.TensorSpec([None] * np.ndim(expected), dtype)
-        actual = preprocessor.pad(values, spec)
+        actual = pad(values, spec)
         self.assertEqual(dtype, tf.constant(actual).dtype)
         self.assertEqual(expected, tf.constant(actual).numpy().tolist())
 
@@ -50,13 +59,13 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
     def test_nothing(self, dtype):
         for values, shape in (([], [0, 0]), ([[], []], [2, 0])):
             spec = tf.TensorSpec([None, None], dtype)
-            actual = tf.constant(preprocessor.pad(values, spec), dtype)
+            actual = tf.constant(pad(values, spec), dtype)
             self.assertEqual(shape, actual.shape)
 
     def test_nothing_of_a_known_size(self):
         """A page without nodes, each of which would have 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
-        self.assertEqual((1, 0, 20), preprocessor.pad([[]], spec).shape)
+        self.assertEqual((1, 0, 20), pad([[]], spec).shape)
 
 
 class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
@@ -68,17 +77,12 @@ class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_axes_of_one_name(self, eager):
-        spec = [
-            preprocessor.RawInput(tf.float32, x).spec
-            for x in self.AXES.values()
-        ]
+        spec = [RawInput(tf.float32, x).spec for x in self.AXES.values()]
         self.assertEqual([None, 20], spec[-1].shape.as_list())
 
         def check(*inputs):
             inputs = dict(zip(self.AXES, inputs, strict=True))
-            with tf.control_dependencies(
-                preprocessor.assert_same_sizes(inputs, self.AXES)
-            ):
+            with tf.control_dependencies(assert_same_sizes(inputs, self.AXES)):
                 return tf.constant(1)
 
         if not eager:
@@ -99,22 +103,19 @@ class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
         titles = tf.ragged.constant([["a", "b"], ["c"]])
         sentences = tf.ragged.constant([[["d"], ["e", "f"]], [["g"]]])
         both = {"titles": titles, "sentences": sentences}
-        self.assertEmpty(preprocessor.assert_same_sizes(both, self.AXES))
+        self.assertEmpty(assert_same_sizes(both, self.AXES))
         both["titles"] = titles[:, :1]
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError, "number of paragraphs"
         ):
-            preprocessor.assert_same_sizes(both, self.AXES)
+            assert_same_sizes(both, self.AXES)
 
 
 class RecordViewTest(tf.test.TestCase):
     def test_takes_records_apart(self):
-        builder = make_toy_builder(self.get_temp_dir(), long_length=2)
-        batch = builder.build(tf.constant(["a bb ccc", "", "dddd"]))
-        views = [
-            preprocessor.RecordView(preprocessor.on_host(batch), i)
-            for i in range(3)
-        ]
+        builder = make_toy_preprocessor(self.get_temp_dir(), long_length=2)
+        batch = builder(tf.constant(["a bb ccc", "", "dddd"]))
+        views = [RecordView(on_host(batch), i) for i in range(3)]
         self.assertEqual([2, 1, 1], [view.number for view in views])
         self.assertAllEqual([[0, 1], [2, -1]], views[0].features["words"])
         self.assertAllEqual([[0, -1]], views[2].features["words"])
@@ -137,15 +138,13 @@ class RecordViewTest(tf.test.TestCase):
 
     def test_ragged_numbers(self):
         sources = tf.zeros([2, 0, 4])
-        batch = preprocessor.Encoded(
+        batch = Encoded(
             layout.Layout({}, {}, sources, sources, {}, tf.range(2), {}),
             {},
             {"spans": tf.ragged.constant([[4, 5], []], dtype=tf.int32)},
         )
-        batch = preprocessor.on_host(batch)
-        spans = [
-            preprocessor.RecordView(batch, i).text["spans"] for i in (0, 1)
-        ]
+        batch = on_host(batch)
+        spans = [RecordView(batch, i).text["spans"] for i in (0, 1)]
         self.assertEqual([[4, 5], []], [x.tolist() for x in spans])
 
 
@@ -167,7 +166,7 @@ class CountCutTest(tf.test.TestCase):
                 "sentences_cut": 2,
                 "records_cut": 1,
             },
-            preprocessor.count_cut(View, {"text": ("paragraphs", "sentences")}),
+            count_cut(View, {"text": ("paragraphs", "sentences")}),
         )
 
 
@@ -188,13 +187,92 @@ class BuilderTest(tf.test.TestCase):
             with self.assertRaisesRegex(
                 UserError, f"--vocab_file={file} cannot be used: "
             ):
-                toy.TASK.make_builder(sizes, file)
+                toy.TASK.make_preprocessor(sizes, file)
 
     def test_raw_inputs(self):
         records = [toy.ToyRecord("1", "a bb"), toy.ToyRecord("2", "\u00e9")]
-        raw = preprocessor.raw_inputs(toy.Builder, records)
+        raw = toy.ToyPreprocessor.raw_batch(records)
         self.assertEqual(["text"], list(raw))
         self.assertEqual([b"a bb", b"\xc3\xa9"], raw["text"].tolist())
+
+
+class TrimTest(tf.test.TestCase, parameterized.TestCase):
+    """A short text in a long model."""
+
+    @parameterized.parameters(
+        ([300, 5], 320, [3, 2], 64),
+        ([64], 64, [65], 128),
+        ([990], 1000, [400], 448),
+        ([0], 64, [0], 64),
+        ([], 64, [], 64),
+    )
+    def test_what_is_left(self, used, long, used_global, short):
+        rng = np.random.default_rng(0)
+        lengths = {"long": 1000, "global": 600}
+        features = {
+            name: rng.integers(
+                1,
+                9,
+                [
+                    len(used),
+                    1000 if name in etc_features.LONG_FEATURES else 600,
+                ],
+            )
+            for name in etc_features.FEATURES
+        }
+        for axis, ends in (("long", used), ("global", used_global)):
+            breakpoints = np.zeros([len(used), lengths[axis]], np.int32)
+            for row, end in zip(breakpoints, ends, strict=True):
+                row[:end] = np.arange(end) == end - 1
+            features[f"{axis}_paragraph_breakpoints"] = breakpoints
+        schema = example_schema.etc_schema(
+            a=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
+            b=example_schema.Field("global", example_schema.CONTEXT, pad=-1),
+            c=example_schema.Field("one", example_schema.CONTEXT),
+        )
+        context = {
+            "a": features["long_token_ids"],
+            "b": features["global_token_ids"],
+            "c": np.ones([len(used)]),
+        }
+        preprocessor = make_toy_preprocessor(self.get_temp_dir())
+        with mock.patch.object(toy.ToyPreprocessor, "SCHEMA", schema):
+            made = preprocessor._trim(
+                *(
+                    {name: tf.constant(x) for name, x in values.items()}
+                    for values in (features, context)
+                )
+            )
+        sizes = {1000: long, 600: short}
+        for values, shorter in zip((features, context), made, strict=True):
+            self.assertEqual(set(values), set(shorter))
+            for name, value in values.items():
+                if value.ndim > 1:
+                    value = value[:, : sizes[value.shape[1]]]
+                self.assertAllEqual(value, shorter[name], name)
+
+
+class TokensCutTest(tf.test.TestCase):
+    def test_by_hand(self):
+        """Of all sections of a record."""
+        preprocessor = make_toy_preprocessor(self.get_temp_dir())
+
+        def counts(tokens, kept):
+            nothing = tf.zeros([3], tf.int32)
+            pair = tf.constant(tokens), tf.constant(kept)
+            return layout.Counts(*pair, *[nothing] * 4)
+
+        made = preprocessor(tf.constant(["a", "bb", "ccc"]))
+        pieces = {
+            "a": counts([5, 6, 7], [5, 4, 6]),
+            "b": counts([9, 1, 1], [1, 1, 1]),
+        }
+        made = made._replace(layout=made.layout._replace(counts=pieces))
+        with mock.patch.object(
+            toy.ToyPreprocessor, "build", lambda *_, **__: made
+        ):
+            batch = preprocessor.batch_of_raw(text=tf.constant(["a"] * 3))
+        self.assertAllEqual([8, 2, 1], batch.outputs["tokens_cut"])
 
 
 if __name__ == "__main__":

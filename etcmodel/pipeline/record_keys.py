@@ -1,5 +1,6 @@
 """Numbers that stand for records where strings cannot go, as on a TPU."""
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,20 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
         ],
         axis=1,
     )
+
+
+def document_number(record: Any, part: int) -> int:
+    """Numbers a part of a document, to tell it apart in a packed example.
+
+    Args:
+        record: a record of a file.
+        part: which part of its document.
+
+    Returns:
+        A positive number below 2**31, the same in every run.
+    """
+    name = f"{record.source.path}\n{record.id}\n{part}".encode()
+    return zlib.crc32(name) % (2**31 - 1) + 1
 
 
 def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:

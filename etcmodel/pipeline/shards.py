@@ -1,7 +1,8 @@
 """Checks that all shards of a data set exist and are complete.
 
-`preprocess` lists the shards in `features.json`, with the examples and bytes
-of each. Names and sizes are checked, which is quick for any amount of data.
+`preprocess` lists the shards in `preprocessing_config.json`, with the examples
+and bytes of each. Names and sizes are checked, which is quick for any amount of
+data.
 """
 
 import fnmatch
@@ -15,13 +16,13 @@ import tensorflow as tf
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
-METADATA_FILE = "features.json"
-# Version of what is stored. Data of another version are not read.
-FORMAT = 3
+METADATA_FILE = "preprocessing_config.json"
+# Format version. Files with another version are rejected.
+FORMAT = 4
 _KEYS = {
     "task": str,
     "split": str,
-    "features": dict,
+    "preprocessing_config": dict,
     "vocab_file": str,
     "vocab_fingerprint": str,
     "vocab_size": int,
@@ -35,15 +36,15 @@ _MAX_NAMED = 3
 
 
 def read_note(directory: str) -> dict | None:
-    """Reads `features.json`, which lists the shards in a directory.
+    """Reads `preprocessing_config.json`, which lists the shards in a directory.
 
     Args:
         directory: the directory.
 
     Returns:
-        The content of `features.json`; None if there is no such file. The key
-        `shards`, name -> `examples` and `bytes`, may be missing if another
-        program wrote the records.
+        The content of `preprocessing_config.json`; None if there is no such
+        file. The key `shards`, name -> `examples` and `bytes`, may be missing
+        if another program wrote the records.
 
     Raises:
         UserError: it is damaged, or of another version.
@@ -97,7 +98,7 @@ def damaged(path: str, number: int, reason: str) -> UserError:
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Checks that files contained the number of records in `features.json`.
+    """Checks the numbers of records against `preprocessing_config.json`.
 
     Args:
         counts: file -> how many records were read from it.
@@ -140,7 +141,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
 
     Raises:
         UserError: a shard is missing, truncated or from another data set,
-            or `features.json` is damaged.
+            or `preprocessing_config.json` is damaged.
     """
     parent, last = os.path.split(pattern)
     names = {}

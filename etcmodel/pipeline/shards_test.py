@@ -15,7 +15,7 @@ _NOTE = {
     "task": "x",
     "split": "train",
     "format": tfrecords.FORMAT,
-    "features": {"long_length": 8},
+    "preprocessing_config": {"long_length": 8},
     "vocab_file": "vocab.txt",
     "vocab_fingerprint": "ab",
     "vocab_size": 100,
@@ -24,7 +24,7 @@ _NOTE = {
 
 
 def write_shards(directory, num_records=7, num_shards=4, stem="train", **note):
-    """Writes records and `features.json` as `preprocess` does."""
+    """Writes records and `preprocessing_config.json` as `preprocess` does."""
     os.makedirs(directory, exist_ok=True)
     with tfrecords.ShardedWriter(directory, stem, num_shards) as writer:
         for i in range(num_records):
@@ -36,7 +36,7 @@ def write_shards(directory, num_records=7, num_shards=4, stem="train", **note):
         **note,
     }
     note = {name: value for name, value in note.items() if value is not None}
-    tfrecords.write_json(directory, "features.json", note)
+    tfrecords.write_json(directory, "preprocessing_config.json", note)
     return writer.paths
 
 
@@ -90,7 +90,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         for is_noted in (True, False):
             if not is_noted:
                 # Names alone tell how many there are.
-                os.remove(os.path.join(self.data, "features.json"))
+                os.remove(os.path.join(self.data, "preprocessing_config.json"))
             if os.path.exists(paths[2]):
                 os.remove(paths[2])
             with self.assertRaisesRegex(
@@ -120,19 +120,19 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         for given in (self.data, paths[3], f"file://{self.data}"):
             with self.assertRaisesRegex(
                 UserError,
-                f"{paths[3]}: the file has {size} bytes, but features.json "
-                f"says {before}.*cut off.*preprocess",
+                f"{paths[3]}: the file has {size} bytes, but "
+                f"preprocessing_config.json says {before}.*cut off.*preprocess",
             ):
                 tfrecords.find_files(given)
         # The others can be read.
         self.assertLen(tfrecords.find_files(paths[:3]), 3)
 
-    @parameterized.parameters(None, "features.json")
+    @parameterized.parameters(None, "preprocessing_config.json")
     def test_empty_file_without_a_list_of_shards(self, note):
         """As another program may write it, or without anything beside it."""
         paths = write_shards(self.data, shards=None)
         if note is None:
-            os.remove(os.path.join(self.data, "features.json"))
+            os.remove(os.path.join(self.data, "preprocessing_config.json"))
         self.assertLen(tfrecords.find_files(self.data), 4)
         os.truncate(paths[3], 0)
         with self.assertRaisesRegex(
@@ -152,7 +152,8 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         shutil.copy(paths[0], other)
         for given in (self.data, other):
             with self.assertRaisesRegex(
-                UserError, f"{other}.*none of the 4 shards.*features.json"
+                UserError,
+                f"{other}.*none of the 4 shards.*preprocessing_config.json",
             ):
                 tfrecords.find_files(given)
         # It was not asked for.
@@ -165,7 +166,10 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         ({"shards": {"x": 3}}, "shards.*'x'"),
         ({"shards": [1]}, "'shards' is .*, not object"),
         ({"vocab_fingerprint": None}, "'vocab_fingerprint' is missing"),
-        ({"features": 3}, "'features' is 3, not object"),
+        (
+            {"preprocessing_config": 3},
+            "'preprocessing_config' is 3, not object",
+        ),
         ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
         ({"tokenizer": {"x": 1}}, "'tokenizer': unknown settings x,"),
         ({"format": 1}, "another version.*Preprocess the data again"),
@@ -182,7 +186,8 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
         shards.check_counts({paths[3]: 1})
         with self.assertRaisesRegex(
-            UserError, f"{paths[3]} holds 2 records, but features.json says 1"
+            UserError,
+            f"{paths[3]} holds 2 records, but preprocessing_config.json says 1",
         ):
             shards.check_counts({paths[0]: 2, paths[3]: 2})
 

@@ -1,14 +1,14 @@
 """A task as data, without TensorFlow: so that commands can check first.
 
-A task is a folder of `etcmodel/tasks`:
+A task is a folder of `etcmodel/tasks` with three modules:
 
 *   `task.py` has its `TASK`, a `TaskSpec`: what it is called, its dataset, the
     sizes and options a user can choose, and its experiments. Or several of the
     same kind, its `TASKS`.
-*   `features.py` has its `preprocessor.FeatureBuilder`: raw text to features,
-    and what is to be learned of a record.
-*   `model.py` has its `task_model.AnswerModel`: the head, the losses, and how
-    an answer follows from logits.
+*   `preprocessor.py` has its `Preprocessor`: raw text to the model's inputs,
+    and the labels of a record.
+*   `model.py` has its `TaskModel`: the head, the losses, and how logits become
+    answers.
 
 Nothing else has to be touched to add one.
 """
@@ -77,39 +77,38 @@ class NoOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """What the commands have to know of a task.
+    """A task as the commands see it.
+
+    A place is `"module:name"`, and is imported when it is used.
 
     Attributes:
         name: as in `--task`.
         summary: one line about it.
         dataset: module of its dataset; see `etcmodel.datasets`.
-        sizes: dataclass of the sizes of its features, whose fields are flags
-            of `preprocess`; the defaults are the paper's. Or the place of it.
-        features: place of its `FeatureBuilder`.
-        model: place of its `AnswerModel`; empty if there is nothing to answer.
+        preprocessing_config: dataclass, or place of one, whose fields are flags
+            of `preprocess`; the defaults are the paper's.
+        preprocessor: place of its `Preprocessor`.
+        model: place of its `TaskModel`.
         model_options: dataclass of the options of its model, to be overridden
             as `task.model.NAME`.
         options: dataclass of its other options, `task.NAME`.
-        recipe: what all experiments have in common: arguments of
-            `training.trainer.configure`.
+        recipe: arguments of `training.trainer.configure` that all experiments
+            share.
         experiments: name -> experiment.
         tuned: the option that validation data choose, if there is one.
-        encoder: place of its `RecordEncoder`.
-        trainer: place of what registers its experiments.
-        serving: place of what makes the module that is exported, of the model,
-            of its features' builder and of its `AnswerModel`.
+        has_answers: False for pre-training, which cannot be exported.
+        reads_segments: whether the encoder is ReadTwice's, whose batches count
+            segments.
         format_size: name of the size that says in which of the dataset's
             `FORMATS` files are; empty if there is but its `FORMAT`.
-
-    A place is `"module:name"`, and is imported when it is used.
     """
 
     name: str
     summary: str
     dataset: types.ModuleType
-    sizes: type | str
-    features: str = ""
-    model: str = ""
+    preprocessing_config: type | str
+    preprocessor: str
+    model: str
     model_options: type = NoOptions
     options: type = NoOptions
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -117,102 +116,99 @@ class TaskSpec:
         default_factory=dict
     )
     tuned: Tuned | None = None
-    encoder: str = "etcmodel.pipeline.example_writer:FeatureEncoder"
-    trainer: str = "etcmodel.training.trainer:register"
-    serving: str = "etcmodel.serving.signatures:make_serving_module"
+    has_answers: bool = True
+    reads_segments: bool = False
     format_size: str = ""
 
     @property
-    def config_class(self) -> type:
-        """The dataclass of the sizes."""
-        return load(self.sizes) if isinstance(self.sizes, str) else self.sizes
+    def preprocessing_config_class(self) -> type:
+        """The dataclass of the preprocessing configuration."""
+        place = self.preprocessing_config
+        return load(place) if isinstance(place, str) else place
 
-    def feature_config(self, values: Mapping[str, Any]) -> Any:
-        """The sizes of the features: the task's own, but for those given.
+    def make_preprocessing_config(self, values: Mapping[str, Any]) -> Any:
+        """Makes a preprocessing configuration.
 
         Args:
-            values: name -> value; None stands for the task's own.
+            values: name -> value; None stands for the default.
 
         Returns:
-            A `config_class`.
+            A `preprocessing_config_class`.
 
         Raises:
             UserError: the task has no such size, or sizes do not fit.
         """
+        config_class = self.preprocessing_config_class
         given = {key: x for key, x in values.items() if x is not None}
-        names = [field.name for field in dataclasses.fields(self.config_class)]
+        names = [field.name for field in dataclasses.fields(config_class)]
         for name in sorted(set(given) - set(names)):
             raise UserError(
                 f"--{name}={given[name]}: {self.name} has no such size. It "
                 f"has: {', '.join(names)}."
             )
         try:
-            return self.config_class(**given)
+            return config_class(**given)
         except ValueError as error:
             raise UserError(f"The sizes do not fit: {error}") from error
 
     def format(self, config: Any):
-        """How data files are read; see `datasets.records.Format`.
+        """Returns how data files are read; see `datasets.records.Format`.
 
         Args:
-            config: sizes of the features.
-
-        Returns:
-            The `Format`.
+            config: the preprocessing configuration.
         """
         if not self.format_size:
             return self.dataset.FORMAT
         return self.dataset.FORMATS[getattr(config, self.format_size)]
 
-    def record_encoder(
+    def make_preprocessor(
         self, config: Any, vocab_file: str, settings: Any = None
     ):
-        """What turns records into what is stored; see `example_writer`.
+        """Makes what turns raw records into the model's inputs.
 
         Args:
-            config: sizes of the features.
+            config: the preprocessing configuration.
             vocab_file: a WordPiece vocabulary or a SentencePiece model.
             settings: counts more than what the files beside the vocabulary
                 say; see `tokenizers.make_tokenizer`.
 
         Returns:
-            A `RecordEncoder`.
-
-        Raises:
-            UserError: the vocabulary or a size cannot be used.
-        """
-        return load(self.encoder)(self, config, vocab_file, settings)
-
-    def make_builder(self, config: Any, vocab_file: str, settings: Any = None):
-        """What turns raw text into features; see `preprocessor`.
-
-        Args:
-            config: sizes of the features.
-            vocab_file: a WordPiece vocabulary or a SentencePiece model.
-            settings: counts more than what the files beside the vocabulary
-                say; see `tokenizers.make_tokenizer`.
-
-        Returns:
-            A `FeatureBuilder`.
+            A `Preprocessor`.
 
         Raises:
             UserError: the vocabulary or a size cannot be used.
         """
         from etcmodel.pipeline import preprocessor
 
-        return preprocessor.make_builder(
-            load(self.features), config, vocab_file, settings
+        return preprocessor.make_preprocessor(
+            load(self.preprocessor), config, vocab_file, settings
+        )
+
+    def make_example_writer(
+        self, config: Any, vocab_file: str, settings: Any = None
+    ):
+        """Makes what turns records into stored examples.
+
+        Takes the arguments of `make_preprocessor`, and raises its errors.
+
+        Returns:
+            An `ExampleWriter`.
+        """
+        from etcmodel.pipeline import example_writer
+
+        return example_writer.ExampleWriter(
+            self, self.make_preprocessor(config, vocab_file, settings)
         )
 
     def make_model(self, model_options: Any = None, options: Any = None):
-        """The model with its options; see `task_model`.
+        """Makes the model with its options.
 
         Args:
             model_options: whatever has the fields of `model_options`.
             options: whatever has the fields of `options`.
 
         Returns:
-            An `AnswerModel`.
+            A `TaskModel`.
         """
         return load(self.model)(
             model_options or self.model_options(), options or self.options()

@@ -22,9 +22,11 @@ class SpecTest(tf.test.TestCase):
 
     def test_sizes(self):
         values = {"long_length": 7, "global_length": None}
-        self.assertEqual(toy.Sizes(7, 2), toy.TASK.feature_config(values))
+        self.assertEqual(
+            toy.Sizes(7, 2), toy.TASK.make_preprocessing_config(values)
+        )
         with self.assertRaisesRegex(UserError, "--width=3: toy has no such"):
-            toy.TASK.feature_config({"width": 3})
+            toy.TASK.make_preprocessing_config({"width": 3})
 
     def test_names_of_tasks_load_no_tensorflow(self):
         """So that commands can tell what is wrong at once."""

@@ -79,7 +79,7 @@ class ShardedWriter(contextlib.ExitStack):
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Describes the closed files, for `features.json`.
+        """Describes the closed files, for `preprocessing_config.json`.
 
         Returns:
             Name of each file -> its number of `examples` and its size in
@@ -97,9 +97,9 @@ class ShardedWriter(contextlib.ExitStack):
 def find_files(input_path: str | Sequence[str]) -> list[str]:
     """Finds TFRecord files, and checks that none is missing or truncated.
 
-    Names and sizes are compared with `features.json` beside the files. Without
-    this file, or if another program wrote it and lists no sizes, only the names
-    are checked: `x-00000-of-00004`.
+    Names and sizes are compared with `preprocessing_config.json` beside the
+    files. Without this file, or if another program wrote it and lists no
+    sizes, only the names are checked: `x-00000-of-00004`.
 
     Args:
         input_path: comma-separated string, or list, of files, patterns with
@@ -111,7 +111,7 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
 
     Raises:
         UserError: a part matches nothing, a file is missing, truncated, or not
-            written by `preprocess`, or `features.json` is damaged.
+            written by `preprocess`, or `preprocessing_config.json` is damaged.
     """
     if isinstance(input_path, str):
         input_path = input_path.split(",")
@@ -174,7 +174,7 @@ def read_stored(
 
     Raises:
         UserError: a file is missing or damaged, or has more or fewer records
-            than `features.json` says.
+            than `preprocessing_config.json` says.
     """
     counts = {}
     for path in find_files(input_path):
@@ -248,19 +248,20 @@ def write_json(directory: str, name: str, content: object) -> None:
 
 
 def read_metadata(files: Iterable[str]) -> dict | None:
-    """Reads `features.json` of some TFRecord files.
+    """Reads `preprocessing_config.json` of some TFRecord files.
 
     Args:
         files: the files, as from `find_files`.
 
     Returns:
-        The content of the `features.json` beside them, with the key
+        The content of the `preprocessing_config.json` beside them, with the key
         `directory` added, and the number of examples in these files as
         `num_examples`; None if a file has none beside it.
 
     Raises:
-        UserError: `features.json` is damaged, or files of different features
-            are mixed, have no answers, or were written by another version.
+        UserError: `preprocessing_config.json` is damaged, or files of different
+            configurations are mixed, have no answers, or were written by
+            another version.
     """
     metadata = None
     names = {}
@@ -287,7 +288,10 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             metadata = dict(found, directory=directory)
             continue
         metadata["num_examples"] += found["num_examples"]
-        for key in ("task", "features", "vocab_fingerprint", "tokenizer"):
+        for key in (
+            *("task", "preprocessing_config"),
+            *("vocab_fingerprint", "tokenizer"),
+        ):
             if found[key] != metadata[key]:
                 raise UserError(
                     f"{directory} and {metadata['directory']} were "

@@ -19,7 +19,9 @@ class TfrecordsTest(tf.test.TestCase):
                 writer.write(b"%d" % i)
         self.assertEqual(num_records, writer.count)
         if metadata:
-            tfrecords.write_json(directory, "features.json", metadata)
+            tfrecords.write_json(
+                directory, "preprocessing_config.json", metadata
+            )
         return writer.paths
 
     def test_deals_records_out(self):
@@ -84,7 +86,7 @@ class TfrecordsTest(tf.test.TestCase):
             "task": "x",
             "split": "train",
             "format": tfrecords.FORMAT,
-            "features": {"long_length": 8},
+            "preprocessing_config": {"long_length": 8},
             "vocab_file": "vocab.txt",
             "vocab_fingerprint": "ab",
             "vocab_size": 9,

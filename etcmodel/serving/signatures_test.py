@@ -4,12 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils import etc_features
-from etcmodel.feature_utils import layout
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
-from etcmodel.pipeline.preprocessor_test import make_toy_builder
+from etcmodel.pipeline.preprocessor_test import make_toy_preprocessor
 from etcmodel.serving import signatures as signatures_lib
 from testing import toy_task as toy
 
@@ -43,11 +39,7 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
 
         @tf.function(input_signature=[spec], autograph=False)
         def in_parts(inputs):
-            specs = {
-                name: tf.TensorSpec([None] * rank)
-                for name, rank in dict(scalar=1, vector=2, matrix=3).items()
-            }
-            return signatures_lib.read_in_parts(self._outputs, inputs, 4, specs)
+            return signatures_lib.run_in_parts(self._outputs, inputs, 4)
 
         actual = in_parts(inputs)
         self.assertEqual(set(expected), set(actual))
@@ -56,86 +48,28 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_no_row_is_made_up(self):
         """A short last part costs no more than it has rows."""
-        seen = []
 
         def outputs(inputs):
-            seen.append(len(inputs["x"]))
-            return {"y": inputs["x"]}
+            rows = tf.shape(inputs["x"])[0]
+            return {"y": tf.fill([rows], rows)}
 
-        tf.config.run_functions_eagerly(True)
-        self.addCleanup(tf.config.run_functions_eagerly, False)
-        specs = {"y": tf.TensorSpec([None, None])}
         inputs = {"x": tf.zeros([6, 1])}
-        signatures_lib.read_in_parts(outputs, inputs, 4, specs)
-        self.assertEqual([4, 2], seen)
+        made = signatures_lib.run_in_parts(outputs, inputs, 4)
+        self.assertAllEqual([4, 4, 4, 4, 2, 2], made["y"])
         # Rows that belong together are not torn apart.
-        seen.clear()
-        signatures_lib.read_in_parts(
-            outputs, inputs, 4, specs, tf.constant([3, 5, 6])
+        made = signatures_lib.run_in_parts(
+            outputs, inputs, 4, tf.constant([3, 5, 6])
         )
-        self.assertEqual([3, 3], seen)
-
-
-class WithoutPaddingTest(tf.test.TestCase, parameterized.TestCase):
-    """A short text in a long model."""
-
-    @parameterized.parameters(
-        ([300, 5], 320, [3, 2], 64),
-        ([64], 64, [65], 128),
-        ([990], 1000, [400], 448),
-        ([0], 64, [0], 64),
-        ([], 64, [], 64),
-    )
-    def test_what_is_left(self, used, long, used_global, short):
-        rng = np.random.default_rng(0)
-        lengths = {"long": 1000, "global": 600}
-        features = {
-            name: rng.integers(
-                1,
-                9,
-                [
-                    len(used),
-                    1000 if name in etc_features.LONG_FEATURES else 600,
-                ],
-            )
-            for name in etc_features.FEATURES
-        }
-        for axis, ends in (("long", used), ("global", used_global)):
-            breakpoints = np.zeros([len(used), lengths[axis]], np.int32)
-            for row, end in zip(breakpoints, ends, strict=True):
-                row[:end] = np.arange(end) == end - 1
-            features[f"{axis}_paragraph_breakpoints"] = breakpoints
-        fields = example_schema.Schema(
-            a=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
-            b=example_schema.Field("global", example_schema.CONTEXT, pad=-1),
-            c=example_schema.Field("one", example_schema.CONTEXT),
-        )
-        context = {
-            "a": features["long_token_ids"],
-            "b": features["global_token_ids"],
-            "c": np.ones([len(used)]),
-        }
-        made = signatures_lib._without_padding(
-            fields,
-            *(
-                {name: tf.constant(x) for name, x in values.items()}
-                for values in (features, context)
-            ),
-        )
-        sizes = {1000: long, 600: short}
-        for values, shorter in zip((features, context), made, strict=True):
-            self.assertEqual(set(values), set(shorter))
-            for name, value in values.items():
-                if value.ndim > 1:
-                    value = value[:, : sizes[value.shape[1]]]
-                self.assertAllEqual(value, shorter[name], name)
+        self.assertAllEqual([3] * 6, made["y"])
+        made = signatures_lib.run_in_parts(outputs, inputs, None)
+        self.assertAllEqual([6] * 6, made["y"])
 
 
 class ServingModuleTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.builder = make_toy_builder(tempfile.mkdtemp())
+        cls.builder = make_toy_preprocessor(tempfile.mkdtemp())
         cls.task_model = toy.TASK.make_model(
             options=toy.Options(threshold=-1e3)
         )
@@ -158,7 +92,7 @@ class ServingModuleTest(tf.test.TestCase):
         text = "a bb ccc dddd eeeee a bb a dddd"
         outputs = self._serve(["bb", text, ""])
         # The words one by one, each of its own window's logits.
-        made = self.builder.build(tf.constant([text]))
+        made = self.builder(tf.constant([text]))
         given = {**made.layout.features, **made.layout.values}
         inputs = {name: given[name] for name in self.model.input}
         logits = self.model(inputs)["logits"].numpy()
@@ -171,28 +105,7 @@ class ServingModuleTest(tf.test.TestCase):
         self.assertAllClose(max(flat), outputs["logit"][1], 1e-5, 1e-5)
 
     def test_tells_what_was_cut(self):
-        """In all sections of a record."""
         self.assertAllEqual([0, 0], self._serve(["a", ""])["tokens_cut"])
-
-        def counts(tokens, kept):
-            nothing = tf.zeros([3], tf.int32)
-            pair = tf.constant(tokens), tf.constant(kept)
-            return layout.Counts(*pair, *[nothing] * 4)
-
-        sources = tf.zeros([3, 0, 4])
-        made = preprocessor.Encoded(
-            layout.Layout(
-                *({}, {}, sources, sources),
-                {
-                    "a": counts([5, 6, 7], [5, 4, 6]),
-                    "b": counts([9, 1, 1], [1, 1, 1]),
-                },
-                *(tf.range(3), {}),
-            ),
-            context={},
-            text={},
-        )
-        self.assertAllEqual([8, 2, 1], signatures_lib._tokens_cut(made))
 
     def test_wrong_rank_is_told_by_name(self):
         with self.assertRaisesRegex(Exception, "text"):

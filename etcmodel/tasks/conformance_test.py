@@ -27,14 +27,13 @@ from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
 from etcmodel.serving import exported
 from etcmodel.serving import saved_model_test
 from etcmodel.serving import warmup_test
 from etcmodel.tasks import registry
-from etcmodel.tasks.wikihop.features import WikiHopFeatureBuilder
+from etcmodel.tasks.wikihop.preprocessor import WikiHopPreprocessor
 from etcmodel.training import evaluation
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
@@ -123,8 +122,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def _serve(self, task, records):
         """The answers to raw records."""
-        builder = load(registry.get(task).features)
-        return self._ask(task, preprocessor.raw_inputs(builder, records))
+        builder = load(registry.get(task).preprocessor)
+        return self._ask(task, builder.raw_batch(records))
 
     def _check_same(self, expected, actual):
         """Answers are equal, probabilities but for rounding."""
@@ -261,7 +260,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_is_stored_is_what_is_served(self, task):
         """The same answers from stored examples as from raw text."""
         spec = registry.get(task)
-        fields = load(spec.features).SCHEMA
+        fields = load(spec.preprocessor).SCHEMA
         signatures, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
         stored = {record.id: [] for record in records}
@@ -273,31 +272,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 name = name.bytes_list.value[0].decode()
                 stored[name].append(example)
         sizes = exported.read_metadata(task_runs.run_of(task).saved_model)[
-            "features"
+            "preprocessing_config"
         ]
+        roles = ("context", "decoding", "text")
         for record in records:
             examples = tf.stack(stored[record.id])
-            _, values = fields.parse(
-                examples,
-                None,
-                None,
-                (example_schema.CONTEXT, example_schema.TEXT),
-            )
+            _, values = fields.parse(examples, sizes, roles)
             order = np.argsort(values["window"])
             examples = tf.gather(examples, order)
-            made, values = fields.parse(
-                examples,
-                sizes["long_length"],
-                sizes["global_length"],
-                (example_schema.CONTEXT, example_schema.TEXT),
-            )
+            made, values = fields.parse(examples, sizes, roles)
             outputs = signatures["serialized_examples"](examples=examples)
-            chosen = task_model.choose(outputs, made, values)
+            chosen = task_model.select_candidates(outputs, made, values)
             text = {
                 name: values[name][:1]
                 for name in fields.names(example_schema.TEXT)
             }
-            answers = task_model.answer(
+            answers = task_model.decode(
                 chosen, tf.zeros_like(values["window"]), text
             )
             served = self._serve(task, [record])
@@ -311,7 +301,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_an_answer_does_not_depend_on_its_batch(self, task):
         _, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
-        known = [task_model.reference(record) for record in records]
+        preprocessor = load(registry.get(task).preprocessor)
+        texts = [preprocessor.raw(record) for record in records]
         together = self._serve(task, records)
         for i, record in enumerate(records):
             alone = self._serve(task, [record])
@@ -322,7 +313,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 self._check_same({name: value}, {name: part})
             collected = [
                 msgspec.to_builtins(
-                    evaluation.collect(task_model, answers, known[i : i + 1])
+                    evaluation.to_predictions(
+                        task_model, answers, texts[i : i + 1]
+                    )
                 )
                 for answers in (
                     alone,
@@ -342,7 +335,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
-        builder = load(registry.get(task).features)
+        builder = load(registry.get(task).preprocessor)
         outputs = self._ask(
             task,
             {
@@ -356,7 +349,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
-        builder = load(registry.get(task).features)
+        builder = load(registry.get(task).preprocessor)
         for size in (0, 2):
             outputs = self._ask(
                 task,
@@ -376,8 +369,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
-        builder = load(registry.get(task).features)
-        inputs = preprocessor.raw_inputs(builder, self._records(task)[:2])
+        builder = load(registry.get(task).preprocessor)
+        inputs = builder.raw_batch(self._records(task)[:2])
         between = {
             name: np.insert(
                 x, 1, _NOTHING.get(builder.INPUTS[name].dtype, -1), axis=0
@@ -394,7 +387,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_inputs_of_a_request_that_do_not_agree(self, task):
         """The error names both, what they have to share, and their sizes."""
         signatures, *_ = task_runs.load_of(task)
-        builder = load(registry.get(task).features)
+        builder = load(registry.get(task).preprocessor)
         for signature, request, same in (
             ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
             ("features", *_features_request(task)),
@@ -437,7 +430,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             json.loads(x)
             for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
         )
-        builder = load(registry.get(task).features)
+        builder = load(registry.get(task).preprocessor)
         (instance,), (expected,) = request["instances"], answer["predictions"]
         outputs = self._ask(
             task,
@@ -473,11 +466,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
-        builder = load(registry.get(task).features)
+        builder = load(registry.get(task).preprocessor)
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
             task_runs.run_of(task).saved_model,
-            preprocessor.raw_inputs(builder, records),
+            builder.raw_batch(records),
         )
         expected = self._serve(task, records)
         self._check_same(expected, loaded)
@@ -539,7 +532,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 name: rng.integers(
                     0, 2, [rows, long if name.startswith("l") else short]
                 )
-                for name in WikiHopFeatureBuilder.SCHEMA.input_specs()
+                for name in WikiHopPreprocessor.SCHEMA.input_specs()
             }
             requests.append(("features", ids))
             texts = rng.choice(["paris", "jan is here.", "rome", ""], [rows, 9])

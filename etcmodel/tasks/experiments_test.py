@@ -114,8 +114,8 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, losses[0], rtol=1e-4)
         self.assertLess(losses[-1], losses[0])
         self.assertEqual(3, optimizer.iterations)
-        chosen = evaluate(features, labels)["chosen"]
-        expected = task.validation_step((features, labels), model)["chosen"]
+        chosen = evaluate(features, labels)["candidates"]
+        expected = task.validation_step((features, labels), model)["candidates"]
         self.assertAllEqual(labels["record"], chosen["record"])
         self.assertAllClose(expected, chosen, rtol=1e-4, atol=1e-4)
 

@@ -69,7 +69,7 @@ def get_with_answers(name: str) -> TaskSpec:
         UserError: there is no such task, or it is pre-training.
     """
     task = get(name)
-    if not task.model:
+    if not task.has_answers:
         raise UserError(
             f"{name} is pre-training: it has no answers to export, predict or "
             "show. Train a task that begins with its checkpoint, with "
@@ -115,7 +115,7 @@ def register_experiments(name: str) -> None:
     """
     task = get(name)
     try:
-        register = load(task.trainer)
+        register = load("etcmodel.training.trainer:register")
     except ImportError as error:
         raise UserError(str(error)) from error
     register(task)

@@ -16,9 +16,6 @@ from official.core import train_lib
 from etcmodel.cli import training
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
-from etcmodel.tasks.pretrain import trainer as etc_pretraining
-from etcmodel.tasks.read_twice_pretrain import trainer as pretraining
-from etcmodel.tasks.read_twice_qa import trainer as questions
 from etcmodel.training import trainer
 from testing.helpers import call_in_fresh_process
 from testing.helpers import call_on_two_workers
@@ -32,26 +29,9 @@ from testing.tasks import write_small_records
 def _make(name, records, batch_size=4, **options):
     """The task's class, and a tiny experiment."""
     spec = registry.get(name)
-    params = trainer.configure(spec, **spec.recipe, **options)
+    params = trainer.configure(spec, **{**spec.recipe, **options})
     shrink_experiment(params, records, batch_size)
     return trainer.task_classes(spec)[0], params
-
-
-def _make_pretraining(records):
-    """Half an example for each replica, so that documents are on both."""
-    params = shrink_experiment(
-        pretraining.pretrain_experiment(),
-        records,
-        BLOCKS,
-        max_predictions_per_block=SEGMENT_LENGTH,
-    )
-    return pretraining.PretrainTask, params
-
-
-def _make_etc_pretraining(records):
-    """Each replica has other sentences to tell from each other."""
-    params = shrink_experiment(etc_pretraining.pretrain_experiment(), records)
-    return etc_pretraining.PretrainTask, params
 
 
 # Name, number of small records, experiment, and what is divided by the number
@@ -74,8 +54,19 @@ _TASKS = {
         functools.partial(_make, "nq", batch_size=8),
         ["answer_type_accuracy"],
     ),
-    "pretrain": (19, _make_etc_pretraining, []),
-    "read_twice_pretrain": (40, _make_pretraining, []),
+    # Each replica has other sentences to tell from each other.
+    "pretrain": (19, functools.partial(_make, "pretrain"), []),
+    # Half an example for each replica, so that documents are on both.
+    "read_twice_pretrain": (
+        40,
+        functools.partial(
+            _make,
+            "read_twice_pretrain",
+            batch_size=BLOCKS,
+            max_predictions_per_block=SEGMENT_LENGTH,
+        ),
+        [],
+    ),
     # Half an example for each replica, as in pre-training. With losses of spans
     # and of types.
     "read_twice_hotpotqa": (
@@ -84,7 +75,6 @@ _TASKS = {
             _make,
             "read_twice_hotpotqa",
             batch_size=8,
-            task_class=questions.QuestionTask,
         ),
         ["em"],
     ),

@@ -4,10 +4,9 @@ Errors of a `tf.data` pipeline do not say which file and record they are about.
 Works with Keras 2 only; see `training.experiments`.
 """
 
-from etcmodel.training import experiments  # First: it explains Keras 3.
-
 # isort: split
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from etcmodel.errors import show
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
+from etcmodel.training import trainer
 
 # What a damaged or foreign record, or a file that is gone, leads to.
 _ERRORS = (
@@ -38,7 +38,7 @@ _LARGE_BYTES = 10**9
 
 
 @contextlib.contextmanager
-def explained(task: experiments.RecordsTask) -> Iterator[None]:
+def explained(task: trainer.RecordsTask) -> Iterator[None]:
     """Turns errors about the records that a task reads into clear ones.
 
     Args:
@@ -63,7 +63,7 @@ def explained(task: experiments.RecordsTask) -> Iterator[None]:
         raise found from error
 
 
-def find(task: experiments.RecordsTask) -> UserError | None:
+def find(task: trainer.RecordsTask) -> UserError | None:
     """Reads all records of a task until one cannot be used.
 
     Args:
@@ -106,30 +106,26 @@ def _count(files: Sequence[str]) -> dict[str, int]:
 
 
 def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
-    """Reads files, an example at a time, as a task does; raises an error."""
+    """Parses files, an example at a time, as a task does; raises an error."""
     known = task.metadata or {}
-    sizes = known.get("features", {})
-    # File by file, in their order.
-    params = params.replace(
-        input_path=list(counts),
-        is_training=False,
-        cache=False,
-        cycle_length=1,
-        block_length=1,
-        deterministic=True,
-        # Of ReadTwice's records, a batch counts segments.
-        global_batch_size=sizes.get("num_blocks_per_example", 1),
-    )
-    places = ((path, i) for path, count in counts.items() for i in range(count))
-    batches = iter(task.build_inputs(params))
-    for path, number in places:
-        try:
-            features, *_ = next(batches)
-        except tf.errors.OpError as error:
-            raise _foreign(task, path, number, _reason(error)) from None
-        problem = _wrong_ids(features, known.get("vocab_size"))
-        if problem:
-            raise _foreign(task, path, number, problem)
+    for path in counts:
+        dataset = tf.data.TFRecordDataset(
+            path, tfrecords.compression_type([path])
+        )
+        if not task.SPEC.reads_segments:
+            dataset = dataset.batch(1)
+        dataset = dataset.map(
+            functools.partial(task.parse, is_training=params.is_training)
+        )
+        batches = iter(dataset)
+        for number in range(counts[path]):
+            try:
+                features, *_ = next(batches)
+            except tf.errors.OpError as error:
+                raise _foreign(task, path, number, _reason(error)) from None
+            problem = _wrong_ids(features, known.get("vocab_size"))
+            if problem:
+                raise _foreign(task, path, number, problem)
 
 
 def _reason(error: tf.errors.OpError) -> str:
@@ -160,7 +156,7 @@ def _foreign(task, path: str, number: int, problem: str) -> UserError:
         features = tf.train.Example.FromString(serialized).features.feature
         (record_id, *_) = features["example_id"].bytes_list.value
         where += f" (id {show(record_id.decode('utf-8'))})"
-    sizes = (task.metadata or {}).get("features", {})
+    sizes = (task.metadata or {}).get("preprocessing_config", {})
     lengths = [f"{x}={y}" for x, y in sizes.items() if x.endswith("_length")]
     expected = f"expected a record of the task {task.SPEC.name}"
     if lengths:

@@ -20,7 +20,7 @@ _NOTE = {
     "task": "toy",
     "format": tfrecords.FORMAT,
     "split": "dev",
-    "features": {"long_length": 4, "global_length": 2},
+    "preprocessing_config": {"long_length": 4, "global_length": 2},
     "vocab_file": "vocab.txt",
     "vocab_fingerprint": "f",
     "vocab_size": 200,
@@ -101,7 +101,9 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertRegex(str(error), message)
         if evaluates:
             with self.assertRaisesRegex(UserError, message):
-                evaluation.read_records(toy.TASK, toy.Builder.SCHEMA, self.data)
+                evaluation.read_records(
+                    toy.TASK, toy.ToyPreprocessor.SCHEMA, self.data
+                )
         return str(error)
 
     def test_nothing_is_wrong(self):
@@ -198,9 +200,9 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(b"[3, 4]", b"{", b'["a"]')
-    def test_answers_of_another_task(self, reference):
+    def test_answers_of_another_task(self, gold):
         first, *rest = self.records[1]
-        self._write([*rest, _text(first, "reference", [reference])])
+        self._write([*rest, _text(first, "gold", [gold])])
         with self.assertRaisesRegex(
             UserError,
             rf"{self.paths[1]}, record 2 \(id '\w+'\) is none of the task toy: "
@@ -210,7 +212,9 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             with mock.patch.object(
                 tfrecords, "find_files", lambda _: self.paths[1:]
             ):
-                evaluation.read_records(toy.TASK, toy.Builder.SCHEMA, self.data)
+                evaluation.read_records(
+                    toy.TASK, toy.ToyPreprocessor.SCHEMA, self.data
+                )
 
     def test_missing_file(self):
         task = self._task()

@@ -1,9 +1,8 @@
-"""Official metrics of stored records, by way of what `predict` writes.
+"""Official metrics of stored records, from the same predictions as `predict`.
 
-While the model runs, wherever that is, every row gives a few numbers (see
-`AnswerModel.choose`). Texts are looked up in the files of the records
-afterwards, and answers and predictions are made of both by the code that
-serves.
+The model reduces every row to a few numbers (see
+`TaskModel.select_candidates`). Afterwards the code that serves decodes answers
+from these and from the texts in the files of the records.
 """
 
 import typing
@@ -23,7 +22,7 @@ from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import keyed
 from etcmodel.pipeline.spec import TaskSpec
-from etcmodel.pipeline.task_model import AnswerModel
+from etcmodel.pipeline.task_model import TaskModel
 
 _RECORDS_AT_ONCE = 64
 
@@ -35,13 +34,11 @@ class StoredRecord(NamedTuple):
         id: its id.
         text: name -> values of the schema's text.
         gold: the right answer, as of the dataset's `gold`.
-        reference: see `AnswerModel.reference`.
     """
 
     id: str
     text: Mapping[str, Sequence]
     gold: Any
-    reference: Any
 
 
 def _values(feature: tf.train.Feature) -> Sequence:
@@ -51,7 +48,9 @@ def _values(feature: tf.train.Feature) -> Sequence:
 
 
 def read_records(
-    spec: TaskSpec, schema: schema_lib.Schema, input_path: str | Sequence[str]
+    spec: TaskSpec,
+    schema: schema_lib.ExampleSchema,
+    input_path: str | Sequence[str],
 ) -> list[StoredRecord]:
     """Reads the texts and answers of all records with an answer.
 
@@ -68,23 +67,26 @@ def read_records(
             or a record is none of the task's.
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
-    names = schema.names(schema_lib.TEXT)
+    names = {
+        name: schema.fields[name].axis == "one"
+        for name in schema.names(schema_lib.TEXT)
+    }
     records, known = {}, {}
     for path, number, stored in tfrecords.read_stored(input_path):
-        found = _values(stored[schema_lib.REFERENCE])
+        found = _values(stored[schema_lib.GOLD])
         ids = stored["example_id"].bytes_list.value if found else ()
         for index, record_id in enumerate(ids):
             record_id = record_id.decode("utf-8")
             if record_id in records:
                 continue
             try:
-                answer, reference = msgspec.json.decode(
-                    found[index], type=tuple[gold, Any]
-                )
-                text = {name: list(_values(stored[name])) for name in names}
-                if len(found) > 1:
-                    # One of several records of an example.
-                    text = {name: [x[index]] for name, x in text.items()}
+                answer = msgspec.json.decode(found[index], type=gold)
+                text = {
+                    # A packed example has one value of each record.
+                    name: values[index] if is_one else list(values)
+                    for name, is_one in names.items()
+                    for values in [_values(stored[name])]
+                }
             except (msgspec.MsgspecError, IndexError) as error:
                 raise UserError(
                     f"{path}, record {number} (id {show(record_id)}) is none "
@@ -93,28 +95,25 @@ def read_records(
                 ) from error
             # Many questions may have the same text.
             text = {
-                name: [known.setdefault(x, x) for x in values]
-                for name, values in text.items()
+                name: known.setdefault(x, x) if names[name] else x
+                for name, x in text.items()
             }
-            records[record_id] = StoredRecord(
-                record_id, text, answer, reference
-            )
+            records[record_id] = StoredRecord(record_id, text, answer)
     return list(records.values())
 
 
 def _text(schema, records) -> dict[str, Any]:
-    """The texts of some records, as `Schema.parse` reads them."""
+    """Returns the texts of some records, as `ExampleSchema.parse` does."""
     text = {}
     for name in schema.names(schema_lib.TEXT):
-        values = [record.text[name] for record in records]
-        flat = [x for row in values for x in row]
         field = schema.fields[name]
+        values = [record.text[name] for record in records]
         if field.axis == "one":
-            value = tf.constant(flat, field.dtype)
+            value = tf.constant(values, field.dtype)
         else:
             # [batch, (values)]
             value = tf.RaggedTensor.from_row_lengths(
-                tf.constant(flat, field.dtype),
+                tf.constant([x for row in values for x in row], field.dtype),
                 tf.constant([len(row) for row in values], tf.int64),
             )
         if field.dtype == tf.int64:
@@ -123,45 +122,47 @@ def _text(schema, records) -> dict[str, Any]:
     return text
 
 
-def collect(
-    task_model: AnswerModel, answers: Mapping[str, Any], references: Sequence
+def to_predictions(
+    task_model: TaskModel,
+    answers: Mapping[str, Any],
+    texts: Sequence[Mapping[str, Any]],
 ) -> list[Any]:
-    """The predictions of a batch of records.
+    """Converts the answers of a batch of records to predictions.
 
     Args:
         task_model: the task's model.
-        answers: from `AnswerModel.answer`, `[batch, ...]`.
-        references: those of the records.
+        answers: from `TaskModel.decode`, `[batch, ...]`.
+        texts: the texts of each record; see `TaskModel.to_prediction`.
 
     Returns:
-        A prediction of each.
+        A prediction for each record.
     """
     arrays = {name: np.asarray(value) for name, value in answers.items()}
     return [
-        task_model.predict({name: x[i] for name, x in arrays.items()}, known)
-        for i, known in enumerate(references)
+        task_model.to_prediction({x: y[i] for x, y in arrays.items()}, text)
+        for i, text in enumerate(texts)
     ]
 
 
 class Batch(NamedTuple):
-    """Some records with what was chosen in their rows.
+    """Some records with the candidates of their rows.
 
     Attributes:
         records: the records.
-        chosen: from `AnswerModel.choose`, `[rows, ...]`.
+        candidates: from `TaskModel.select_candidates`, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`.
         text: their texts, as `Schema.parse` reads them.
     """
 
     records: Sequence[StoredRecord]
-    chosen: Mapping[str, tf.Tensor]
+    candidates: Mapping[str, tf.Tensor]
     owner: tf.Tensor
     text: Mapping[str, Any]
 
 
 def make_batches(
-    schema: schema_lib.Schema,
-    chosen: Mapping[str, np.ndarray],
+    schema: schema_lib.ExampleSchema,
+    candidates: Mapping[str, np.ndarray],
     owner: np.ndarray,
     records: Sequence[StoredRecord],
 ) -> list[Batch]:
@@ -169,8 +170,8 @@ def make_batches(
 
     Args:
         schema: the task's fields.
-        chosen: from `AnswerModel.choose`, `[rows, ...]`, the rows of a record
-            in their order.
+        candidates: from `TaskModel.select_candidates`, `[rows, ...]`, the rows
+            of a record in their order.
         owner: index of the record of each row, ascending, `<int>[rows]`.
         records: the records.
 
@@ -186,7 +187,7 @@ def make_batches(
         batches.append(
             Batch(
                 batch,
-                {name: tf.constant(x[rows]) for name, x in chosen.items()},
+                {name: tf.constant(x[rows]) for name, x in candidates.items()},
                 tf.constant(np.searchsorted(some, owner[rows]), tf.int32),
                 _text(schema, batch),
             )
@@ -195,9 +196,9 @@ def make_batches(
 
 
 def predict_records(
-    task_model: AnswerModel, batches: Sequence[Batch]
+    task_model: TaskModel, batches: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Predictions of records from what was chosen in their rows.
+    """Predictions of records from the candidates of their rows.
 
     Args:
         task_model: the task's model.
@@ -207,11 +208,11 @@ def predict_records(
         Record id -> prediction.
     """
     predictions = {}
-    for records, chosen, owner, text in batches:
-        made = collect(
+    for records, candidates, owner, text in batches:
+        made = to_predictions(
             task_model,
-            task_model.answer(chosen, owner, text),
-            [x.reference for x in records],
+            task_model.decode(candidates, owner, text),
+            [x.text for x in records],
         )
         predictions.update(zip([x.id for x in records], made, strict=True))
     return predictions
@@ -219,8 +220,8 @@ def predict_records(
 
 def score(
     spec: TaskSpec,
-    task_model: AnswerModel,
-    schema: schema_lib.Schema,
+    task_model: TaskModel,
+    schema: schema_lib.ExampleSchema,
     batches: Sequence[Mapping[str, np.ndarray]],
     records: Sequence[StoredRecord],
 ) -> dict[str, float]:
@@ -231,7 +232,7 @@ def score(
         task_model: its model. If the option that is tuned is None, the value
             with the best metrics is chosen; otherwise its value holds.
         schema: the task's fields.
-        batches: what `choose` gave, with the rows' `record` (see
+        batches: what `select_candidates` gave, with the rows' `record` (see
             `record_keys`), `window` and `weight`.
         records: what they are compared with.
 
@@ -255,7 +256,7 @@ def score(
         )
     owner = np.array([index[key] for key in keys], int)
     order = np.lexsort([merged.pop("window")[real], owner])
-    chosen = {name: x[real][order] for name, x in merged.items()}
+    candidates = {name: x[real][order] for name, x in merged.items()}
     gold = {x.id: x.gold for x in records}
     rows = np.bincount(owner, minlength=len(records))
     groups = {
@@ -267,7 +268,7 @@ def score(
         for suffix, is_in in task_model.GROUPS.items()
     }
     # Once for all values of what is tuned.
-    with_text = make_batches(schema, chosen, owner[order], records)
+    with_text = make_batches(schema, candidates, owner[order], records)
 
     def measure(model):
         predictions = predict_records(model, with_text)

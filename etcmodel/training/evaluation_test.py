@@ -10,6 +10,7 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.training import evaluation
 from testing import toy_task as toy
+from testing.tasks import encode_records
 from testing.tasks import write_test_vocab
 
 # Windows of four words: three, one, two and one of them.
@@ -24,9 +25,9 @@ _RECORDS = (
 def write_records(directory, split="dev"):
     """Stores the records in two files."""
     vocab_file = write_test_vocab(directory, toy.VOCAB)
-    encoder = toy.TASK.record_encoder(toy.Sizes(), vocab_file)
+    encoder = toy.TASK.make_example_writer(toy.Sizes(), vocab_file)
     with tfrecords.ShardedWriter(directory, split, 2) as writer:
-        for encoded in encoder.encode(_RECORDS, split):
+        for encoded in encode_records(encoder, _RECORDS, split):
             for example in encoded.examples:
                 writer.write(example)
     return directory
@@ -54,7 +55,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             tempfile.mkdtemp(dir=cls().get_temp_dir())
         )
         cls.records = evaluation.read_records(
-            toy.TASK, toy.Builder.SCHEMA, cls.directory
+            toy.TASK, toy.ToyPreprocessor.SCHEMA, cls.directory
         )
 
     def test_reads_each_record_once(self):
@@ -64,16 +65,21 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             stored = found[record.id]
             words = record.text.split()
             self.assertEqual(record.answer, stored.gold)
-            self.assertEqual(len(words), stored.reference)
             self.assertEqual(
-                {"text_words": [word.encode() for word in words]}, stored.text
+                {
+                    "text": record.text.encode(),
+                    "text_words": [word.encode() for word in words],
+                },
+                stored.text,
             )
 
     def test_records_without_an_answer(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         write_records(directory, "predict")
         self.assertEmpty(
-            evaluation.read_records(toy.TASK, toy.Builder.SCHEMA, directory)
+            evaluation.read_records(
+                toy.TASK, toy.ToyPreprocessor.SCHEMA, directory
+            )
         )
 
     def _batches(self, rows):
@@ -100,7 +106,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         return evaluation.score(
             toy.TASK,
             task_model,
-            toy.Builder.SCHEMA,
+            toy.ToyPreprocessor.SCHEMA,
             self._batches(rows),
             self.records,
         )
@@ -151,7 +157,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         predictions = evaluation.predict_records(
             toy.TASK.make_model(),
             evaluation.make_batches(
-                toy.Builder.SCHEMA, chosen, owner, self.records
+                toy.ToyPreprocessor.SCHEMA, chosen, owner, self.records
             ),
         )
         texts = {record.id: record.text.split() for record in _RECORDS}

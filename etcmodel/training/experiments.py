@@ -4,7 +4,6 @@ Training runs on the TensorFlow Model Garden (`official.core`), which works with
 Keras 2 only.
 """
 
-import numpy as np
 import tensorflow as tf
 
 if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
@@ -17,27 +16,18 @@ if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
     )
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from collections.abc import Iterable
 from typing import ClassVar
 
-from absl import logging
-from official.core import base_task
 from official.core import config_definitions as cfg
-from official.core import input_reader
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
-from etcmodel import checkpoints
-from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
+from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import json_config
-from etcmodel.models import run_files
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
-from etcmodel.training import lifted
 
 # No decay for biases and normalisation, as in BERT. `gamma` and `beta` are what
 # Keras calls the weights of a layer normalisation.
@@ -147,6 +137,57 @@ class EncoderParams(PresetParams):
     grad_checkpointing_period: int | None = None
 
 
+@dataclasses.dataclass
+class ReadTwiceParams(PresetParams):
+    """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
+
+    CONFIG = ReadTwiceConfig
+
+    use_sparse_memory_attention: bool | None = None
+    max_seq_length: int | None = None
+    max_num_blocks_per_document: int | None = None
+    cross_attention_pos_emb_mode: str | None = None
+    cross_attention_pos_emb_size: int | None = None
+    embedding_size: int | None = None
+    hidden_size: int | None = None
+    num_hidden_layers: int | None = None
+    num_attention_heads: int | None = None
+    intermediate_size: int | None = None
+    hidden_act: str | None = None
+    share_kv_projections: bool | None = None
+    hidden_dropout_prob: float | None = None
+    attention_probs_dropout_prob: float | None = None
+    initializer_range: float | None = None
+    grad_checkpointing_period: int | None = None
+    second_read_type: str | None = None
+    second_read_num_new_layers: int | None = None
+    second_read_num_cross_attention_heads: int | None = None
+    second_read_enable_default_side_input: bool | None = None
+    summary_mode: str | None = None
+    summary_postprocessing_type: str | None = None
+    summary_postprocessing_num_layers: int | None = None
+    cross_attention_top_k: int | None = None
+    text_block_extract_every_x: int | None = None
+
+
+def check_length(config: ReadTwiceConfig, block_length: int) -> None:
+    """Checks that a model can read the segments of the records.
+
+    Args:
+        config: its sizes.
+        block_length: tokens of a segment.
+
+    Raises:
+        UserError: they are too long.
+    """
+    if block_length > config.max_seq_length:
+        raise UserError(
+            f"The records have segments of {block_length} tokens, but "
+            "task.model.encoder.max_seq_length is "
+            f"{config.max_seq_length}."
+        )
+
+
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
     """What `preprocess` noted about the data of a task.
 
@@ -179,7 +220,7 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
             f"--task={spec.name}."
         )
     validation = tfrecords.read_metadata(files["validation"])
-    if spec.model and validation and validation["split"] == "train":
+    if spec.has_answers and validation and validation["split"] == "train":
         raise UserError(
             f"{validation['directory']} was preprocessed with --split=train, "
             "which leaves out what cannot be learned: figures of such records "
@@ -193,270 +234,6 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
 # Looking for it takes seconds. Not for functions whose arguments Model Garden
 # looks at, such as `build_inputs`: it hides their names.
 graph_code = tf.autograph.experimental.do_not_convert
-
-
-class RecordsTask(base_task.Task):
-    """A Model Garden task that reads what `preprocess` wrote.
-
-    Attributes:
-        SPEC: the task; set by subclasses.
-        metadata: what `preprocess` noted about the records, or None.
-
-    Args:
-        params: the task's configuration.
-        logging_dir: directory of the run.
-        name: name of the task.
-        metadata: what `preprocess` noted about the records; looked up beside
-            the records by default.
-
-    Raises:
-        UserError: see `find_metadata`.
-    """
-
-    SPEC: TaskSpec
-
-    def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        super().__init__(params, logging_dir=logging_dir, name=name)
-        if metadata is None:
-            metadata = find_metadata(params, self.SPEC)
-        self.metadata = metadata
-
-    def require_metadata(self) -> None:
-        """Checks that something is known of the records.
-
-        Raises:
-            UserError: nothing was noted about them.
-        """
-        if not self.metadata:
-            raise UserError(
-                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
-                "their sizes are not known. Keep it where `preprocess` wrote "
-                "it."
-            )
-
-    @functools.cached_property
-    def sizes(self):
-        """The sizes of the records' features."""
-        sizes = self.metadata["features"]
-        try:
-            return self.SPEC.config_class(**sizes)
-        except TypeError as error:
-            raise UserError(
-                f"{tfrecords.METADATA_FILE} of the records has the features "
-                f"{', '.join(sizes)}, which are not those of {self.SPEC.name} "
-                f"({error}). Preprocess the data again."
-            ) from error
-
-    def describe_encoder(
-        self, model: tf.keras.Model
-    ) -> tuple[json_config.JsonConfig, dict]:
-        """Returns how the encoder can be built again, from Python.
-
-        Args:
-            model: has the encoder in its `checkpoint_items`.
-
-        Returns:
-            Its configuration, and what `models.encoder_options` reads.
-        """
-        encoder = files.find_encoder(model.checkpoint_items["encoder"])
-        if isinstance(encoder.config, EtcConfig):
-            return encoder.config, run_files.describe_options(encoder)
-        mode = self.task_config.model.cross_block_attention_mode
-        return encoder.config, {"cross_block_attention_mode": mode}
-
-    def initialize(self, model: tf.keras.Model) -> None:
-        """Gives the encoder the weights of `init_checkpoint`.
-
-        Args:
-            model: has the encoder in its `checkpoint_items`.
-
-        Raises:
-            UserError: there is no such checkpoint, it does not fit, or the
-                records were made with another vocabulary than its.
-        """
-        path = self.task_config.init_checkpoint
-        if not path:
-            return
-        is_known = lifted.check_vocabulary(path, self.metadata)
-        encoder = model.checkpoint_items["encoder"]
-        try:
-            checkpoints.load_checkpoint(encoder, path)
-        except (ValueError, OSError) as error:
-            raise UserError(f"task.init_checkpoint: {error}") from error
-        if not is_known:
-            table = files.find_encoder(encoder).get_token_embedding_table()
-            lifted.warn_of_vocabulary(path, self.metadata, np.asarray(table))
-
-    def initialize_heads(self, heads: Iterable[tf.keras.layers.Layer]) -> None:
-        """Gives heads the weights of `init_checkpoint`, where it has them.
-
-        Those that it lacks, such as a lifted model's for CPC, begin at random.
-
-        Args:
-            heads: layers, built.
-
-        Raises:
-            UserError: there is no such checkpoint, or it does not fit.
-        """
-        path = self.task_config.init_checkpoint
-        for layer in heads if path else ():
-            try:
-                found = checkpoints.load_head(layer, path)
-            except ValueError as error:
-                raise UserError(f"task.init_checkpoint: {error}") from error
-            logging.info(
-                "%s of %s: %s",
-                layer.name,
-                path,
-                "taken" if found else "not there, begins at random",
-            )
-
-    @graph_code
-    def train_step(self, inputs, model, optimizer, metrics=None):
-        """Trains on a batch; see `base_task.Task`."""
-        return super().train_step(inputs, model, optimizer, metrics)
-
-    @graph_code
-    def validation_step(self, inputs, model, metrics=None):
-        """Measures a batch; see `base_task.Task`."""
-        return super().validation_step(inputs, model, metrics)
-
-
-@graph_code
-def read_batches(
-    params: cfg.DataConfig,
-    parse: Callable[[tf.Tensor], object],
-    input_context: tf.distribute.InputContext | None = None,
-) -> tf.data.Dataset:
-    """Reads TFRecords in batches of one static size.
-
-    In evaluation no record is dropped and none counts twice, on any number of
-    replicas: the last batch is filled with zeros, and batches of zeros follow
-    so that every replica has one. Parsed batches must therefore hold weights
-    that are 1 for records and 0 for what is not.
-
-    Args:
-        params: files (see `tfrecords.find_files`), batch size, shuffling.
-        parse: graph function from serialized examples `<string>[batch]` to
-            nested tensors `[batch, ...]`.
-        input_context: which part of the input belongs to this host.
-
-    Returns:
-        The dataset of parsed batches.
-
-    Raises:
-        UserError: there are no such files.
-    """
-
-    def batch(dataset, input_context):
-        size, replicas = params.global_batch_size, 1
-        if input_context is not None:
-            size = input_context.get_per_replica_batch_size(size)
-            replicas = (
-                input_context.num_replicas_in_sync
-                // input_context.num_input_pipelines
-            )
-
-        def fill(value):
-            missing = size - tf.shape(value)[0]
-            paddings = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
-            # [size, ...]
-            return tf.ensure_shape(
-                tf.pad(value, paddings), [size, *value.shape[1:]]
-            )
-
-        dataset = dataset.batch(size, drop_remainder=params.is_training).map(
-            parse, num_parallel_calls=tf.data.AUTOTUNE
-        )
-        dataset = dataset.map(lambda *x: tf.nest.map_structure(fill, x))
-        if params.is_training or replicas == 1:
-            return dataset
-        nothing = dataset.take(1).map(
-            lambda *x: tf.nest.map_structure(tf.zeros_like, x)
-        )
-        return dataset.concatenate(nothing.repeat(replicas - 1))
-
-    return read_files(params, batch, input_context)
-
-
-def read_files(
-    params: cfg.DataConfig,
-    batch: Callable[
-        [tf.data.Dataset, tf.distribute.InputContext | None], tf.data.Dataset
-    ],
-    input_context: tf.distribute.InputContext | None = None,
-) -> tf.data.Dataset:
-    """Reads TFRecords with Model Garden's reader.
-
-    The dataset is not autotuned: deleting an iterator that is takes as long
-    again as the iterator was in use, up to a minute, whenever its tuning
-    thread misses the signal to stop. Each validation would end with that.
-
-    Args:
-        params: files (see `tfrecords.find_files`), shuffling.
-        batch: makes a dataset of batches of one of serialized examples,
-            `<string>[]`.
-        input_context: which part of the input belongs to this host.
-
-    Returns:
-        The dataset of batches.
-
-    Raises:
-        UserError: there are no such files.
-    """
-    files = tfrecords.find_files(params.input_path)
-    reader = input_reader.InputReader(
-        params.replace(input_path=files),
-        dataset_fn=functools.partial(
-            tf.data.TFRecordDataset,
-            compression_type=tfrecords.compression_type(files),
-        ),
-        transform_and_batch_fn=batch,
-    )
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return reader.read(input_context).with_options(options)
-
-
-def fine_tuning_trainer(
-    num_examples: int,
-    batch_size: int,
-    epochs: float,
-    learning_rate: float,
-    optimizer: str,
-    weight_decay: float,
-    best_metric: str,
-) -> cfg.TrainerConfig:
-    """The fine-tuning recipe of the paper: warm-up, then linear decay to 0.
-
-    See `make_trainer`.
-
-    Args:
-        num_examples: number of training examples.
-        batch_size: examples a step, over all replicas.
-        epochs: how often every example is seen.
-        learning_rate: where the linear decay starts. The warm-up takes a
-            tenth of the steps and ends on the line of the decay.
-        optimizer: `"adamw"` or `"lamb"`.
-        weight_decay: decay of all weights but biases and normalisation.
-        best_metric: name of the validation metric, the higher the better.
-
-    Returns:
-        The trainer's configuration.
-
-    Raises:
-        ValueError: unknown optimizer.
-    """
-    train_steps = int(num_examples * epochs // batch_size)
-    return make_trainer(
-        train_steps=train_steps,
-        warmup_steps=train_steps // 10,
-        learning_rate=learning_rate,
-        optimizer=optimizer,
-        weight_decay=weight_decay,
-        validation_interval=num_examples // batch_size,
-        best_metric=best_metric,
-    )
 
 
 def make_trainer(

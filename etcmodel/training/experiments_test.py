@@ -7,11 +7,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
-from etcmodel.pipeline import tfrecords
 
 KERAS_2 = tf.keras.layers.Layer.__module__.startswith("tf_keras")
 if KERAS_2:
-    from official.core import config_definitions as cfg
     from official.modeling import optimization
 
     from etcmodel.training import experiments
@@ -60,68 +58,28 @@ class EncoderParamsTest(tf.test.TestCase):
                 params.to_config(201)
 
 
-class ReadBatchesTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.path = self.get_temp_dir()
-        with tfrecords.ShardedWriter(self.path, "x", 2) as writer:
-            for i in range(1, 6):
-                writer.write(b"%d" % i)
-
-    def _parse(self, serialized):
-        value = tf.strings.to_number(serialized, tf.int32)
-        # [batch, 2]
-        pair = tf.stack([value, value], axis=1)
-        return {"pair": pair}, {"weight": tf.ones_like(value, tf.float32)}
-
-    def _read(self, context=None, **kwargs):
-        params = cfg.DataConfig(
-            input_path=self.path, global_batch_size=4, **kwargs
+class ReadTwiceParamsTest(tf.test.TestCase):
+    def test_preset_with_changes(self):
+        params = experiments.ReadTwiceParams(
+            preset="base", hidden_dropout_prob=0.0, cross_attention_top_k=100
         )
-        return experiments.read_batches(params, self._parse, context)
-
-    def test_evaluation_reads_every_record_once(self):
-        dataset = self._read(is_training=False)
-        features, labels = dataset.element_spec
-        self.assertEqual([4, 2], features["pair"].shape)
-        self.assertEqual([4], labels["weight"].shape)
-        values, weights = [], []
-        for features, labels in dataset.as_numpy_iterator():
-            values.extend(features["pair"][:, 1])
-            weights.extend(labels["weight"])
-        self.assertAllEqual([1] * 5 + [0] * 3, weights)
-        self.assertCountEqual([1, 2, 3, 4, 5], values[:5])
-
-    def test_every_replica_has_a_batch(self):
-        context = tf.distribute.InputContext(num_replicas_in_sync=4)
-        batches = list(self._read(context, is_training=False))
-        # 5 records, one a replica: 8 batches are the next multiple of 4.
-        self.assertGreaterEqual(len(batches) - len(batches) % 4, 5)
-        weights = tf.concat([labels["weight"] for _, labels in batches], 0)
-        self.assertEqual(5.0, tf.reduce_sum(weights))
-        self.assertAllEqual([1.0] * 5, weights[:5])
-
-    def test_training_repeats(self):
-        dataset = self._read(is_training=True).take(10)
-        seen = set()
-        for features, labels in dataset.as_numpy_iterator():
-            self.assertAllEqual([1, 1, 1, 1], labels["weight"])
-            seen.update(features["pair"][:, 0].tolist())
-        self.assertEqual({1, 2, 3, 4, 5}, seen)
-
-    def test_no_tuning_thread_keeps_iterators_alive(self):
-        for is_training in (False, True):
-            options = self._read(is_training=is_training).options()
-            self.assertIs(False, options.autotune.enabled)
+        config = params.to_config(123)
+        self.assertEqual(123, config.vocab_size)
+        self.assertEqual(0.0, config.hidden_dropout_prob)
+        self.assertEqual(100, config.cross_attention_top_k)
+        self.assertEqual("entity", config.summary_mode)
+        params = experiments.ReadTwiceParams(summary_mode="words")
+        with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
+            params.to_config()
 
 
 class TrainerTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("adamw", "lamb")
     def test_recipe(self, name):
-        trainer = experiments.fine_tuning_trainer(
-            num_examples=1000,
-            batch_size=10,
-            epochs=3,
+        trainer = experiments.make_trainer(
+            train_steps=300,
+            warmup_steps=30,
+            validation_interval=100,
             learning_rate=2e-4,
             optimizer=name,
             weight_decay=0.1,
@@ -165,7 +123,7 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_unknown_optimizer(self):
         with self.assertRaisesRegex(ValueError, "sgd"):
-            experiments.fine_tuning_trainer(1, 1, 1, 1.0, "sgd", 0.1, "f1")
+            experiments.make_trainer(1, 1, 1.0, "sgd", 0.1, 1, "f1")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class LiftedTest(tasks.CommandTestCase):
         directory, name = os.path.split(path)
         return {
             "directory": directory,
-            "features": {},
+            "preprocessing_config": {},
             "vocab_file": name,
             "vocab_size": len(tokens),
             "vocab_fingerprint": tfrecords.fingerprint(path),

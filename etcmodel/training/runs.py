@@ -66,14 +66,14 @@ class CheckpointFlags(RunFlags):
 
 # What `preprocess` notes about records that a run keeps.
 _OF_RECORDS = (
-    "features",
+    "preprocessing_config",
     "vocab_file",
     "vocab_size",
     "vocab_fingerprint",
     "tokenizer",
 )
 # Runs of older versions noted no tokenizer.
-_COMPARED = ("features", "vocab_fingerprint", "tokenizer")
+_COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 
 
 # File -> what it must have, and where to get it if it is damaged.
@@ -102,7 +102,7 @@ def _read(model_dir: str, name: str) -> dict | None:
     keys, advice = _CONTENT[name]
     content = metadata_files.read(path, keys, advice)
     if name == RUN_FILE and "records" in content:
-        needed = {"features": dict, "vocab_fingerprint": str}
+        needed = {"preprocessing_config": dict, "vocab_fingerprint": str}
         needed = {f"records.{key}": kind for key, kind in needed.items()}
         metadata_files.check(path, content, needed, advice)
         metadata_files.check_tokenizer(path, content["records"], advice)
@@ -389,7 +389,7 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
         if key not in own:
             continue
         before, now = own[key], metadata[key]
-        if key == "features" and before:
+        if key == "preprocessing_config" and before:
             before, now = {**before, **told}, {**now, **told}
         if before != now:
             raise UserError(

@@ -80,7 +80,7 @@ class NoteTest(_RunTestCase):
     def test_saves_what_export_needs(self):
         vocab_file = write_test_vocab(self.directory, "rome")
         records = {
-            "features": {"long_length": 8},
+            "preprocessing_config": {"long_length": 8},
             "vocab_file": "vocab.txt",
             "vocab_size": 11,
             "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
@@ -126,7 +126,7 @@ class NoteTest(_RunTestCase):
         vocab_file = write_test_vocab(self.directory, "rome")
         metadata = {
             "directory": self.directory,
-            "features": {},
+            "preprocessing_config": {},
             "vocab_file": "vocab.txt",
             "vocab_size": 11,
             "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
@@ -188,7 +188,7 @@ class SameRunTest(_RunTestCase):
     """A directory holds one run: another one would spoil it."""
 
     records = {
-        "features": {"long_length": 8},
+        "preprocessing_config": {"long_length": 8},
         "vocab_fingerprint": "f",
         "tokenizer": {"lower_case": True},
     }
@@ -237,8 +237,8 @@ class SameRunTest(_RunTestCase):
             "tokenizer is .*False.*, but was .*True",
         ),
         (
-            {"records": {"features": {"long_length": 9}}},
-            "features is .*9.*, but was .*8",
+            {"records": {"preprocessing_config": {"long_length": 9}}},
+            "preprocessing_config is .*9.*, but was .*8",
         ),
     )
     def test_another(self, other, message):
@@ -260,18 +260,25 @@ class SameRunTest(_RunTestCase):
         write_run(self.model_dir, note)
         check(records)
         check(None)
-        longer = {**records, "features": {"long_length": 16}}
+        longer = {**records, "preprocessing_config": {"long_length": 16}}
         check(longer, long_length=16)
         for other, lengths, key in (
-            ({**records, "features": {}}, {}, "features"),
+            (
+                {**records, "preprocessing_config": {}},
+                {},
+                "preprocessing_config",
+            ),
             ({**records, "vocab_fingerprint": "g"}, {}, "vocab_fingerprint"),
             ({**records, "tokenizer": {}}, {}, "tokenizer"),
-            (longer, {"long_length": 0}, "features.*long_length=N"),
-            (longer, {"global_length": 16}, "features"),
+            (longer, {"long_length": 0}, "preprocessing_config.*long_length=N"),
+            (longer, {"global_length": 16}, "preprocessing_config"),
             (
-                {**records, "features": {"long_length": 16, "stride": 3}},
+                {
+                    **records,
+                    "preprocessing_config": {"long_length": 16, "stride": 3},
+                },
                 {"long_length": 16},
-                "features",
+                "preprocessing_config",
             ),
         ):
             with self.assertRaisesRegex(UserError, f"dev was.*{key}"):

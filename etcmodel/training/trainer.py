@@ -1,4 +1,4 @@
-"""The Model Garden task of all tasks with a `TaskModel`, and its experiments.
+"""The one Model Garden task, and the experiments that are registered with it.
 
 Works with Keras 2 only; see `training.experiments`.
 """
@@ -6,35 +6,46 @@ Works with Keras 2 only; see `training.experiments`.
 from etcmodel.training import experiments  # First: it explains Keras 3.
 
 # isort: split
-import abc
 import dataclasses
 import functools
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
+from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import exp_factory
 from official.core import task_factory
 from official.modeling.hyperparams import base_config
 
+from etcmodel import checkpoints
+from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
+from etcmodel.models import EtcConfig
+from etcmodel.models import json_config
+from etcmodel.models import run_files
 from etcmodel.ops import collectives
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
-from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import load
+from etcmodel.pipeline.task_model import StoredData
+from etcmodel.pipeline.task_model import Term
 from etcmodel.training import evaluation
+from etcmodel.training import input_pipeline
+from etcmodel.training import lifted
 
-# Keeps the mean defined when a batch holds padding examples only.
+# Keeps the mean defined when a batch holds nothing that counts.
 _EPSILON = 1e-5
+_LENGTHS = ("long_length", "global_length")
 
 
 @dataclasses.dataclass
 class EtcModelParams(base_config.Config):
-    """What the models of all tasks have.
+    """Model parameters that all tasks of ETC share.
 
     Attributes:
         encoder: the encoder.
@@ -50,11 +61,25 @@ class EtcModelParams(base_config.Config):
 
 
 @dataclasses.dataclass
-class AnswersConfig(cfg.TaskConfig):
-    """What the tasks have beside a model: data.
+class ReadTwiceModelParams(base_config.Config):
+    """Model parameters that all tasks of ReadTwice share.
 
     Attributes:
-        train_data: TFRecords with training records.
+        encoder: the encoder.
+    """
+
+    encoder: experiments.ReadTwiceParams = dataclasses.field(
+        default_factory=experiments.ReadTwiceParams
+    )
+
+
+@dataclasses.dataclass
+class RecordsConfig(cfg.TaskConfig):
+    """The data of all tasks.
+
+    Attributes:
+        train_data: TFRecords with training records; batches of ReadTwice count
+            segments.
         validation_data: TFRecords with validation records.
     """
 
@@ -70,236 +95,357 @@ class AnswersConfig(cfg.TaskConfig):
     )
 
 
-class AnswersTask(experiments.RecordsTask):
-    """Trains a model that answers, and measures it as it answers.
+class RecordsTask(base_task.Task):
+    """Trains and evaluates a `TaskModel` on what `preprocess` wrote.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
-        PARAMS: dataclass of what the models of such tasks have.
-        task_model: the `AnswerModel` with its options.
-        schema: the fields of the task's records.
-    """
+        metadata: what `preprocess` noted about the records, or None.
+        task_model: the `TaskModel` with its options.
+        schema: the fields of the records.
+        sizes: the preprocessing configuration of the records, with the lengths
+            of the model: name -> value.
 
-    PARAMS: type
-
-    def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        super().__init__(params, logging_dir, name, metadata)
-        self.task_model = self.SPEC.make_model(
-            _options(self.SPEC.model_options, params.model),
-            _options(self.SPEC.options, params),
-        )
-        self.schema = load(self.SPEC.features).SCHEMA
-
-    @abc.abstractmethod
-    def feature_sizes(self) -> dict[str, Any]:
-        """The sizes of the features that an exported model makes of text."""
-
-    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """The mean of all losses over the real examples, `<float32>[]`.
-
-        Of those of all replicas: how examples are dealt out to them must not
-        matter. The mean of what the replicas return is the batch's.
-        """
-        losses = self.task_model.losses(model_outputs, labels)
-        weights = labels["weight"]
-        total = tf.reduce_sum(_mean(losses) * weights)
-        total *= collectives.num_replicas() / (
-            collectives.all_sum(tf.reduce_sum(weights)) + _EPSILON
-        )
-        return tf.add_n([total, *(aux_losses or [])])
-
-    def metric_names(self, training: bool) -> list[str]:
-        """Names of what `measure` gives.
-
-        Args:
-            training: whether they are those of training.
-
-        Returns:
-            The names.
-        """
-        names = [f"{name}_loss" for name in self.task_model.loss_names()]
-        names += self.task_model.METRICS
-        return names if training else [*names, "validation_loss"]
-
-    def measure(self, labels, model_outputs) -> dict[str, tf.Tensor]:
-        """What is averaged over the real examples.
-
-        Args:
-            labels: as they are read.
-            model_outputs: the model's outputs.
-
-        Returns:
-            name -> `<float32>[batch]`, or a pair of that and of how much each
-            example counts beside its weight.
-        """
-        losses = self.task_model.losses(model_outputs, labels)
-        return {
-            **{f"{name}_loss": value for name, value in losses.items()},
-            **self.task_model.metrics(model_outputs, labels),
-            "validation_loss": _mean(losses),
-        }
-
-    def build_metrics(self, training: bool = True):
-        """Exact means over the real examples: of the losses, and others."""
-        return [
-            tf.keras.metrics.Mean(name=name)
-            for name in self.metric_names(training)
-        ]
-
-    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
-        values = self.measure(labels, model_outputs)
-        for metric in metrics:
-            value, weights = values[metric.name], labels["weight"]
-            if isinstance(value, tuple):
-                value, counts = value
-                weights *= counts
-            metric.update_state(value, sample_weight=weights)
-
-    @experiments.graph_code
-    def validation_step(self, inputs, model, metrics=None):
-        """Measures a batch, and chooses what the official metrics need.
-
-        The loss is one of the metrics: batches that only fill up an evaluation
-        must not count.
-        """
-        features, labels = inputs
-        outputs = self.inference_step(features, model)
-        if metrics:
-            self.process_metrics(metrics, labels, outputs)
-        chosen = {
-            **self.task_model.choose(outputs, features, labels),
-            **{name: labels[name] for name in ("record", "window", "weight")},
-        }
-        # Of all replicas of all hosts.
-        return {
-            "chosen": {
-                name: collectives.all_gather(x) for name, x in chosen.items()
-            }
-        }
-
-    def aggregate_logs(self, state=None, step_outputs=None):
-        """Collects what was chosen in all batches."""
-        chosen = step_outputs["chosen"]
-        # Every replica has the same.
-        batch = {name: np.asarray(x[0]) for name, x in chosen.items()}
-        return [*(state or []), batch]
-
-    def reduce_aggregated_logs(self, aggregated_logs, global_step=None):
-        """The official metrics of all records; see `evaluation.score`."""
-        del global_step
-        return evaluation.score(
-            self.SPEC,
-            self.task_model,
-            self.schema,
-            aggregated_logs,
-            evaluation.read_records(
-                self.SPEC,
-                self.schema,
-                self.task_config.validation_data.input_path,
-            ),
-        )
-
-
-class EtcTask(AnswersTask):
-    """Trains a task's model with ETC's encoder.
-
-    Attributes:
-        long_length: length of the long input.
-        global_length: length of the global input.
+    Args:
+        params: the task's configuration.
+        logging_dir: directory of the run.
+        name: name of the task.
+        metadata: what `preprocess` noted about the records; looked up beside
+            the records by default.
 
     Raises:
-        UserError: the lengths of the inputs are not known, or the records do
-            not fit.
+        UserError: the records do not fit the task (see
+            `experiments.find_metadata`), their sizes are not known, or an
+            option is impossible.
     """
 
-    PARAMS = EtcModelParams
+    SPEC: TaskSpec
 
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
-        super().__init__(params, logging_dir, name, metadata)
-        known = (self.metadata or {}).get("features", {})
-        self.long_length = self._length("long_length", known)
-        self.global_length = self._length("global_length", known)
+        spec = self.SPEC
+        try:
+            self.task_model = spec.make_model(
+                _options(spec.model_options, params.model),
+                _options(spec.options, params),
+            )
+        except ValueError as error:
+            raise UserError(f"task: {error}") from error
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        if metadata is None:
+            metadata = experiments.find_metadata(params, spec)
+        self.metadata = metadata or None
+        self.schema = load(spec.preprocessor).SCHEMA
+        self.sizes = self._find_sizes()
+        # Each replica is traced by a thread of its own.
+        self._last = threading.local()
 
-    def _length(self, name: str, known: dict) -> int:
+    def _find_sizes(self) -> dict[str, Any]:
+        """Returns the sizes of the records, with the lengths of the model."""
+        if self.metadata is None and not (
+            self.SPEC.has_answers and not self.SPEC.reads_segments
+        ):
+            raise UserError(
+                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
+                "their sizes are not known. Keep it where `preprocess` wrote "
+                "it."
+            )
+        sizes = dict((self.metadata or {}).get("preprocessing_config", {}))
+        if not self.SPEC.reads_segments:
+            sizes |= {name: self._length(name, sizes) for name in _LENGTHS}
+        known = {
+            x.name
+            for x in dataclasses.fields(self.SPEC.preprocessing_config_class)
+        } - {self.SPEC.format_size}
+        if self.metadata is not None and known != {*sizes}:
+            raise UserError(
+                f"{tfrecords.METADATA_FILE} of the records has the sizes "
+                f"{', '.join(sorted(sizes))}, but {self.SPEC.name} has "
+                f"{', '.join(sorted(known))}. Preprocess the data again."
+            )
+        return sizes
+
+    def _length(self, name: str, sizes: Mapping[str, Any]) -> int:
+        """Returns a length of the model, at least that of the records."""
         length = getattr(self.task_config.model, name)
-        if not length and name not in known:
+        if not length and name not in sizes:
             raise UserError(
                 f"The {name} of the records is not known: there is no "
                 f"{tfrecords.METADATA_FILE} beside them. Say it with "
                 f"--params_override=task.model.{name}=N."
             )
-        if length and length < known.get(name, 0):
+        if length and length < sizes.get(name, 0):
             raise UserError(
                 f"task.model.{name} is {length}, but the records were made "
-                f"with --{name}={known[name]}. Use at least that, or 0 for "
+                f"with --{name}={sizes[name]}. Use at least that, or 0 for "
                 "what the records have."
             )
-        return length or known[name]
+        return length or sizes[name]
 
-    def feature_sizes(self) -> dict[str, Any]:
-        """Those of the records, but for the lengths of the model."""
-        return {
-            **(self.metadata or {}).get("features", {}),
-            "long_length": self.long_length,
-            "global_length": self.global_length,
-        }
+    def encoder_config(self) -> json_config.JsonConfig:
+        """Returns the encoder's configuration, with the records' vocabulary.
 
-    def encoder_config(self):
-        """The encoder's `EtcConfig`, with the vocabulary of the records."""
-        return self.task_config.model.encoder.to_config(
+        Raises:
+            UserError: the records do not fit it.
+        """
+        config = self.task_config.model.encoder.to_config(
             (self.metadata or {}).get("vocab_size")
         )
+        if self.SPEC.reads_segments:
+            experiments.check_length(config, self.sizes["block_length"])
+        return config
 
     def build_model(self) -> tf.keras.Model:
-        """The model, with the static lengths of the records."""
+        """Builds the model, with the static lengths of the records.
+
+        Raises:
+            UserError: the configuration is impossible, or does not fit the
+                records.
+        """
         encoder = self.task_config.model.encoder
-        model = self.task_model.build(
-            self.encoder_config(),
-            long_length=self.long_length,
-            global_length=self.global_length,
-            use_one_hot_embeddings=encoder.use_one_hot_embeddings,
-            use_one_hot_relative_embeddings=(
-                encoder.use_one_hot_relative_embeddings
-            ),
-        )
+        options = {
+            name: getattr(encoder, name)
+            for name in (
+                "use_one_hot_embeddings",
+                "use_one_hot_relative_embeddings",
+            )
+            if hasattr(encoder, name)
+        }
+        config = self.encoder_config()
+        try:
+            model = self.task_model.build(
+                config, **self.task_model.lengths(self.sizes), **options
+            )
+        except ValueError as error:
+            raise UserError(f"task.model: {error}") from error
         # What a checkpoint of another task can lend: `initialize` reads it
         # from `init_checkpoint`.
-        model.checkpoint_items = {"encoder": model.get_layer("etc_encoder")}
+        model.checkpoint_items = {"encoder": self.task_model.encoder(model)}
         return model
 
-    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
-        """The batches of a `DataConfig`; see `experiments.read_batches`."""
-        return experiments.read_batches(params, self.parse, input_context)
-
-    def parse(self, serialized: tf.Tensor):
-        """Reads a batch of serialized examples; graph code.
+    def describe_encoder(
+        self, model: tf.keras.Model
+    ) -> tuple[json_config.JsonConfig, dict]:
+        """Returns how the encoder can be built again, from Python.
 
         Args:
-            serialized: `<string>[batch]`.
+            model: has the encoder in its `checkpoint_items`.
 
         Returns:
-            A pair of the EtcFeatures, of the records' lengths, and of what
-            `TaskModel.labels` makes of the stored fields, with the context,
-            `record` `<int32>[batch, 2]` (see `record_keys`) and `weight`
-            `<float32>[batch]`.
+            Its configuration, and what `models.encoder_options` reads.
         """
-        features, fields = self.schema.parse(
-            serialized,
-            self.long_length,
-            self.global_length,
-            (example_schema.LABEL, example_schema.CONTEXT),
+        encoder = files.find_encoder(model.checkpoint_items["encoder"])
+        if isinstance(encoder.config, EtcConfig):
+            return encoder.config, run_files.describe_options(encoder)
+        mode = self.task_config.model.cross_block_attention_mode
+        return encoder.config, {"cross_block_attention_mode": mode}
+
+    def initialize(self, model: tf.keras.Model) -> None:
+        """Loads the weights of `init_checkpoint` into the encoder and heads.
+
+        Heads that the checkpoint lacks, such as CPC's in a lifted model, begin
+        at random.
+
+        Args:
+            model: from `build_model`.
+
+        Raises:
+            UserError: there is no such checkpoint, it does not fit, or the
+                records were made with another vocabulary than its.
+        """
+        path = self.task_config.init_checkpoint
+        if not path:
+            return
+        is_known = lifted.check_vocabulary(path, self.metadata)
+        encoder = model.checkpoint_items["encoder"]
+        try:
+            checkpoints.load_checkpoint(encoder, path)
+            for layer in self.task_model.pretrained_heads(model):
+                logging.info(
+                    "%s of %s: %s",
+                    layer.name,
+                    path,
+                    "taken"
+                    if checkpoints.load_head(layer, path)
+                    else "not there, begins at random",
+                )
+        except (ValueError, OSError) as error:
+            raise UserError(f"task.init_checkpoint: {error}") from error
+        if not is_known:
+            table = files.find_encoder(encoder).get_token_embedding_table()
+            lifted.warn_of_vocabulary(path, self.metadata, np.asarray(table))
+
+    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
+        """Reads the batches of a `DataConfig`; see `input_pipeline`."""
+        parse = functools.partial(self.parse, is_training=params.is_training)
+        if not self.SPEC.reads_segments:
+            return input_pipeline.read_batches(params, parse, input_context)
+        return input_pipeline.read_blocks(
+            params, parse, self.sizes["num_blocks_per_example"], input_context
         )
-        labels = {
-            "record": record_keys(fields.pop("example_id")),
-            "weight": tf.cast(fields.pop("is_real_example"), tf.float32),
-            **self.task_model.labels(features, fields),
+
+    def parse(self, serialized: tf.Tensor, is_training: bool):
+        """Parses stored examples; graph code.
+
+        Args:
+            serialized: `<string>[batch]`; of ReadTwice, whose examples hold
+                many segments, `<string>[]`.
+            is_training: whether random masks differ each time; what decoding
+                needs is parsed only if not.
+
+        Returns:
+            See `TaskModel.inputs_and_labels`.
+        """
+        schema = example_schema
+        roles = [schema.LABEL, schema.CONTEXT]
+        roles += [] if is_training else [schema.DECODING]
+        is_one = serialized.shape.rank == 0
+        inputs, fields = self.schema.parse(
+            tf.expand_dims(serialized, 0) if is_one else serialized,
+            self.sizes,
+            roles,
+        )
+        if is_one:
+            inputs, fields = (
+                {name: x[0] for name, x in values.items()}
+                for values in (inputs, fields)
+            )
+        metadata = self.metadata or {}
+        data = StoredData(
+            self.sizes,
+            metadata.get("vocab_size"),
+            metadata.get("special_ids", {}),
+        )
+        return self.task_model.inputs_and_labels(
+            inputs, fields, data, is_training
+        )
+
+    def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
+        """Computes losses and metrics, once for the loss and the metrics.
+
+        Model Garden asks for both with the same outputs, and passes nothing on
+        between them.
+        """
+        last = self._last
+        if getattr(last, "outputs", None) is not model_outputs:
+            last.outputs = model_outputs
+            last.terms = self.task_model.terms(model_outputs, labels)
+        return last.terms
+
+    def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
+        """Computes the loss of a replica; the batch's is the mean over them.
+
+        Each loss is the weighted mean over all replicas, so that the result
+        does not depend on how examples are sharded.
+
+        Args:
+            labels: from `parse`.
+            model_outputs: the model's outputs.
+            aux_losses: what the layers add.
+
+        Returns:
+            `<float32>[]`.
+        """
+        terms = self._terms(labels, model_outputs)
+        factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
+        # Losses often share their weights.
+        sums = {}
+        total = 0.0
+        for name, factor in factors.items():
+            values, weights = terms[name]
+            if id(weights) not in sums:
+                sums[id(weights)] = collectives.all_sum(tf.reduce_sum(weights))
+            total += (
+                factor
+                / sum(factors.values())
+                * tf.reduce_sum(values * weights)
+                / (sums[id(weights)] + _EPSILON)
+            )
+        total *= collectives.num_replicas()
+        return tf.add_n([total, *(aux_losses or [])])
+
+    def build_metrics(self, training: bool = True):
+        """Makes exact weighted means of the losses and metrics."""
+        names = self.task_model.metric_names()
+        if self.SPEC.has_answers and not training:
+            names = [*names, "validation_loss"]
+        return [tf.keras.metrics.Mean(name=name) for name in names]
+
+    def process_metrics(self, metrics, labels, model_outputs, **kwargs):
+        """Adds a batch to the metrics."""
+        terms = dict(self._terms(labels, model_outputs))
+        losses = [terms[name] for name in self.task_model.loss_factors()]
+        if self.SPEC.has_answers:
+            terms["validation_loss"] = Term(
+                tf.add_n([x.values for x in losses]) / len(losses),
+                losses[0].weights,
+            )
+        for metric in metrics:
+            values, weights = terms[metric.name]
+            metric.update_state(values, sample_weight=weights)
+
+    @experiments.graph_code
+    def train_step(self, inputs, model, optimizer, metrics=None):
+        """Trains on a batch; see `base_task.Task`."""
+        return super().train_step(inputs, model, optimizer, metrics)
+
+    @experiments.graph_code
+    def validation_step(self, inputs, model, metrics=None):
+        """Measures a batch, and selects what the official metrics need.
+
+        Where there are answers the loss is one of the metrics: batches that
+        only fill up an evaluation must not count.
+        """
+        if not self.SPEC.has_answers:
+            return super().validation_step(inputs, model, metrics)
+        features, labels = inputs
+        outputs = self.inference_step(features, model)
+        if metrics:
+            self.process_metrics(metrics, labels, outputs)
+        candidates = {
+            **self.task_model.select_candidates(outputs, features, labels),
+            **{name: labels[name] for name in ("record", "window", "weight")},
         }
-        return features, labels
+        # Of all replicas of all hosts.
+        return {
+            "candidates": {
+                name: collectives.all_gather(x)
+                for name, x in candidates.items()
+            }
+        }
+
+    def aggregate_logs(self, state=None, step_outputs=None):
+        """Collects the candidates of all batches."""
+        if not self.SPEC.has_answers:
+            return super().aggregate_logs(state, step_outputs)
+        # Every replica has the same.
+        batch = {
+            name: np.asarray(x[0])
+            for name, x in step_outputs["candidates"].items()
+        }
+        return [*(state or []), batch]
+
+    def reduce_aggregated_logs(self, aggregated_logs, global_step=None):
+        """Computes the official metrics; see `evaluation.score`."""
+        if not self.SPEC.has_answers:
+            return super().reduce_aggregated_logs(aggregated_logs, global_step)
+        return evaluation.score(
+            self.SPEC,
+            self.task_model,
+            self.schema,
+            aggregated_logs,
+            self._validation_records,
+        )
+
+    @functools.cached_property
+    def _validation_records(self) -> list[evaluation.StoredRecord]:
+        """The texts and answers of the validation records, read once."""
+        return evaluation.read_records(
+            self.SPEC, self.schema, self.task_config.validation_data.input_path
+        )
 
 
 def _options(options_class: type, params: base_config.Config) -> Any:
-    """The fields of a dataclass out of a configuration."""
+    """Copies the fields of a dataclass out of a configuration."""
     return options_class(
         **{
             field.name: getattr(params, field.name)
@@ -308,13 +454,8 @@ def _options(options_class: type, params: base_config.Config) -> Any:
     )
 
 
-def _mean(losses: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The plain mean of all losses, `<float32>[batch]`."""
-    return tf.add_n(list(losses.values())) / len(losses)
-
-
 def _with_fields(options: type, base: type, **defaults) -> type:
-    """A configuration with the fields of a dataclass, too."""
+    """Makes a configuration that has the fields of a dataclass, too."""
     namespace = {
         "__doc__": options.__doc__,
         "__annotations__": {name: kind for name, (kind, _) in defaults.items()},
@@ -328,26 +469,21 @@ def _with_fields(options: type, base: type, **defaults) -> type:
 _CLASSES: dict[str, tuple[type, type]] = {}
 
 
-def task_classes(
-    spec: TaskSpec, task_class: type[AnswersTask] = EtcTask
-) -> tuple[type, type]:
-    """The Model Garden task of a task, and its configuration.
-
-    Args:
-        spec: the task.
-        task_class: how it is trained.
+def task_classes(spec: TaskSpec) -> tuple[type, type]:
+    """Makes the Model Garden task of a task, and its configuration.
 
     Returns:
-        A subclass of `task_class`, registered, and one of `AnswersConfig`.
+        A registered subclass of `RecordsTask`, and one of `RecordsConfig`.
     """
     if spec.name not in _CLASSES:
-        model = _with_fields(spec.model_options, task_class.PARAMS)
+        params = ReadTwiceModelParams if spec.reads_segments else EtcModelParams
+        model = _with_fields(spec.model_options, params)
         config = _with_fields(
             spec.options,
-            AnswersConfig,
+            RecordsConfig,
             model=(model, dataclasses.field(default_factory=model)),
         )
-        task = type("Task", (task_class,), {"SPEC": spec})
+        task = type("Task", (RecordsTask,), {"SPEC": spec})
         task = task_factory.register_task_cls(config)(task)
         _CLASSES[spec.name] = task, config
     return _CLASSES[spec.name]
@@ -356,28 +492,37 @@ def task_classes(
 def configure(
     spec: TaskSpec,
     *,
-    num_examples: int,
-    epochs: float,
     batch_size: int,
     learning_rate: float,
+    best_metric: str,
+    num_examples: int = 0,
+    epochs: float = 0,
+    train_steps: int = 0,
+    warmup_steps: int = 0,
+    validation_interval: int = 0,
+    validation_batch_size: int = 0,
+    shuffle_buffer_size: int = 0,
     optimizer: str = "adamw",
     weight_decay: float = 0.01,
-    best_metric: str,
-    task_class: type[AnswersTask] = EtcTask,
     **options,
 ) -> cfg.ExperimentConfig:
-    """An experiment with the paper's way to fine-tune.
+    """Makes an experiment: warm-up, then linear decay to 0.
 
     Args:
         spec: the task.
+        batch_size: examples a step, over all replicas; of ReadTwice, segments.
+        learning_rate: where the linear decay starts.
+        best_metric: name of the validation metric, the higher the better.
         num_examples: number of training examples of the paper.
         epochs: how often every example is seen.
-        batch_size: examples a step, over all replicas.
-        learning_rate: where the linear decay starts.
+        train_steps: number of steps; by default those of the epochs.
+        warmup_steps: number of steps of the warm-up, which ends on the line of
+            the decay; a tenth of all steps by default.
+        validation_interval: steps between evaluations; an epoch by default.
+        validation_batch_size: 64 by default.
+        shuffle_buffer_size: number of examples to shuffle; 1,000 by default.
         optimizer: `"adamw"` or `"lamb"`.
         weight_decay: decay of all weights but biases and normalisation.
-        best_metric: name of the validation metric, the higher the better.
-        task_class: how the task is trained.
         **options: values of the task's options, of the options of its model,
             and of the encoder, whichever has one of that name.
 
@@ -387,8 +532,12 @@ def configure(
     Raises:
         ValueError: there is no such option.
     """
-    task = task_classes(spec, task_class)[1]()
+    task = task_classes(spec)[1]()
     task.train_data.global_batch_size = batch_size
+    if validation_batch_size:
+        task.validation_data.global_batch_size = validation_batch_size
+    if shuffle_buffer_size:
+        task.train_data.shuffle_buffer_size = shuffle_buffer_size
     for name, value in options.items():
         for part in (task, task.model, task.model.encoder):
             if hasattr(part, name):
@@ -396,28 +545,24 @@ def configure(
                 break
         else:
             raise ValueError(f"{spec.name} has no option {name!r}.")
+    train_steps = train_steps or int(num_examples * epochs // batch_size)
     return cfg.ExperimentConfig(
         task=task,
-        trainer=experiments.fine_tuning_trainer(
-            num_examples=num_examples,
-            batch_size=batch_size,
-            epochs=epochs,
+        trainer=experiments.make_trainer(
+            train_steps=train_steps,
+            warmup_steps=warmup_steps or train_steps // 10,
             learning_rate=learning_rate,
             optimizer=optimizer,
             weight_decay=weight_decay,
+            validation_interval=validation_interval
+            or num_examples // batch_size,
             best_metric=best_metric,
         ),
     )
 
 
-def register(spec: TaskSpec, configure=configure) -> None:
-    """Registers a task's experiments with the Model Garden.
-
-    Args:
-        spec: the task.
-        configure: makes a configuration of the task and of an experiment's
-            options.
-    """
+def register(spec: TaskSpec) -> None:
+    """Registers a task's experiments with the Model Garden."""
     for name, experiment in spec.experiments.items():
         exp_factory.register_config_factory(name)(
             functools.partial(

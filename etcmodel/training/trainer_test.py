@@ -26,7 +26,7 @@ def _write_note(directory, **note):
             "task": "toy",
             "format": tfrecords.FORMAT,
             "split": "dev",
-            "features": {"long_length": 4, "global_length": 2},
+            "preprocessing_config": {"long_length": 4, "global_length": 2},
             "vocab_file": "vocab.txt",
             "vocab_fingerprint": "f",
             "tokenizer": None,
@@ -68,7 +68,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         note = tfrecords.read_metadata(tfrecords.find_files(self.records))
         # As by `export`, which need not have the records.
         given = {"long_length": 7, "global_length": 5}
-        given = {"features": given, "vocab_size": 11}
+        given = {"preprocessing_config": given, "vocab_size": 11}
         lengths = {"long_length": 40, "global_length": 20}
         for params, metadata, noted, expected in (
             (self._config(self.records), None, note, (4, 2, 200)),
@@ -81,7 +81,12 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             task = _TASK(params, metadata=metadata)
             vocab_size = task.encoder_config().vocab_size
             self.assertEqual(
-                expected, (task.long_length, task.global_length, vocab_size)
+                expected,
+                (
+                    task.sizes["long_length"],
+                    task.sizes["global_length"],
+                    vocab_size,
+                ),
             )
             self.assertEqual(noted, task.metadata)
         task = _TASK(self._config(self.records, **lengths))
@@ -90,7 +95,10 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
     @parameterized.parameters(
-        ({"features": {"long_length": 64}}, "preprocessed differently"),
+        (
+            {"preprocessing_config": {"long_length": 64}},
+            "preprocessed differently",
+        ),
         ({"vocab_fingerprint": "g"}, "preprocessed differently"),
         ({"tokenizer": {"lower_case": True}}, "preprocessed differently"),
         ({"task": "nq"}, "preprocessed differently"),
@@ -219,7 +227,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         state = None
         for step in range(2):
             pair = tuple(tf.constant([step]) for _ in range(2))
-            state = task.aggregate_logs(state, {"chosen": {"a": pair}})
+            state = task.aggregate_logs(state, {"candidates": {"a": pair}})
         self.assertEqual([[0], [1]], [x["a"].tolist() for x in state])
 
 
@@ -239,6 +247,9 @@ class ConfigureTest(tf.test.TestCase):
         self.assertEqual(4, params.task.train_data.global_batch_size)
         # 100 examples, twice, in batches of 4.
         self.assertEqual(50, params.trainer.train_steps)
+        self.assertEqual(25, params.trainer.validation_interval)
+        warmup = params.trainer.optimizer_config.warmup.linear
+        self.assertEqual(5, warmup.warmup_steps)
         plain = exp_factory.get_exp_config("toy/toy")
         self.assertEqual(1.0, plain.task.model.scale)
         self.assertIsNone(plain.task.threshold)

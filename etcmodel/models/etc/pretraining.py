@@ -26,6 +26,7 @@ class EtcPretrainModel(tf.keras.Model):
         use_mlm: whether masked tokens are to be predicted.
         use_cpc: whether masked sentences are to be foreseen.
         use_one_hot_embeddings: see `EtcModel`.
+        use_one_hot_relative_embeddings: likewise.
         name: name of the model.
 
     Raises:
@@ -38,6 +39,7 @@ class EtcPretrainModel(tf.keras.Model):
         use_mlm: bool = True,
         use_cpc: bool = True,
         use_one_hot_embeddings: bool = False,
+        use_one_hot_relative_embeddings: bool = False,
         name: str = "etc_pretrain",
     ):
         super().__init__(name=name)
@@ -45,6 +47,7 @@ class EtcPretrainModel(tf.keras.Model):
             config,
             structure="sentences",
             use_one_hot_embeddings=use_one_hot_embeddings,
+            use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
             name="etc_document_bert",
         )
         keras_compat.build_once(self.encoder, None)

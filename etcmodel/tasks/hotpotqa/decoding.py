@@ -229,7 +229,7 @@ def best_spans(
     )
 
 
-def choose(
+def select_candidates(
     logits, features, context, max_answer_length: int
 ) -> dict[str, tf.Tensor]:
     """What answers depend on: a span and a probability of each sentence.
@@ -238,7 +238,7 @@ def choose(
         logits: as from the model.
         features: EtcFeatures.
         context: `global_segments`, `long_starts`, `long_ends` and
-            `long_word_cuts`; see `HotpotQAFeatureBuilder.SCHEMA`.
+            `long_word_cuts`; see `HotpotQAPreprocessor.SCHEMA`.
         max_answer_length: greatest length of a span, in tokens.
 
     Returns:
@@ -322,7 +322,7 @@ def decode_answers(
     """Gives the answer, its type and the supporting facts.
 
     Args:
-        chosen: from `choose`.
+        chosen: from `select_candidates`.
         segments: titles and sentences, `<string>[batch, (segments)]`.
         paragraph_sizes: how many of them each paragraph has,
             `<int>[batch, (paragraphs)]`.

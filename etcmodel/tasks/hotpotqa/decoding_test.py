@@ -86,7 +86,7 @@ def inputs_of(records, long_length=_LONG, global_length=_GLOBAL):
 
 def _decode(logits, features, context, text, threshold, longest=30, **shape):
     """The answers of a batch."""
-    chosen = decoding.choose(logits, features, context, longest)
+    chosen = decoding.select_candidates(logits, features, context, longest)
     return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
 
 
@@ -313,7 +313,9 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         """At static shapes, as a TPU needs it."""
         records, logits = random_batch(7, encoding)
         features, context, _ = inputs_of(records)
-        choose = functools.partial(decoding.choose, max_answer_length=5)
+        choose = functools.partial(
+            decoding.select_candidates, max_answer_length=5
+        )
         compiled = tf.function(choose, jit_compile=True, autograph=False)
         expected = choose(logits, features, context)
         result = compiled(logits, features, context)

@@ -11,7 +11,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
-from etcmodel.pipeline import task_model as frame
+from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.hotpotqa import decoding
 from etcmodel.tasks.hotpotqa.task import TASK
 
@@ -232,7 +232,7 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
     return losses
 
 
-class HotpotQA(frame.TaskModel):
+class HotpotQA(EtcTaskModel):
     """Answers a question from paragraphs and names the supporting facts."""
 
     METRICS = ("answer_type_accuracy",)
@@ -309,34 +309,30 @@ class HotpotQA(frame.TaskModel):
             )
         }
 
-    def choose(self, outputs, features, context):
-        """See `decoding.choose`."""
-        return decoding.choose(
+    def select_candidates(self, outputs, features, context):
+        """See `decoding.select_candidates`."""
+        return decoding.select_candidates(
             outputs, features, context, self.options.max_answer_length
         )
 
-    def answer(self, chosen, owner, text):
+    def decode(self, candidates, owner, text):
         """See `decoding.decode_answers`."""
         del owner
         return decoding.decode_answers(
-            chosen,
+            candidates,
             text["segments"],
             text["paragraph_sizes"],
             self.threshold,
             text.get("shape"),
         )
 
-    def reference(self, record):
-        """The titles, which name facts."""
-        return [paragraph.title for paragraph in record.context]
-
-    def predict(self, answers, reference):
+    def to_prediction(self, answers, text):
         """The answer and its supporting facts."""
         probabilities = answers["supporting_fact_probabilities"]
         # Sentences that were cut have 0.
         threshold = max(self.threshold, np.finfo(np.float32).tiny)
         facts = [
-            (reference[paragraph], sentence)
+            (tf.compat.as_text(text["titles"][paragraph]), sentence)
             for paragraph, sentence in np.argwhere(
                 probabilities >= threshold
             ).tolist()

@@ -13,7 +13,7 @@ from etcmodel.tasks.hotpotqa.decoding_test import inputs_of
 from etcmodel.tasks.hotpotqa.decoding_test import random_batch
 from etcmodel.tasks.hotpotqa.decoding_test import reference_answer
 from etcmodel.tasks.hotpotqa.decoding_test import reference_facts
-from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
+from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
 from etcmodel.training import evaluation
@@ -32,7 +32,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             "window": np.zeros([len(records)], np.int32),
             "weight": np.ones([len(records)], np.float32),
         }
-        schema = HotpotQAFeatureBuilder.SCHEMA
+        schema = HotpotQAPreprocessor.SCHEMA
         return evaluation.score(TASK, model, schema, [batch], records)
 
     @parameterized.parameters("span", "bio")
@@ -57,7 +57,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                 ]
         model = TASK.make_model(options=HotpotQAOptions(max_answer_length=3))
         features, context, _ = inputs_of(records)
-        chosen = model.choose(logits, features, context)
+        chosen = model.select_candidates(logits, features, context)
         best = set()
         for right in (0.1, 0.4, 0.7):
             # As if what is predicted at this threshold were right.
@@ -86,9 +86,9 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                             {
                                 "segments": record["segments"],
                                 "paragraph_sizes": record["sizes"],
+                                "titles": titles,
                             },
                             gold[str(i)],
-                            titles,
                         )
                         for i, record in enumerate(records)
                     ],
@@ -138,18 +138,18 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                         " né: Émile X".encode(),
                     ],
                     "paragraph_sizes": [4],
+                    "titles": ["Bâle"],
                 },
                 ("the Émile X.", [("Bâle", 2)]),
-                ["Bâle"],
             ),
             evaluation.StoredRecord(
                 "second",
                 {
                     "segments": [b"Q", b"One two.", b"R", b"Three."],
                     "paragraph_sizes": [2, 2],
+                    "titles": ["Q", "R"],
                 },
                 ("yes", [("Q", 0), ("R", 0)]),
-                ["Q", "R"],
             ),
         ]
 
@@ -230,7 +230,9 @@ class ServingTest(tf.test.TestCase):
             self.get_temp_dir(),
             "where is jan ? city rome oslo in he . a \u65e5 \u672c",
         )
-        builder = TASK.make_builder(TASK.config_class(40, 20), vocab_file)
+        builder = TASK.make_preprocessor(
+            TASK.preprocessing_config_class(40, 20), vocab_file
+        )
         task_model = TASK.make_model(
             options=HotpotQAOptions(0.2, max_answer_length=3)
         )
@@ -238,7 +240,7 @@ class ServingTest(tf.test.TestCase):
         module, _ = signatures.make_serving_module(model, builder, task_model)
         serve = module.signatures()["serving_default"]
         inputs = {name: tf.constant(x) for name, x in _REQUEST.items()}
-        made = builder.build(**inputs)
+        made = builder(**inputs)
         logits = {
             name: x.numpy() for name, x in model(made.layout.features).items()
         }

@@ -373,7 +373,7 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
             ),
         }
         model = TASK.make_model(options=HotpotQAOptions(threshold))
-        return model.predict(answers, ["Jan", "Brno"])
+        return model.to_prediction(answers, {"titles": ["Jan", b"Brno"]})
 
     @parameterized.parameters(
         (0.4, [("Jan", 0), ("Jan", 1), ("Brno", 0)]),

@@ -14,9 +14,10 @@ from absl.testing import parameterized
 from etcmodel.errors import BadRecords
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks.hotpotqa import labels
-from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
+from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from testing.helpers import real_data_path
+from testing.tasks import encode_records
 
 _BERT, _GPT2 = "bert_uncased_vocab.txt", "gpt2.model"
 _FILES = ("dev_95", "train_200", "2wiki_train_500")
@@ -30,8 +31,8 @@ def _records(name):
 
 @functools.cache
 def _encoder(vocab, long_length=4096, global_length=256):
-    return TASK.record_encoder(
-        TASK.config_class(long_length, global_length),
+    return TASK.make_example_writer(
+        TASK.preprocessing_config_class(long_length, global_length),
         real_data_path(f"vocab/{vocab}"),
     )
 
@@ -59,7 +60,7 @@ def _built(vocab):
     records = [record for name in _FILES for record in _records(name)]
     for first in range(0, len(records), 32):
         batch = records[first : first + 32]
-        encoded = _encoder(vocab).build(batch)
+        encoded = _encoder(vocab).preprocess(batch)
         made, context, text = encoded.layout, encoded.context, encoded.text
         columns = (
             made.features["long_token_ids"],
@@ -124,7 +125,7 @@ class OffsetsTest(tf.test.TestCase):
         self.assertGreater(count, 700_000)
         pairs = sorted(pairs)
         self.assertGreater(len(pairs), 20_000)
-        tokenizer = _encoder(vocab).builder.tokenizer
+        tokenizer = _encoder(vocab).preprocessor.tokenizer
         texts = tokenizer.id_to_token([token for _, token in pairs]).numpy()
         return [
             (piece.decode(), text.decode())
@@ -244,7 +245,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         totals, stored = collections.Counter(), 0
         for first in range(0, 95, 32):
             batch = _records("dev_95")[first : first + 32]
-            for item in _encoder(_BERT).encode(batch, "train"):
+            for item in encode_records(_encoder(_BERT), batch, "train"):
                 stored += len(item.examples)
                 totals.update(item.counts)
         self.assertEqual(stored, 95)
@@ -287,17 +288,16 @@ class StoredAndServedTest(tf.test.TestCase, parameterized.TestCase):
         num_cut = 0
         for first in range(0, len(records), 8):
             batch = records[first : first + 8]
-            encoded = encoder.encode(batch, "dev")
+            encoded = encode_records(encoder, batch, "dev")
             num_cut += sum(item.counts["records_cut"] for item in encoded)
-            features, values = HotpotQAFeatureBuilder.SCHEMA.parse(
+            features, values = HotpotQAPreprocessor.SCHEMA.parse(
                 tf.constant([item.examples[0] for item in encoded]),
-                768,
-                64,
-                (example_schema.CONTEXT, example_schema.TEXT),
+                {"long_length": 768, "global_length": 64},
+                (example_schema.DECODING, example_schema.TEXT),
             )
             stored = _rows({**features, **values})
             for i, record in enumerate(batch):
-                made = encoder.build([record])
+                made = encoder.preprocess([record])
                 served = _rows(
                     {**made.layout.features, **made.context, **made.text}
                 )

@@ -9,7 +9,7 @@ from etcmodel.pipeline.spec import Tuned
 
 
 @dataclasses.dataclass(frozen=True)
-class HotpotQAFeatureConfig:
+class HotpotQAPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
@@ -62,8 +62,8 @@ TASK = TaskSpec(
     name="hotpotqa",
     summary="HotpotQA: answer from paragraphs, with supporting facts",
     dataset=hotpotqa,
-    sizes=HotpotQAFeatureConfig,
-    features="etcmodel.tasks.hotpotqa.features:HotpotQAFeatureBuilder",
+    preprocessing_config=HotpotQAPreprocessingConfig,
+    preprocessor="etcmodel.tasks.hotpotqa.preprocessor:HotpotQAPreprocessor",
     model="etcmodel.tasks.hotpotqa.model:HotpotQA",
     model_options=HotpotQAModelOptions,
     options=HotpotQAOptions,

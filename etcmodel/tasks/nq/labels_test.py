@@ -6,11 +6,12 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.datasets.nq.records import Annotation
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq.labels import WindowLabels
 from etcmodel.tasks.nq.task import TASK
-from etcmodel.tasks.nq.task import NQFeatureConfig
+from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from testing.helpers import real_data_path
 
 NULL, YES, NO, LONG, SHORT = range(5)
@@ -186,8 +187,8 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_labels_are_the_annotated_words(self, vocab, sizes, html):
         long_length, global_length, stride = sizes
-        builder = TASK.make_builder(
-            NQFeatureConfig(
+        builder = TASK.make_preprocessor(
+            NQPreprocessingConfig(
                 long_length=long_length,
                 global_length=global_length,
                 stride=stride,
@@ -195,12 +196,12 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             real_data_path(f"vocab/{vocab}"),
         )
-        inputs = preprocessor.raw_inputs(type(builder), self.records)
-        made = preprocessor.on_host(builder.build(**inputs))
+        inputs = builder.raw_batch(self.records)
+        made = on_host(builder(**inputs))
         for i, record in enumerate(self.records):
-            view = preprocessor.RecordView(made, i)
+            view = RecordView(made, i)
             (answer,) = record.annotations
-            rows = builder.label(record, view, "dev").rows
+            rows = builder.labels(record, view, "dev").rows
             got = [WindowLabels(**row) for row in rows]
             self.assertLen(got, view.number)
             if answer.long_start < 0:

@@ -8,7 +8,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
-from etcmodel.pipeline import task_model as frame
+from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.nq import decoding
 
 # Null, yes, no, long and short; see `labels`.
@@ -91,7 +91,7 @@ class NQHead(graph_layer.GraphLayer):
         return config
 
 
-class NQ(frame.TaskModel):
+class NQ(EtcTaskModel):
     """Finds the long and the short answer to a question in a page.
 
     A page is a flat sequence: local attention does not stop anywhere, and the
@@ -136,17 +136,17 @@ class NQ(frame.TaskModel):
             )
         }
 
-    def choose(self, outputs, features, context):
+    def select_candidates(self, outputs, features, context):
         """See `decoding.answer_windows`."""
         del features
         return decoding.answer_windows(
             outputs, context["words"], self.options.max_short_answer_words
         )._asdict()
 
-    def answer(self, chosen, owner, text):
+    def decode(self, candidates, owner, text):
         """See `decoding.decode_pages`."""
         return decoding.decode_pages(
-            decoding.WindowAnswers(**chosen),
+            decoding.WindowAnswers(**candidates),
             owner,
             # [batch, candidates]
             *(
@@ -156,12 +156,12 @@ class NQ(frame.TaskModel):
             self.options.null_threshold,
         )
 
-    def predict(self, answers, reference):
+    def to_prediction(self, answers, text):
         """The best answers, however low: the official script finds thresholds.
 
         Its scores are those of the best answers.
         """
-        del reference
+        del text
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)
         )

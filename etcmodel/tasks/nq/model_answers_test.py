@@ -15,22 +15,22 @@ from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline.preprocessor import raw_inputs
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.serving import signatures as signatures_lib
 from etcmodel.tasks.nq.decoding_test import random_batch
 from etcmodel.tasks.nq.decoding_test import reference_pages
 from etcmodel.tasks.nq.decoding_test import zero_logits
-from etcmodel.tasks.nq.features import NQFeatureBuilder
+from etcmodel.tasks.nq.preprocessor import NQPreprocessor
 from etcmodel.tasks.nq.task import TASK
-from etcmodel.tasks.nq.task import NQFeatureConfig
 from etcmodel.tasks.nq.task import NQOptions
+from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from etcmodel.training import evaluation
 from testing.conformance.cases import randomize
+from testing.tasks import encode_records
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
 
-_SCHEMA = NQFeatureBuilder.SCHEMA
+_SCHEMA = NQPreprocessor.SCHEMA
 
 
 def _predictions(pages) -> dict[str, NQPrediction]:
@@ -79,7 +79,7 @@ class EvaluationTest(tf.test.TestCase):
             # What has no weight may be anything.
             score = batch["long_answer_start_logits"]
             score[batch["weight"] == 0, -1] = 1e4
-            chosen = model.choose(
+            chosen = model.select_candidates(
                 {name: tf.constant(batch[name]) for name in logits},
                 {},
                 {"words": tf.constant(batch["words"])},
@@ -123,7 +123,6 @@ class EvaluationTest(tf.test.TestCase):
                     "candidate_ends": [x for _, x in spans],
                 },
                 gold[name],
-                None,
             )
             for name, spans in zip(gold, [*candidates, []], strict=True)
         ]
@@ -152,7 +151,7 @@ class EvaluationTest(tf.test.TestCase):
             np.arange(2),
             np.zeros([2], int),
             [
-                evaluation.StoredRecord(name, nothing, gold, None)
+                evaluation.StoredRecord(name, nothing, gold)
                 for name in ("p0", "p1")
             ],
         )
@@ -203,8 +202,8 @@ class ServingTest(tf.test.TestCase):
                 directory,
                 " ".join([*_WORDS, "live ##s [unused102] [unused103]"]),
             )
-            cls.encoder = TASK.record_encoder(
-                NQFeatureConfig(
+            cls.encoder = TASK.make_example_writer(
+                NQPreprocessingConfig(
                     long_length=64,
                     global_length=24,
                     stride=32,
@@ -212,7 +211,7 @@ class ServingTest(tf.test.TestCase):
                 ),
                 vocab_file,
             )
-        cls.builder = cls.encoder.builder
+        cls.builder = cls.encoder.preprocessor
         task_model = TASK.make_model(options=_OPTIONS)
         cls.model = cls._make_model(task_model)
         module, _ = signatures_lib.make_serving_module(
@@ -242,7 +241,7 @@ class ServingTest(tf.test.TestCase):
 
     def _expected(self, page, apart=False):
         """The answers of a page, of all its windows or of each of them."""
-        made = self.builder.build(**raw_inputs(NQFeatureBuilder, [page]))
+        made = self.builder(**NQPreprocessor.raw_batch([page]))
         logits = self.model(made.layout.features, training=False)
         owner = made.owner.numpy()
         candidates = [[(x.start, x.end) for x in page.candidates]]
@@ -257,7 +256,7 @@ class ServingTest(tf.test.TestCase):
 
     def _serve(self, records):
         """The answers to a request, of each record."""
-        inputs = raw_inputs(NQFeatureBuilder, records)
+        inputs = NQPreprocessor.raw_batch(records)
         outputs = self.signatures["serving_default"](
             **{name: tf.constant(x) for name, x in inputs.items()}
         )
@@ -276,7 +275,7 @@ class ServingTest(tf.test.TestCase):
         # 12 tokens a paragraph; 64 - 3 - 3 = 58 fit into a window, and the next
         # one begins 32 after it: of 2, 22, 10 and 4 paragraphs there are
         # 1 + ceil(max(12 n - 58, 0) / 32) = 1, 8, 3 and 1 windows.
-        self.assertEqual(1, 13 % self.builder.ROWS_AT_ONCE)
+        self.assertEqual(1, 13 % self.builder.rows_at_once)
         expected = [self._expected(page)[0] for page in self.pages]
         served = self._serve(self.pages)
         for answers, page in zip(expected, served, strict=True):
@@ -304,7 +303,7 @@ class ServingTest(tf.test.TestCase):
     def test_stored_windows_have_answers_of_their_own(self):
         page = self.pages[2]
         with without_tracing():
-            (encoded,) = self.encoder.encode([page], "predict")
+            (encoded,) = encode_records(self.encoder, [page], "predict")
         self.assertLen(encoded.examples, 3)
         outputs = self.signatures["serialized_examples"](
             examples=tf.constant(encoded.examples)

@@ -194,7 +194,7 @@ class TaskModelTest(tf.test.TestCase):
         logits = zero_logits(1, 60)
         logits["short_answer_end_logits"][0] = np.arange(60)
         logits["long_answer_end_logits"][0] = np.arange(60)
-        chosen = TASK.make_model().choose(
+        chosen = TASK.make_model().select_candidates(
             logits, {}, {"words": tf.range(60)[tf.newaxis]}
         )
         self.assertAllEqual([38], chosen["short_end"])
@@ -222,7 +222,7 @@ class TaskModelTest(tf.test.TestCase):
         for i, prediction in enumerate(expected):
             answers = {name: np.array(x)[i] for name, x in columns.items()}
             self.assertEqual(
-                prediction, TASK.make_model().predict(answers, None)
+                prediction, TASK.make_model().to_prediction(answers, None)
             )
 
 

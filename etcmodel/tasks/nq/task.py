@@ -16,7 +16,7 @@ NUM_SPECIAL_TOKENS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class NQFeatureConfig:
+class NQPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
@@ -109,8 +109,8 @@ TASK = TaskSpec(
     name="nq",
     summary="Natural Questions: long and short answers of a page",
     dataset=nq,
-    sizes=NQFeatureConfig,
-    features="etcmodel.tasks.nq.features:NQFeatureBuilder",
+    preprocessing_config=NQPreprocessingConfig,
+    preprocessor="etcmodel.tasks.nq.preprocessor:NQPreprocessor",
     model="etcmodel.tasks.nq.model:NQ",
     model_options=NoOptions,
     options=NQOptions,

@@ -4,14 +4,14 @@ from official.core import exp_factory
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.nq.features_test import make_config
+from etcmodel.tasks.nq.preprocessor_test import make_config
 from etcmodel.tasks.nq.task import TASK
-from etcmodel.tasks.nq.task import NQFeatureConfig
+from etcmodel.tasks.nq.task import NQPreprocessingConfig
 
 
 class SizesTest(tf.test.TestCase, parameterized.TestCase):
     def test_paper_sizes(self):
-        config = NQFeatureConfig()
+        config = NQPreprocessingConfig()
         self.assertEqual(
             (config.long_length, config.global_length, config.stride),
             (4096, 230, 2048),
@@ -20,9 +20,9 @@ class SizesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(config.unanswerable_rate, 4.0)
 
     def test_unanswerable_rate(self):
-        config = NQFeatureConfig(include_unknown_rate=0.02)
+        config = NQPreprocessingConfig(include_unknown_rate=0.02)
         self.assertAlmostEqual(config.unanswerable_rate, 0.08)
-        config = NQFeatureConfig(
+        config = NQPreprocessingConfig(
             include_unknown_rate=0.02, include_unknown_rate_for_unanswerable=0.0
         )
         self.assertEqual(config.unanswerable_rate, 0.0)
@@ -56,7 +56,7 @@ class SizesTest(tf.test.TestCase, parameterized.TestCase):
     def test_default_stride_does_not_fit_short_inputs(self):
         """As the commands tell it."""
         with self.assertRaisesRegex(UserError, "not fit: stride is 2048"):
-            TASK.feature_config({"long_length": 512, "stride": None})
+            TASK.make_preprocessing_config({"long_length": 512, "stride": None})
 
     def test_sizes_that_just_fit(self):
         make_config(36, 1, 32, global_length=34)

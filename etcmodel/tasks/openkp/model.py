@@ -5,10 +5,10 @@ import dataclasses
 import tensorflow as tf
 
 from etcmodel.models.heads import MASKED_LOGIT
-from etcmodel.pipeline import task_model as frame
+from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
-from etcmodel.tasks.openkp.features import LAYOUT
+from etcmodel.tasks.openkp.preprocessor import LAYOUT
 
 # How many keyphrases are predicted, and of how many phrases they are chosen:
 # a phrase across nodes may have the words of another.
@@ -150,7 +150,7 @@ def _initial(config):
     return {name: getattr(config, name) for name in names}
 
 
-class OpenKP(frame.TaskModel):
+class OpenKP(EtcTaskModel):
     """Finds the keyphrases of a page.
 
     A page is a flat sequence: local attention does not stop at the end of a
@@ -176,7 +176,7 @@ class OpenKP(frame.TaskModel):
         return {"structure": structure, "flat_sequence": True}
 
     def build(self, config, **options):
-        """See `TaskModel.build` and `layers.VisualEmbedding`."""
+        """See `EtcTaskModel.build` and `layers.VisualEmbedding`."""
         chosen = self.model_options
         if chosen.visual_in_global or chosen.visual_in_long:
             options["value_layers"] = {
@@ -237,7 +237,7 @@ class OpenKP(frame.TaskModel):
             return logits
         return join_occurrences(logits, context["first_occurrences"])
 
-    def choose(self, outputs, features, context):
+    def select_candidates(self, outputs, features, context):
         """The most probable phrases, those within nodes each once."""
         del features
         logits = self._logits(outputs, context)
@@ -263,7 +263,7 @@ class OpenKP(frame.TaskModel):
             "scores": tf.where(is_phrase, tf.exp(scores - total), 0.0),
         }
 
-    def answer(self, chosen, owner, text):
+    def decode(self, candidates, owner, text):
         """Keyphrases, "" for what is missing, and their probabilities.
 
         No two are equal but for their case. The probability is that of the
@@ -272,19 +272,19 @@ class OpenKP(frame.TaskModel):
         del owner
         # [batch, 100]
         phrases = join_words(
-            text["visible_words"], chosen["starts"], chosen["sizes"]
+            text["visible_words"], candidates["starts"], candidates["sizes"]
         )
         order = first_of_equals(
             tf.strings.lower(phrases, encoding="utf-8"), NUM_PREDICTIONS
         )
-        scores = tf.pad(chosen["scores"], [[0, 0], [0, 1]])
+        scores = tf.pad(candidates["scores"], [[0, 0], [0, 1]])
         phrases = tf.pad(phrases, [[0, 0], [0, 1]], constant_values="")
         return {
             "keyphrases": tf.gather(phrases, order, batch_dims=1),
             "keyphrase_scores": tf.gather(scores, order, batch_dims=1),
         }
 
-    def predict(self, answers, reference):
+    def to_prediction(self, answers, text):
         """The keyphrases, the best first."""
-        del reference
+        del text
         return [x.decode("utf-8") for x in answers["keyphrases"] if x]

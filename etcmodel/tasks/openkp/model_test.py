@@ -153,12 +153,12 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         first = np.zeros([2, 6, 5], np.int32)
         first[0, 2, 0] = 2
         task_model = TASK.make_model()
-        chosen = task_model.choose(
+        chosen = task_model.select_candidates(
             {"ngram_logits": tf.constant(logits)},
             {},
             {"first_occurrences": tf.constant(first)},
         )
-        answers = task_model.answer(
+        answers = task_model.decode(
             chosen,
             tf.range(2),
             {
@@ -180,7 +180,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             ["y", "x"],
-            task_model.predict(
+            task_model.to_prediction(
                 {"keyphrases": answers["keyphrases"][1].numpy()}, None
             ),
         )
@@ -194,12 +194,12 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         # Probabilities of the others are less than float32 has.
         logits[0, 1] = [120, -10, 121, -10000]
         task_model = TASK.make_model()
-        chosen = task_model.choose(
+        chosen = task_model.select_candidates(
             {"ngram_logits": tf.constant(logits)},
             {},
             {"first_occurrences": first},
         )
-        answers = task_model.answer(chosen, [0], {"visible_words": words})
+        answers = task_model.decode(chosen, [0], {"visible_words": words})
         self.assertAllEqual(
             [[b"A b", b"a", b"b", b"b A", b""]], answers["keyphrases"]
         )
@@ -210,12 +210,12 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
     def test_an_empty_page(self):
         task_model = TASK.make_model()
         for length in (0, 3):
-            chosen = task_model.choose(
+            chosen = task_model.select_candidates(
                 {"ngram_logits": tf.fill([1, 5, length], -10000.0)},
                 {},
                 {"first_occurrences": tf.zeros([1, length, 5], tf.int32)},
             )
-            answers = task_model.answer(
+            answers = task_model.decode(
                 chosen,
                 [0],
                 {"visible_words": tf.ragged.constant([[]], tf.string)},

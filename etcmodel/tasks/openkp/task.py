@@ -8,7 +8,7 @@ from etcmodel.pipeline.spec import TaskSpec
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenKPFeatureConfig:
+class OpenKPPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
@@ -82,8 +82,8 @@ TASK = TaskSpec(
     name="openkp",
     summary="OpenKP: keyphrases of web pages",
     dataset=openkp,
-    sizes=OpenKPFeatureConfig,
-    features="etcmodel.tasks.openkp.features:OpenKPFeatureBuilder",
+    preprocessing_config=OpenKPPreprocessingConfig,
+    preprocessor="etcmodel.tasks.openkp.preprocessor:OpenKPPreprocessor",
     model="etcmodel.tasks.openkp.model:OpenKP",
     model_options=OpenKPModelOptions,
     options=OpenKPOptions,

@@ -10,7 +10,7 @@ from etcmodel.tasks.openkp.task import TASK
 
 class TaskTest(tf.test.TestCase):
     def test_sizes_of_the_paper(self):
-        config = TASK.feature_config({})
+        config = TASK.make_preprocessing_config({})
         self.assertEqual(
             (4096, 512, 0),
             (config.long_length, config.global_length, config.fixed_block_size),
@@ -19,7 +19,7 @@ class TaskTest(tf.test.TestCase):
     def test_sizes_that_do_not_fit(self):
         for size, message in ((-3, "0 or more"), (7, "512 blocks of 7 have")):
             with self.assertRaisesRegex(UserError, message):
-                TASK.feature_config({"fixed_block_size": size})
+                TASK.make_preprocessing_config({"fixed_block_size": size})
 
     def test_names_tell_how_experiments_differ(self):
         registry.register_experiments("openkp")

@@ -1,6 +1,7 @@
 """Pre-training of ETC: the experiments of its paper."""
 
 import dataclasses
+import math
 
 from etcmodel.datasets import documents
 from etcmodel.pipeline.spec import Experiment
@@ -10,7 +11,7 @@ _PACKAGE = "etcmodel.tasks.pretrain"
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainFeatureConfig:
+class PretrainPreprocessingConfig:
     """Sizes of what is stored; the defaults are the paper's.
 
     Attributes:
@@ -38,14 +39,52 @@ class PretrainFeatureConfig:
         documents.check_documents(self.documents)
 
 
+@dataclasses.dataclass
+class PretrainOptions:
+    """Masking and losses.
+
+    Attributes:
+        cpc_fraction_to_mask: share of the sentences that is masked for CPC.
+        mlm_fraction_to_mask: share of the other words that is masked for MLM.
+        max_predictions: masked tokens of an example that are predicted; 0 for
+            a quarter of its length.
+        max_sentence_tokens: tokens of an example's masked sentences that are
+            encoded by themselves; 0 for twice the share that is masked.
+        mlm_weight: weight of the loss of masked tokens, 0 for none.
+        cpc_weight: that of masked sentences. Both are divided by their sum.
+    """
+
+    cpc_fraction_to_mask: float = 0.1
+    mlm_fraction_to_mask: float = 0.15
+    max_predictions: int = 0
+    max_sentence_tokens: int = 0
+    mlm_weight: float = 0.8
+    cpc_weight: float = 0.2
+
+
 TASK = TaskSpec(
     name="pretrain",
     summary="pre-training of ETC on texts: masked words and sentences",
     dataset=documents,
-    sizes=PretrainFeatureConfig,
-    encoder=f"{_PACKAGE}.features:PretrainEncoder",
-    trainer=f"{_PACKAGE}.trainer:register",
+    preprocessing_config=PretrainPreprocessingConfig,
+    preprocessor=f"{_PACKAGE}.preprocessor:PretrainPreprocessor",
+    model=f"{_PACKAGE}.model:EtcPretraining",
+    options=PretrainOptions,
+    has_answers=False,
     format_size="documents",
+    # Section 4.1 and Appendix C. The paper does not tell the warm-up: it is a
+    # tenth of the steps. By default (section 4.2) global tokens see their
+    # sentences alone.
+    recipe={
+        "batch_size": 512,
+        "validation_batch_size": 512,
+        "learning_rate": math.sqrt(8) * 1e-3,
+        "train_steps": 63_000,
+        "validation_interval": 1_000,
+        "optimizer": "lamb",
+        "best_metric": "mlm_accuracy",
+        "use_hard_g2l_mask": True,
+    },
     experiments={
         "etc/pretrain": Experiment("base"),
         "etc/pretrain_shared": Experiment(
@@ -61,6 +100,7 @@ TASK = TaskSpec(
             {
                 "preset": "large",
                 "batch_size": 1024,
+                "validation_batch_size": 1024,
                 "learning_rate": 2e-3,
                 "grad_checkpointing_period": 1,
             },

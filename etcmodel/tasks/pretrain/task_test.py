@@ -30,7 +30,7 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(0.15, params.task.mlm_fraction_to_mask)
         self.assertEqual(0.8, params.task.mlm_weight)
         self.assertEqual(0.2, params.task.cpc_weight)
-        sizes = registry.get("pretrain").feature_config({})
+        sizes = registry.get("pretrain").make_preprocessing_config({})
         self.assertEqual(4096, sizes.long_length)
         self.assertEqual(7, sizes.min_sentences)
 

@@ -1,17 +1,22 @@
-"""The encoder with what it learns from in pre-training."""
+"""ReadTwice's pre-training: masked words, and mentions of one entity."""
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import entity_masking
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 from etcmodel.layers import keras_compat
 from etcmodel.models import ReadTwiceConfig
 from etcmodel.models import ReadTwiceModel
 from etcmodel.models import pretraining_heads
+from etcmodel.models import span_loss
 from etcmodel.models.read_twice import coreference_loss
 from etcmodel.models.read_twice.memory_extraction import (
     check_cross_block_attention_mode,
 )
 from etcmodel.ops import gathering
+from etcmodel.pipeline.task_model import PretrainingModel
+from etcmodel.pipeline.task_model import Term
+from etcmodel.pipeline.task_model import masked_language_model
 
 
 class PretrainModel(tf.keras.Model):
@@ -109,3 +114,129 @@ class PretrainModel(tf.keras.Model):
                 local.labels > UNKNOWN_ENTITY, tf.float32
             )
         return outputs
+
+
+class ReadTwicePretraining(PretrainingModel):
+    """Predicts masked tokens, and tells which memories are of one entity."""
+
+    def build(self, config, **options):
+        """See `TaskModel` and `PretrainModel`."""
+        return PretrainModel(
+            config,
+            use_coreference=self.options.coreference_weight > 0,
+            cross_block_attention_mode=(
+                self.model_options.cross_block_attention_mode
+            ),
+            **options,
+        )
+
+    def loss_factors(self):
+        """Masked tokens have the weight 1."""
+        return {
+            "mlm_loss": 1.0,
+            "coreference_loss": self.options.coreference_weight,
+        }
+
+    def metric_names(self):
+        """Entities and other words, and long and short documents, apart."""
+        names = [
+            f"{name}{suffix}"
+            for name in (
+                "mlm_loss",
+                "mlm_accuracy",
+                "entity_accuracy",
+                "other_accuracy",
+            )
+            for suffix in ("", "_multi_blocks", "_single_blocks")
+        ]
+        if self.options.coreference_weight > 0:
+            names.append("coreference_loss")
+        return names
+
+    def terms(self, outputs, labels):
+        """See `TaskModel`."""
+        terms = masked_language_model(outputs, labels)
+        correct, weights = terms["mlm_accuracy"]
+        is_entity = labels["is_entity"]
+        terms["entity_accuracy"] = Term(correct, is_entity)
+        terms["other_accuracy"] = Term(correct, weights - is_entity)
+        is_multi = labels["is_multi"]
+        for name, (values, weights) in tuple(terms.items()):
+            for suffix, counts in (
+                ("multi", is_multi),
+                ("single", 1 - is_multi),
+            ):
+                terms[f"{name}_{suffix}_blocks"] = Term(
+                    values, weights * counts
+                )
+        if "coreference_losses" in outputs:
+            terms["coreference_loss"] = Term(
+                outputs["coreference_losses"], outputs["is_coreferent"]
+            )
+        return terms
+
+    def inputs_and_labels(self, inputs, fields, data, is_training):
+        """Masks the segments of an example; see `TaskModel`.
+
+        In evaluation the masks depend on the example alone.
+
+        Returns:
+            A pair of the model's inputs (see `PretrainModel.call`) and of the
+            labels: `label_ids` `<int32>[blocks, predictions]`, `weights`
+            `<float32>[blocks, predictions]`, 1 for what is predicted,
+            `is_entity`, the same for the tokens of mentions, and `is_multi`
+            `<float32>[blocks, 1]`, 1 in documents of several segments.
+        """
+        options, length = self.options, data.sizes["block_length"]
+        features = dict(inputs)
+        token_ids = features["token_ids"]
+        if is_training:
+            seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+        else:
+            # Sums may overflow, which does no harm.
+            seed = tf.stack(
+                [
+                    tf.reduce_sum(features["block_ids"]),
+                    tf.reduce_sum(
+                        token_ids * (1 + features["block_pos"])[:, None]
+                    ),
+                ]
+            )
+        # [blocks, length]; the first token is the CLS.
+        is_text = tf.logical_and(
+            tf.not_equal(token_ids, 0),
+            tf.range(length) > 0,
+        )
+        masked = entity_masking.mask_tokens(
+            token_ids,
+            fields["is_continuation"],
+            is_text,
+            features["annotation_begins"],
+            features["annotation_ends"],
+            features["annotation_labels"],
+            mask_token_id=data.special_ids["mask"],
+            seed=seed,
+            mlm_fraction_to_mask=options.mlm_fraction_to_mask,
+            mlm_entity_fraction_to_mask=(options.mlm_entity_fraction_to_mask),
+            mlm_max_consecutive_masks=(options.mlm_max_consecutive_masks),
+            mention_mask_mode=options.mention_mask_mode,
+            block_ids=features["block_ids"],
+        )
+        # [blocks, predictions]
+        positions, weights = gathering.true_positions(
+            masked.is_target, options.max_predictions_per_block or length // 4
+        )
+        is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)
+        # Documents are whole in an example.
+        is_multi = span_loss.get_multi_doc_mask(features["block_ids"])
+        labels = {
+            "label_ids": tf.gather(token_ids, positions, batch_dims=1),
+            "weights": weights,
+            "is_entity": weights * tf.cast(is_entity, tf.float32),
+            "is_multi": is_multi[:, tf.newaxis],
+        }
+        features |= {
+            "token_ids": masked.token_ids,
+            "masked_positions": positions,
+        }
+        return features, labels

@@ -1,19 +1,76 @@
 """Pre-training of ReadTwice: the experiments of its paper."""
 
+import dataclasses
+
 from etcmodel.datasets import documents
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.read_twice_pretrain"
 
+
+@dataclasses.dataclass
+class PretrainOptions:
+    """Masking and losses.
+
+    Attributes:
+        mlm_fraction_to_mask: share of the words outside of mentions that is
+            masked.
+        mlm_entity_fraction_to_mask: share of the mentions that is.
+        mlm_max_consecutive_masks: greatest number of words masked in a row.
+        mention_mask_mode: "whole_mention", "whole_entity" or
+            "whole_entity_batch"; see `entity_masking.mask_tokens`.
+        max_predictions_per_block: masked tokens of a segment that are
+            predicted; 0 for a quarter of the segment.
+        coreference_weight: weight of the coreference loss next to that of
+            masked tokens, 0 for none. Both are divided by their sum.
+    """
+
+    mlm_fraction_to_mask: float = 0.15
+    mlm_entity_fraction_to_mask: float = 0.25
+    mlm_max_consecutive_masks: int = 5
+    mention_mask_mode: str = "whole_mention"
+    max_predictions_per_block: int = 0
+    coreference_weight: float = 1.0
+
+
+@dataclasses.dataclass
+class ModelOptions:
+    """How much of documents the model sees.
+
+    Attributes:
+        cross_block_attention_mode: whose memories a segment sees: "doc" for
+            those of its document, "block" for its own alone.
+    """
+
+    cross_block_attention_mode: str = "doc"
+
+
 TASK = TaskSpec(
     name="read_twice_pretrain",
     summary="pre-training of ReadTwice on documents with mentions",
     dataset=documents,
-    sizes=f"{_PACKAGE}.features:PretrainFeatureConfig",
-    encoder=f"{_PACKAGE}.features:PretrainEncoder",
-    trainer=f"{_PACKAGE}.trainer:register",
+    preprocessing_config=f"{_PACKAGE}.preprocessor:PretrainPreprocessingConfig",
+    preprocessor=f"{_PACKAGE}.preprocessor:PretrainPreprocessor",
+    model=f"{_PACKAGE}.model:ReadTwicePretraining",
+    model_options=ModelOptions,
+    options=PretrainOptions,
+    has_answers=False,
+    reads_segments=True,
     format_size="documents",
+    # Section 4.1. Of the optimizer the paper tells its name and the number of
+    # steps; its other values are the original code's.
+    recipe={
+        "batch_size": 512,
+        "validation_batch_size": 512,
+        "shuffle_buffer_size": 100,
+        "learning_rate": 1e-4,
+        "train_steps": 1_000_000,
+        "warmup_steps": 10_000,
+        "validation_interval": 10_000,
+        "optimizer": "lamb",
+        "best_metric": "mlm_accuracy",
+    },
     experiments={
         "read_twice/pretrain": Experiment(
             "memories of entity mentions, with coreference loss"

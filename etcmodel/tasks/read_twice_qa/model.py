@@ -3,10 +3,8 @@
 Source: ReadTwice paper, Appendix C.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils.text import word_cuts
@@ -16,9 +14,12 @@ from etcmodel.models import span_prediction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
 from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
 from etcmodel.ops import shapes
-from etcmodel.pipeline import task_model as frame
-from etcmodel.tasks.read_twice_qa import encoding
-from etcmodel.tasks.read_twice_qa import features as features_lib
+from etcmodel.pipeline.example_schema import EXAMPLE_ID
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.pipeline.task_model import AnswerModel
+from etcmodel.pipeline.task_model import Term
+from etcmodel.tasks.read_twice_qa import preprocessor
+from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 
 # The most spans of a document that are compared as texts.
 _MOST_TEXTS = 64
@@ -31,10 +32,10 @@ _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
 _CUT = -1e4
 
 
-class ReadTwiceQA(frame.AnswerModel):
+class ReadTwiceQA(AnswerModel):
     """Spans of a document.
 
-    Rows are segments. What is lost and chosen in them depends on the whole
+    Rows are segments. What is lost and selected in them depends on the whole
     batch, over all replicas.
 
     Attributes:
@@ -48,7 +49,7 @@ class ReadTwiceQA(frame.AnswerModel):
     }
 
     def __init__(self, model_options, options):
-        """See `AnswerModel`.
+        """See `TaskModel`.
 
         Raises:
             ValueError: an option is impossible.
@@ -99,8 +100,11 @@ class ReadTwiceQA(frame.AnswerModel):
             name: tf.keras.Input(shape, dtype=tf.int32, name=name)
             for name, shape in (
                 ("token_ids", [block_length]),
-                *((x, []) for x in encoding.BLOCK_FEATURES),
-                *((x, [num_annotations]) for x in encoding.ANNOTATION_FEATURES),
+                *((x, []) for x in preprocessor.BLOCK_FIELDS),
+                *(
+                    (x, [num_annotations])
+                    for x in preprocessor.ANNOTATION_FIELDS
+                ),
             )
         }
         encoder = ReadTwiceModel(config, name="read_twice", **options)
@@ -136,14 +140,67 @@ class ReadTwiceQA(frame.AnswerModel):
                 name="option_pooler",
             )(hidden[:, 0])
             outputs["option_logits"] = heads.make_logits_layer(
-                len(features_lib.OPTIONS),
+                len(ANSWER_TYPES),
                 config.initializer_range,
                 "option_logits",
             )(pooled)
         return tf.keras.Model(inputs, outputs, name=type(self).__name__.lower())
 
+    def lengths(self, sizes):
+        """See `TaskModel`."""
+        return {
+            "block_length": sizes["block_length"],
+            "num_annotations": sizes["max_num_annotations"],
+        }
+
+    def encoder(self, model):
+        """See `TaskModel`."""
+        return model.get_layer("read_twice")
+
+    def pretrained_heads(self, model):
+        """Takes the spans' head from a run that learned other answers."""
+        return [model.get_layer("span_prediction")]
+
+    def inputs_and_labels(self, inputs, fields, data, is_training):
+        """See `TaskModel`; the weights of a document's segments sum to 1."""
+        del data, is_training
+        labels = dict(fields)
+        # [records, 2]
+        keys = record_keys(labels.pop(EXAMPLE_ID))
+        is_first = tf.equal(inputs["block_pos"], 1)
+        # [segments]
+        owner = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        return dict(inputs), {
+            **labels,
+            # [segments, 2]
+            "record": tf.gather(keys, tf.maximum(owner, 0)),
+            "block_ids": inputs["block_ids"],
+            "weight": tf.math.divide_no_nan(
+                1.0, tf.cast(labels["num_blocks"], tf.float32)
+            ),
+        }
+
+    def metric_names(self):
+        """The span loss of documents of several segments and of one, too."""
+        return [
+            *super().metric_names(),
+            "span_loss_multi_blocks",
+            "span_loss_single_blocks",
+        ]
+
+    def terms(self, outputs, labels):
+        """See `metric_names`."""
+        terms = super().terms(outputs, labels)
+        values, weights = terms["span_loss"]
+        is_multi = tf.cast(labels["num_blocks"] > 1, tf.float32)
+        return {
+            **terms,
+            "span_loss_multi_blocks": Term(values, weights * is_multi),
+            "span_loss_single_blocks": Term(values, weights * (1.0 - is_multi)),
+        }
+
     def loss_names(self):
-        """See `AnswerModel`."""
+        """See `TaskModel`."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):
@@ -155,7 +212,7 @@ class ReadTwiceQA(frame.AnswerModel):
         found = {
             "span": span_loss.batch_span_cross_entropy_loss(
                 outputs["span_logits"],
-                *(labels[x] for x in encoding.LABEL_FEATURES),
+                *(labels[x] for x in preprocessor.LABEL_FIELDS),
                 labels["block_ids"],
             )
         }
@@ -169,7 +226,7 @@ class ReadTwiceQA(frame.AnswerModel):
         number = tf.cast(labels["num_blocks"], tf.float32)
         return {name: x.losses * number for name, x in found.items()}
 
-    def choose(self, outputs, features, context):
+    def select_candidates(self, outputs, features, context):
         """The best spans of whole words in each segment, by bytes."""
         options = self.options
         cuts = context["word_cuts"]
@@ -182,7 +239,7 @@ class ReadTwiceQA(frame.AnswerModel):
             options.decode_max_size,
             options.decode_top_k,
         )
-        chosen = {
+        candidates = {
             "span_scores": best.scores,
             # [segments, spans, 2]
             "span_bytes": tf.stack(
@@ -196,10 +253,10 @@ class ReadTwiceQA(frame.AnswerModel):
             ),
         }
         if self.HAS_OPTIONS:
-            chosen["option_logits"] = outputs["option_logits"]
-        return chosen
+            candidates["option_logits"] = outputs["option_logits"]
+        return candidates
 
-    def answer(self, chosen, owner, text):
+    def decode(self, candidates, owner, text):
         """The most confident answer of each document.
 
         A softmax over the best spans of the document gives their confidence;
@@ -211,13 +268,13 @@ class ReadTwiceQA(frame.AnswerModel):
         nothing = 4 * span_prediction.MASKED_LOGIT
         # [batch, spans]: as many as are compared, or more.
         scores = tf.pad(
-            _of_each(chosen["span_scores"], owner, batch, nothing),
+            _of_each(candidates["span_scores"], owner, batch, nothing),
             [[0, 0], [0, _MOST_PLACES]],
             constant_values=nothing,
         )
         # [batch, spans, 2]
         places = tf.pad(
-            _of_each(chosen["span_bytes"], owner, batch, 0),
+            _of_each(candidates["span_bytes"], owner, batch, 0),
             [[0, 0], [0, _MOST_PLACES], [0, 0]],
         )
 
@@ -272,7 +329,7 @@ class ReadTwiceQA(frame.AnswerModel):
             "answer_end": end,
         }
         if self.HAS_OPTIONS:
-            answers = self._with_options(chosen, owner, answers, batch)
+            answers = self._with_options(candidates, owner, answers, batch)
         return answers
 
     def _of_equal_texts(self, texts, confidence):
@@ -295,13 +352,13 @@ class ReadTwiceQA(frame.AnswerModel):
         )
         return reduce(each, axis=2)
 
-    def _with_options(self, chosen, owner, answers, batch):
+    def _with_options(self, candidates, owner, answers, batch):
         """Puts "yes" and "no" where a segment is most confident of them."""
-        number = len(features_lib.OPTIONS)
+        number = len(ANSWER_TYPES)
         # [batch, segments * 3]: of all options in all segments, as learned.
         probs = tf.nn.softmax(
             _of_each(
-                chosen["option_logits"],
+                candidates["option_logits"],
                 owner,
                 batch,
                 span_prediction.MASKED_LOGIT,
@@ -314,7 +371,7 @@ class ReadTwiceQA(frame.AnswerModel):
         )
         option = tf.argmax(probs, axis=1, output_type=tf.int32)
         is_span = tf.equal(option, 0)
-        word = tf.gather(tf.constant(["", *features_lib.OPTIONS[1:]]), option)
+        word = tf.gather(tf.constant(["", *ANSWER_TYPES[1:]]), option)
         return {
             "answer": tf.where(is_span, answers["answer"], word),
             "answer_score": tf.where(
@@ -327,9 +384,9 @@ class ReadTwiceQA(frame.AnswerModel):
             "answer_type": option,
         }
 
-    def predict(self, answers: Mapping[str, np.ndarray], reference):
+    def to_prediction(self, answers, text):
         """The answer's text."""
-        del reference
+        del text
         return bytes(answers["answer"]).decode("utf-8", "replace")
 
 

@@ -40,7 +40,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(("max", b"Brno", 5, 9), ("sum", b"JAN ", 11, 15))
     def test_equal_texts(self, combine, answer, start, end):
         """All together they are more probable than the best one."""
-        found = make_model(combine=combine).answer(
+        found = make_model(combine=combine).decode(
             self.chosen,
             tf.constant([0, 0, 1]),
             {"document": tf.constant([self.text, "nothing"])},
@@ -54,7 +54,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_texts_without_words(self):
         """They are equal where their characters are."""
-        found = make_model(combine="sum").answer(
+        found = make_model(combine="sum").decode(
             choose([[1.0, 0.7, 0.7, 0.7]], [[2, 0, 6, 8]], [[5, 1, 7, 9]]),
             tf.constant([0]),
             {"document": tf.constant(["? Jan ! ?"])},
@@ -68,7 +68,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_two_segments_share_counts_once(self):
         # What only begins alike does not.
-        found = make_model(combine="sum").answer(
+        found = make_model(combine="sum").decode(
             choose(
                 [[1.0, 0.9, 0.5], [0.8, 0.9, _NONE]],
                 [[5, 0, 0], [0, 0, -1]],
@@ -84,7 +84,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_documents_without_segments(self):
-        found = make_model().answer(
+        found = make_model().decode(
             {name: x[:0] for name, x in self.chosen.items()},
             tf.zeros([0], tf.int32),
             {"document": tf.constant(["", "a"])},
@@ -95,7 +95,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(model_lib.ReadTwiceQA, model_lib.HotpotQA)
     def test_no_documents(self, model_class):
-        found = make_model(model_class).answer(
+        found = make_model(model_class).decode(
             {
                 **{name: x[:0] for name, x in self.chosen.items()},
                 "option_logits": tf.zeros([0, 3]),
@@ -114,7 +114,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             ([[2.0, 0.0, 1.0], [0.0, 2.5, 0.0]], 1, b"yes", -1),
             ([[2.0, 0.0, 2.2], [0.0, 2.1, 0.0]], 2, b"no", -1),
         ):
-            found = model.answer(
+            found = model.decode(
                 {
                     **{name: x[:2] for name, x in self.chosen.items()},
                     "option_logits": tf.constant(logits),
@@ -139,9 +139,9 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             "token_ends": tf.constant([[-1, 13, 18, 21]]),
             "word_cuts": tf.constant([[0, 0, 0, 0]]),
         }
-        chosen = make_model(decode_max_size=2, decode_top_k=2).choose(
-            {"span_logits": tf.constant(logits)}, {}, context
-        )
+        chosen = make_model(
+            decode_max_size=2, decode_top_k=2
+        ).select_candidates({"span_logits": tf.constant(logits)}, {}, context)
         # From the third to the third token, and from the first to the second;
         # from the first to the third would be three.
         self.assertAllClose([[6, 5]], chosen["span_scores"])
@@ -151,7 +151,9 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         """Parts of words come last, but are still spans."""
         logits = np.full([2, 3, 2], -1e6, np.float32)
         logits[:, 1:] = [[3, 4], [2, 5]]
-        chosen = make_model(decode_max_size=2, decode_top_k=2).choose(
+        chosen = make_model(
+            decode_max_size=2, decode_top_k=2
+        ).select_candidates(
             {"span_logits": tf.constant(logits)},
             {},
             {
@@ -167,7 +169,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_predict_and_bad_options(self):
         self.assertEqual(
-            "é", make_model().predict({"answer": "é".encode()}, None)
+            "é", make_model().to_prediction({"answer": "é".encode()}, None)
         )
         for options, message in (
             ({"combine": "mean"}, "combine is 'mean'"),

@@ -86,8 +86,10 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
     recipe = values.pop("recipe")
     return TaskSpec(
         **{
-            "sizes": f"{_PACKAGE}.features:QuestionFeatureConfig",
-            "features": f"{_PACKAGE}.features:QuestionBuilder",
+            "preprocessing_config": (
+                f"{_PACKAGE}.preprocessor:QuestionPreprocessingConfig"
+            ),
+            "preprocessor": f"{_PACKAGE}.preprocessor:QuestionPreprocessor",
             "model": f"{_PACKAGE}.model:ReadTwiceQA",
             "options": Options,
             **values,
@@ -100,14 +102,13 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
         # full of them. The best epoch, by validation, may come before the last.
         recipe={
             "batch_size": 128,
+            "validation_batch_size": 128,
             "epochs": 6,
             "cross_attention_top_k": 100,
             **recipe,
         },
         experiments=_experiments(name),
-        encoder=f"{_PACKAGE}.encoding:QuestionEncoder",
-        trainer=f"{_PACKAGE}.trainer:register",
-        serving=f"{_PACKAGE}.serving:make_serving_module",
+        reads_segments=True,
     )
 
 
@@ -116,7 +117,7 @@ TASKS = (
         "hotpotqa",
         "HotpotQA's answers, with ReadTwice",
         answer_only,
-        features=f"{_PACKAGE}.features:HotpotQABuilder",
+        preprocessor=f"{_PACKAGE}.preprocessor:HotpotQAPreprocessor",
         model=f"{_PACKAGE}.model:HotpotQA",
         # 90,447 questions of about 10 segments.
         recipe={
@@ -141,8 +142,8 @@ TASKS = (
         "narrativeqa",
         "NarrativeQA: questions about whole books, with ReadTwice",
         narrativeqa,
-        sizes=f"{_PACKAGE}.features:NarrativeQAFeatureConfig",
-        features=f"{_PACKAGE}.features:NarrativeQABuilder",
+        preprocessing_config=f"{_PACKAGE}.preprocessor:NarrativeQAPreprocessingConfig",
+        preprocessor=f"{_PACKAGE}.preprocessor:NarrativeQAPreprocessor",
         # 32,747 questions about stories of about 200 segments.
         recipe={
             "num_examples": 6_549_400,

@@ -6,10 +6,10 @@ from etcmodel.feature_utils import token_types
 from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.losses import is_correct
-from etcmodel.pipeline import task_model as frame
-from etcmodel.tasks.wikihop.features import LAYOUT
-from etcmodel.tasks.wikihop.features import is_first_of_equals
-from etcmodel.tasks.wikihop.features import normalize_candidates
+from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.tasks.wikihop.preprocessor import LAYOUT
+from etcmodel.tasks.wikihop.preprocessor import is_first_of_equals
+from etcmodel.tasks.wikihop.preprocessor import normalize_candidates
 
 
 def example_losses(
@@ -104,7 +104,7 @@ def decode_answers(
     }
 
 
-class WikiHop(frame.TaskModel):
+class WikiHop(EtcTaskModel):
     """Chooses the right one of the candidate answers of a record."""
 
     METRICS = ("accuracy",)
@@ -168,18 +168,18 @@ class WikiHop(frame.TaskModel):
         """Whether the label is chosen."""
         return {"accuracy": is_correct(outputs["logits"], labels["label"])}
 
-    def answer(self, chosen, owner, text):
+    def decode(self, candidates, owner, text):
         """See `decode_answers`."""
         del owner
         # [batch, candidates]
-        candidates = text["candidates"].to_tensor(
+        choices = text["candidates"].to_tensor(
             default_value="",
             # As many as a request has, if it is one.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
-        return decode_answers(chosen["logits"], candidates)
+        return decode_answers(candidates["logits"], choices)
 
-    def predict(self, answers, reference):
+    def to_prediction(self, answers, text):
         """The answer as it stands among the candidates."""
-        del reference
+        del text
         return answers["answer"].decode("utf-8")

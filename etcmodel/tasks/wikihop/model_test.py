@@ -207,14 +207,14 @@ class DecodingTest(tf.test.TestCase):
             (2, {}),
             (4, {"num_candidates": tf.constant(4)}),
         ):
-            answers = task_model.answer(chosen, tf.range(2), text | request)
+            answers = task_model.decode(chosen, tf.range(2), text | request)
             self.assertAllEqual([b" B", b"c"], answers["answer"])
             self.assertEqual(
                 [2, width], answers["candidate_probabilities"].shape
             )
         # What the official file has.
         answer = {"answer": answers["answer"].numpy()[0]}
-        self.assertEqual(" B", task_model.predict(answer, None))
+        self.assertEqual(" B", task_model.to_prediction(answer, None))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from etcmodel.pipeline.spec import TaskSpec
 
 
 @dataclasses.dataclass(frozen=True)
-class WikiHopFeatureConfig:
+class WikiHopPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
@@ -66,8 +66,8 @@ TASK = TaskSpec(
     name="wikihop",
     summary="WikiHop (QAngaroo): choose among candidate answers",
     dataset=wikihop,
-    sizes=WikiHopFeatureConfig,
-    features="etcmodel.tasks.wikihop.features:WikiHopFeatureBuilder",
+    preprocessing_config=WikiHopPreprocessingConfig,
+    preprocessor="etcmodel.tasks.wikihop.preprocessor:WikiHopPreprocessor",
     model="etcmodel.tasks.wikihop.model:WikiHop",
     model_options=WikiHopModelOptions,
     options=WikiHopOptions,

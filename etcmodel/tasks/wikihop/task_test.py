@@ -13,7 +13,7 @@ from etcmodel.training import trainer
 
 class TaskTest(tf.test.TestCase):
     def test_sizes_of_the_paper(self):
-        config = TASK.feature_config({})
+        config = TASK.make_preprocessing_config({})
         self.assertEqual(
             (4096, 430, 200),
             (

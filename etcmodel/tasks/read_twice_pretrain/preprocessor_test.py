@@ -11,6 +11,7 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks.read_twice_pretrain.task import TASK
 from testing.helpers import real_data_path
+from testing.tasks import encode_records
 from testing.tasks import run_cli
 from testing.tasks import without_tracing
 
@@ -29,6 +30,7 @@ def read(serialized):
     return {
         name: np.array(value.int64_list.value)
         for name, value in features.items()
+        if name != "for_training"
     }
 
 
@@ -45,7 +47,9 @@ class FeaturesTest(tf.test.TestCase):
         return path
 
     def _encoder(self, **sizes):
-        return TASK.record_encoder(TASK.feature_config(sizes), self.vocab_file)
+        return TASK.make_example_writer(
+            TASK.make_preprocessing_config(sizes), self.vocab_file
+        )
 
     def test_by_hand(self):
         encoder = self._encoder(
@@ -62,7 +66,7 @@ class FeaturesTest(tf.test.TestCase):
             ),
         )
         found = Document("b", "jan Jan. Brno jan")
-        (first, second) = encoder.encode([given, found], "train")
+        (first, second) = encode_records(encoder, [given, found], "train")
         # Its 8 tokens with four in a segment.
         (stored,) = map(read, first.examples)
         self.assertAllEqual(
@@ -97,7 +101,7 @@ class FeaturesTest(tf.test.TestCase):
         encoder = self._encoder(
             block_length=3, max_num_annotations=1, num_blocks_per_example=2
         )
-        (encoded,) = encoder.encode([Document("a", "jan " * 9)], "dev")
+        (encoded,) = encode_records(encoder, [Document("a", "jan " * 9)], "dev")
         parts = [read(x) for x in encoded.examples]
         self.assertEqual([2, 2, 1], [len(x["block_ids"]) for x in parts])
         self.assertAllEqual([1, 2], parts[1]["block_pos"])
@@ -107,13 +111,13 @@ class FeaturesTest(tf.test.TestCase):
     def test_batches_do_not_matter(self):
         path = real_data_path("wikitext/wiki.valid.raw")
         vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
-        config = TASK.feature_config({"block_length": 64})
-        encoder = TASK.record_encoder(config, vocab_file)
+        config = TASK.make_preprocessing_config({"block_length": 64})
+        encoder = TASK.make_example_writer(config, vocab_file)
         documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
             :8
         ]
-        together = encoder.encode(documents, "train")
-        alone = [encoder.encode([x], "train")[0] for x in documents]
+        together = encode_records(encoder, documents, "train")
+        alone = [encode_records(encoder, [x], "train")[0] for x in documents]
         self.assertEqual(together, alone)
 
     def test_mistakes(self):

@@ -5,24 +5,64 @@ from official.core import config_definitions as cfg
 
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
-from etcmodel.training import read_twice
+from etcmodel.training import input_pipeline
 
 _BLOCKS = 4
 
 
-class ReadTwiceParamsTest(tf.test.TestCase):
-    def test_preset_with_changes(self):
-        params = read_twice.ReadTwiceParams(
-            preset="base", hidden_dropout_prob=0.0, cross_attention_top_k=100
+class ReadBatchesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.path = self.get_temp_dir()
+        with tfrecords.ShardedWriter(self.path, "x", 2) as writer:
+            for i in range(1, 6):
+                writer.write(b"%d" % i)
+
+    def _parse(self, serialized):
+        value = tf.strings.to_number(serialized, tf.int32)
+        # [batch, 2]
+        pair = tf.stack([value, value], axis=1)
+        return {"pair": pair}, {"weight": tf.ones_like(value, tf.float32)}
+
+    def _read(self, context=None, **kwargs):
+        params = cfg.DataConfig(
+            input_path=self.path, global_batch_size=4, **kwargs
         )
-        config = params.to_config(123)
-        self.assertEqual(123, config.vocab_size)
-        self.assertEqual(0.0, config.hidden_dropout_prob)
-        self.assertEqual(100, config.cross_attention_top_k)
-        self.assertEqual("entity", config.summary_mode)
-        params = read_twice.ReadTwiceParams(summary_mode="words")
-        with self.assertRaisesRegex(UserError, "encoder: summary_mode"):
-            params.to_config()
+        return input_pipeline.read_batches(params, self._parse, context)
+
+    def test_evaluation_reads_every_record_once(self):
+        dataset = self._read(is_training=False)
+        features, labels = dataset.element_spec
+        self.assertEqual([4, 2], features["pair"].shape)
+        self.assertEqual([4], labels["weight"].shape)
+        values, weights = [], []
+        for features, labels in dataset.as_numpy_iterator():
+            values.extend(features["pair"][:, 1])
+            weights.extend(labels["weight"])
+        self.assertAllEqual([1] * 5 + [0] * 3, weights)
+        self.assertCountEqual([1, 2, 3, 4, 5], values[:5])
+
+    def test_every_replica_has_a_batch(self):
+        context = tf.distribute.InputContext(num_replicas_in_sync=4)
+        batches = list(self._read(context, is_training=False))
+        # 5 records, one a replica: 8 batches are the next multiple of 4.
+        self.assertGreaterEqual(len(batches) - len(batches) % 4, 5)
+        weights = tf.concat([labels["weight"] for _, labels in batches], 0)
+        self.assertEqual(5.0, tf.reduce_sum(weights))
+        self.assertAllEqual([1.0] * 5, weights[:5])
+
+    def test_training_repeats(self):
+        dataset = self._read(is_training=True).take(10)
+        seen = set()
+        for features, labels in dataset.as_numpy_iterator():
+            self.assertAllEqual([1, 1, 1, 1], labels["weight"])
+            seen.update(features["pair"][:, 0].tolist())
+        self.assertEqual({1, 2, 3, 4, 5}, seen)
+
+    def test_no_tuning_thread_keeps_iterators_alive(self):
+        for is_training in (False, True):
+            options = self._read(is_training=is_training).options()
+            self.assertIs(False, options.autotune.enabled)
 
 
 class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
@@ -47,7 +87,9 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         params = cfg.DataConfig(
             input_path=self.path, global_batch_size=size, **kwargs
         )
-        dataset = read_twice.read_blocks(params, self._parse, _BLOCKS, context)
+        dataset = input_pipeline.read_blocks(
+            params, self._parse, _BLOCKS, context
+        )
         self.assertEqual(
             [size // (context.num_replicas_in_sync if context else 1)],
             dataset.element_spec[0]["rows"].shape,
@@ -91,7 +133,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_number_documents(self):
-        numbers = read_twice.number_documents(
+        numbers = input_pipeline.number_documents(
             tf.constant([[7, 7, 8], [7, 9, 0]]), tf.constant([0, 5])
         )
         self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)

@@ -10,8 +10,8 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.tasks.nq import features
-from etcmodel.tasks.nq.task import NQFeatureConfig
+from etcmodel.tasks.nq import preprocessor
+from etcmodel.tasks.nq.task import NQPreprocessingConfig
 
 # A vocabulary whose ids can be told from the words: "t201" has the id 201.
 VOCAB = [f"t{i}" for i in range(300)]
@@ -34,7 +34,7 @@ def write_vocab(folder, tokens=None):
 
 def make_config(long_length, stride, question_length, **more):
     """A config of small sizes."""
-    return NQFeatureConfig(
+    return NQPreprocessingConfig(
         long_length=long_length,
         stride=stride,
         question_length=question_length,
@@ -49,7 +49,7 @@ def inputs_of(pages):
         pages: tuples of a question, words (tags begin with "<"), and spans.
 
     Returns:
-        The arguments of `NQFeatureBuilder.build`.
+        The arguments of `NQPreprocessor.build`.
     """
     width = max(len(words) for _, words, _ in pages)
     most = max(len(spans) for _, _, spans in pages)
@@ -191,10 +191,10 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             cls.tokenizer = tokenizers.WordpieceTokenizer(write_vocab(folder))
 
     def _builder(self, config):
-        return features.NQFeatureBuilder(config, self.tokenizer)
+        return preprocessor.NQPreprocessor(config, self.tokenizer)
 
     def _build(self, pages, config):
-        return self._builder(config).build(*inputs_of(pages))
+        return self._builder(config)(*inputs_of(pages))
 
     def test_worked_example(self):
         """Separators have no global token, and the last one adds none."""
@@ -245,11 +245,11 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 write_vocab(folder, tokens)
             )
         with self.assertRaisesRegex(ValueError, "--noinclude_html_tokens"):
-            features.NQFeatureBuilder(make_config(8, 3, 1), tokenizer)
-        builder = features.NQFeatureBuilder(
+            preprocessor.NQPreprocessor(make_config(8, 3, 1), tokenizer)
+        builder = preprocessor.NQPreprocessor(
             make_config(8, 3, 1, include_html_tokens=False), tokenizer
         )
-        self.assertLen(builder.build(*inputs_of([EXAMPLE])).owner, 2)
+        self.assertLen(builder(*inputs_of([EXAMPLE])).owner, 2)
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
@@ -327,7 +327,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 plain(self._build([page, page], config)), 2 * nothing
             )
         inputs = [x[:0] for x in inputs_of([EXAMPLE])]
-        made = self._builder(config).build(*inputs)
+        made = self._builder(config)(*inputs)
         for name in ("long_token_ids", "global_token_ids"):
             self.assertEqual(made.layout.features[name].shape, [0, 8])
         self.assertEqual(made.context["words"].shape, [0, 8])
@@ -344,7 +344,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                     tf.errors.InvalidArgumentError,
                     f"{name}\\b.* differ in their number of records",
                 ):
-                    builder.build(*inputs)
+                    builder(*inputs)
 
 
 if __name__ == "__main__":

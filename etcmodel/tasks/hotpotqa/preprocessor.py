@@ -17,7 +17,12 @@ from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.tasks.hotpotqa import labels
 
 # A title or sentence for which there is no room is left out whole; shorter ones
@@ -62,7 +67,7 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
+class HotpotQAPreprocessor(EtcPreprocessor):
     """Turns questions and paragraphs into features.
 
     A record's *segments* are its titles and sentences in one row, in the order
@@ -70,9 +75,9 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
     """
 
     INPUTS = {
-        "question": preprocessor.RawInput(tf.string, ("records",)),
-        "titles": preprocessor.RawInput(tf.string, ("records", "paragraphs")),
-        "sentences": preprocessor.RawInput(
+        "question": RawInput(tf.string, ("records",)),
+        "titles": RawInput(tf.string, ("records", "paragraphs")),
+        "sentences": RawInput(
             tf.string, ("records", "paragraphs", "sentences")
         ),
     }
@@ -90,24 +95,26 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = example_schema.Schema(
+    SCHEMA = example_schema.etc_schema(
         # The segment of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
         global_segments=example_schema.Field(
-            "global", example_schema.CONTEXT, pad=-1
+            "global", example_schema.DECODING, pad=-1
         ),
         # Where each long token starts in its segment, in bytes; -1 for tokens
         # of no segment.
         long_starts=example_schema.Field(
-            "long", example_schema.CONTEXT, pad=-1
+            "long", example_schema.DECODING, pad=-1
         ),
         # Its exclusive end.
-        long_ends=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
+        long_ends=example_schema.Field("long", example_schema.DECODING, pad=-1),
         # Whether it begins or ends inside a word; see `word_cuts`.
         long_word_cuts=example_schema.Field(
-            "long", example_schema.CONTEXT, pad=0
+            "long", example_schema.DECODING, pad=0
         ),
         segments=example_schema.Field("list", example_schema.TEXT, tf.string),
+        # Predictions name supporting facts by their titles.
+        titles=example_schema.Field("list", example_schema.TEXT, tf.string),
         # How many segments each paragraph has, its title included; 0 for one
         # without any text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
@@ -120,13 +127,12 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
         answer_ends=example_schema.Field("list", example_schema.LABEL),
     )
 
-    @preprocessor.builds_features
     def build(
         self,
         question: tf.Tensor,
         titles: tf.Tensor | tf.RaggedTensor,
         sentences: tf.Tensor | tf.RaggedTensor,
-    ) -> preprocessor.Encoded:
+    ) -> Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -143,7 +149,7 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-                together; see `builds_features`.
+                together; see `Preprocessor`.
         """
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(
@@ -167,7 +173,7 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
                 "global_segments": layout.unit_indices(context, "segment"),
             },
         )
-        return preprocessor.Encoded(
+        return Encoded(
             layout=made,
             context=made.values,
             text={
@@ -192,16 +198,19 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
             "sentences": [paragraph.sentences for paragraph in record.context],
         }
 
-    def label(self, record, view, split):
-        """See `FeatureBuilder.label` and `labels.make_labels`."""
-        counts = preprocessor.count_cut(
+    def labels(self, record, view, split):
+        """See `Preprocessor.labels` and `labels.make_labels`."""
+        counts = count_cut(
             view, {"context": ("paragraphs", "titles_and_sentences")}
         )
         question = view.counts["question"]
         counts["question_tokens_cut"] = question.tokens - question.kept_tokens
-        values = {"question": preprocessor.to_bytes(record.question)}
+        values = {
+            "question": to_bytes(record.question),
+            "titles": [to_bytes(x.title) for x in record.context],
+        }
         if record.answer is None or split == "predict":
-            return preprocessor.Labelled([{}], values, counts)
+            return Labelled([{}], values, counts)
         made = labels.make_labels(
             record,
             LAYOUT.index("context"),
@@ -230,12 +239,10 @@ class HotpotQAFeatureBuilder(preprocessor.FeatureBuilder):
             "answer_ends": made.ends,
         }
         is_kept = split != "train" or made.can_be_learned
-        return preprocessor.Labelled(
-            [learned if is_kept else None], values, counts
-        )
+        return Labelled([learned if is_kept else None], values, counts)
 
     def describe(self, record):
-        """See `FeatureBuilder.describe`."""
+        """See `Preprocessor.describe`."""
         facts = ", ".join(
             f"{title} {sentence}"
             for title, sentence in record.supporting_facts or ()

@@ -16,13 +16,15 @@ from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.datasets.records import Source
 from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline import preprocessor
 from etcmodel.pipeline import tfrecords
-from etcmodel.tasks.nq.features_test import make_config
-from etcmodel.tasks.nq.features_test import write_vocab
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.nq.labels import WindowLabels
+from etcmodel.tasks.nq.preprocessor_test import make_config
+from etcmodel.tasks.nq.preprocessor_test import write_vocab
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.training import evaluation
+from testing.tasks import encode_records
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
 # 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4
@@ -70,14 +72,14 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            cls.encoder = TASK.record_encoder(
+            cls.encoder = TASK.make_example_writer(
                 make_config(12, 4, 2), write_vocab(folder)
             )
-        cls.builder = cls.encoder.builder
+        cls.builder = cls.encoder.preprocessor
         # Tracing takes longer than all of these tests.
         cls.encoder._build = cls.builder.build
-        made = preprocessor.on_host(cls.encoder.build([_RECORD]))
-        cls.view = preprocessor.RecordView(made, 0)
+        made = on_host(cls.encoder.preprocess([_RECORD]))
+        cls.view = RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
         """What is learned of a record, with shares of windows."""
@@ -87,11 +89,11 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             include_unknown_rate_for_unanswerable=unanswerable,
         )
         with mock.patch.object(self.builder, "config", config):
-            return self.builder.label(record, self.view, split)
+            return self.builder.labels(record, self.view, split)
 
     def _stored(self, record, split):
         """The stored windows, each as a dict of lists, and the counts."""
-        (encoded,) = self.encoder.encode([record], split)
+        (encoded,) = encode_records(self.encoder, [record], split)
         windows = []
         for example in encoded.examples:
             stored = tf.train.Example.FromString(example).features.feature
@@ -110,7 +112,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({**stored, **expected}, stored)
 
     def test_stored_windows(self):
-        windows, counts = self._stored(_RECORD, "train")
+        windows, counts = self._stored(_RECORD, "dev")
         # Pieces: 107 201 202 203 108 107 204 205 206 250 108; the first
         # annotation is learned: the tokens 5 to 10, and 7 to 9.
         for window, (stored, labels, expected) in enumerate(
@@ -171,7 +173,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             _changed(id="7", annotations=(_NO_ANSWER,) * 5, candidates=()),
         ]
         with tfrecords.ShardedWriter(directory, "dev", 2) as writer:
-            for encoded in self.encoder.encode(records, "dev"):
+            for encoded in encode_records(self.encoder, records, "dev"):
                 for example in encoded.examples:
                     writer.write(example)
         read = evaluation.read_records(TASK, self.builder.SCHEMA, directory)
@@ -202,9 +204,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         windows, counts = self._stored(record, split)
         self.assertLen(windows, 2)
         for stored in windows:
-            self.assertNoCommonElements(
-                stored, [*WindowLabels._fields, "reference"]
-            )
+            self.assertNoCommonElements(stored, [*WindowLabels._fields, "gold"])
         self.assertEqual(
             {
                 "tokens": 11,

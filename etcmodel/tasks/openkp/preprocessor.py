@@ -19,7 +19,11 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import pages
 from etcmodel.feature_utils.text import texts
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
@@ -49,14 +53,14 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
+class OpenKPPreprocessor(EtcPreprocessor):
     """Turns words, nodes and how they look into features."""
 
     INPUTS = {
-        "words": preprocessor.RawInput(tf.string, ("records", "words")),
-        "node_starts": preprocessor.RawInput(tf.int32, ("records", "nodes")),
-        "node_ends": preprocessor.RawInput(tf.int32, ("records", "nodes")),
-        "node_features": preprocessor.RawInput(
+        "words": RawInput(tf.string, ("records", "words")),
+        "node_starts": RawInput(tf.int32, ("records", "nodes")),
+        "node_ends": RawInput(tf.int32, ("records", "nodes")),
+        "node_features": RawInput(
             tf.float32, ("records", "nodes", _NUM_FEATURES)
         ),
     }
@@ -70,7 +74,7 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = example_schema.Schema(
+    SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
         # See `ngrams.first_occurrences`; a word's is at its number, less one.
         first_occurrences=example_schema.Field(
@@ -93,14 +97,13 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
         spec = layout.LayoutSpec([text], values=[_WORDS])
         return spec.with_blocks(self.config.fixed_block_size, _NODE)
 
-    @preprocessor.builds_features
     def build(
         self,
         words: tf.Tensor,
         node_starts: tf.Tensor,
         node_ends: tf.Tensor,
         node_features: tf.Tensor,
-    ) -> preprocessor.Encoded:
+    ) -> Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -120,7 +123,7 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
             tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
                 in order or no spans of the words, there is padding between
                 them, a feature is no finite number, or the inputs do not fit
-                together; see `builds_features`.
+                together; see `Preprocessor`.
         """
         words = texts.without_padding(words)
         nodes = (node_starts, node_ends, node_features)
@@ -165,7 +168,7 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
             shape = tf.shape(made.features["global_token_ids"])
             nothing = tf.zeros(tf.concat([shape, [_NUM_FEATURES]], axis=0))
             made = made._replace(values={**made.values, "visual": nothing})
-        return preprocessor.Encoded(
+        return Encoded(
             layout=made,
             context={
                 # [batch, long, 5]
@@ -187,17 +190,17 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
             "node_features": [node.features for node in record.nodes],
         }
 
-    def label(self, record, view, split):
-        """The first occurrence of each keyphrase; see `FeatureBuilder.label`.
+    def labels(self, record, view, split):
+        """The first occurrence of each keyphrase; see `Preprocessor.labels`.
 
         Of several annotations, that which has the most of them in the text.
         """
         counts = {
-            **preprocessor.count_cut(view, {"nodes": (None, "nodes")}),
+            **count_cut(view, {"nodes": (None, "nodes")}),
             "pages_of_the_same_url": record.num_pages - 1,
         }
         if split == "predict" or not record.annotations:
-            return preprocessor.Labelled([{}], {}, counts)
+            return Labelled([{}], {}, counts)
         words = [
             ngrams.normalize_word(x.decode("utf-8", "replace"))
             for x in view.text["visible_words"]
@@ -224,10 +227,10 @@ class OpenKPFeatureBuilder(preprocessor.FeatureBuilder):
             "label_sizes": [size for _, size in found],
         }
         is_kept = split != "train" or found
-        return preprocessor.Labelled([labels if is_kept else None], {}, counts)
+        return Labelled([labels if is_kept else None], {}, counts)
 
     def describe(self, record):
-        """See `FeatureBuilder.describe`."""
+        """See `Preprocessor.describe`."""
         phrases = "; ".join(", ".join(x) for x in record.annotations or ())
         return [("keyphrases", phrases or "not told")]
 

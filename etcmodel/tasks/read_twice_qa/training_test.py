@@ -108,8 +108,8 @@ class TrainerTest(tf.test.TestCase):
         step = task.validation_step(
             (inputs, labels), lambda *_, **__: {"span_logits": logits}
         )
-        batch = {name: [x] for name, x in step["chosen"].items()}
-        logs = task.aggregate_logs(step_outputs={"chosen": batch})
+        batch = {name: [x] for name, x in step["candidates"].items()}
+        logs = task.aggregate_logs(step_outputs={"candidates": batch})
         metrics = task.reduce_aggregated_logs(logs)
         self.assertAllClose(200 / 3, metrics["exact_match"])
 
@@ -140,7 +140,7 @@ class TrainerTest(tf.test.TestCase):
             writer.write(first)
             writer.write(example.SerializeToString())
         # Sizes would tell, too.
-        note_file = os.path.join(self.records, "features.json")
+        note_file = os.path.join(self.records, "preprocessing_config.json")
         note = read_json(note_file)
         del note["shards"]
         write_json(note_file, note)
@@ -162,8 +162,12 @@ class TrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "max_seq_length is 20"):
             self._task().build_model()
         (path,) = find_files(self.records)[:1]
-        os.remove(os.path.join(os.path.dirname(path), "features.json"))
-        with self.assertRaisesRegex(UserError, "no features.json beside"):
+        os.remove(
+            os.path.join(os.path.dirname(path), "preprocessing_config.json")
+        )
+        with self.assertRaisesRegex(
+            UserError, "no preprocessing_config.json beside"
+        ):
             self._task()
 
 

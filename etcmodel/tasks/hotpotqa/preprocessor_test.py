@@ -8,8 +8,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
-from etcmodel.tasks.hotpotqa.task import HotpotQAFeatureConfig
+from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
+from etcmodel.tasks.hotpotqa.task import HotpotQAPreprocessingConfig
 
 # A vocabulary whose ids can be told from the words: "w51" has the id 51.
 _VOCAB = [f"w{i}" for i in range(110)]
@@ -82,15 +82,15 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             cls.tokenizer = tokenizers.WordpieceTokenizer(path)
 
     def _builder(self, *sizes):
-        return HotpotQAFeatureBuilder(
-            HotpotQAFeatureConfig(*sizes), self.tokenizer
+        return HotpotQAPreprocessor(
+            HotpotQAPreprocessingConfig(*sizes), self.tokenizer
         )
 
     def _build(self, record, *sizes):
-        return plain(self._builder(*sizes).build(*ragged_inputs([record])))
+        return plain(self._builder(*sizes)(*ragged_inputs([record])))
 
     def test_paper_sizes(self):
-        made = self._builder().build(*ragged_inputs([_EXAMPLE]))
+        made = self._builder()(*ragged_inputs([_EXAMPLE]))
         for name, value in {**made.layout.features, **made.context}.items():
             length = 256 if name.startswith("global") else 4096
             self.assertEqual(value.shape, [1, length], name)
@@ -188,8 +188,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_without_given_lengths_nothing_is_cut(self):
         inputs = ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
-        got = self._builder(None, None).build(*inputs)
-        fixed = self._builder(10, 10).build(*inputs)
+        got = self._builder(None, None)(*inputs)
+        fixed = self._builder(10, 10)(*inputs)
         for i in range(2):
             self.assertEqual(plain(got, i), plain(fixed, i))
 
@@ -287,10 +287,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_padded_and_ragged_inputs_give_the_same(self, sizes):
         builder = self._builder(*sizes)
-        expected = builder.build(*ragged_inputs(self._ODD))
+        expected = builder(*ragged_inputs(self._ODD))
         self.assertAllEqual([3, 4], expected.request["shape"])
         for padding in ((0, 0), (3, 2)):
-            got = builder.build(*dense_inputs(self._ODD, *padding))
+            got = builder(*dense_inputs(self._ODD, *padding))
             self.assertAllEqual(np.add([3, 4], padding), got.request["shape"])
             for i in range(len(self._ODD)):
                 self.assertEqual(plain(got, i), plain(expected, i))
@@ -298,9 +298,9 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_record_does_not_depend_on_its_batch(self):
         """Not even beside one of no text at all."""
         builder = self._builder(9, 10)
-        together = builder.build(*ragged_inputs(self._ODD))
+        together = builder(*ragged_inputs(self._ODD))
         for i, record in enumerate(self._ODD):
-            alone = builder.build(*ragged_inputs([record]))
+            alone = builder(*ragged_inputs([record]))
             self.assertEqual(plain(alone), plain(together, i))
 
     def test_inputs_that_differ_in_size(self):
@@ -336,7 +336,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ),
         ):
             with self.assertRaises(tf.errors.InvalidArgumentError):
-                builder.build(
+                builder(
                     tf.constant(question),
                     tf.ragged.constant(titles),
                     tf.ragged.constant(sentences),

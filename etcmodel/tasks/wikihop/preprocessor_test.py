@@ -20,9 +20,10 @@ from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.wikihop import features
+from etcmodel.tasks.wikihop import preprocessor
 from etcmodel.tasks.wikihop.task import TASK
 from testing.helpers import real_data_path
+from testing.tasks import encode_records
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
 
@@ -43,14 +44,15 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(VOCAB))
-        return features.WikiHopFeatureBuilder(
-            TASK.config_class(*sizes), tokenizers.WordpieceTokenizer(path)
+        return preprocessor.WikiHopPreprocessor(
+            TASK.preprocessing_config_class(*sizes),
+            tokenizers.WordpieceTokenizer(path),
         )
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
         builder = self._builder(20, 14)
-        made = builder.build(
+        made = builder(
             ["place_of x"],
             [[" Rome ", "New York", "", ""]],
             [["Big Rome. City.", "New York's.", ""]],
@@ -91,7 +93,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_normalize_candidates(self):
         self.assertEqual(
-            features.normalize_candidates(
+            preprocessor.normalize_candidates(
                 tf.constant([[" New York ", "ÉCOLE", "", b"\xffX", ""]])
             ).to_list(),
             [[b"new york", "école".encode(), b"", "\ufffdx".encode()]],
@@ -167,7 +169,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_inputs_of_different_batch_sizes(self):
         builder = self._builder(20, 14)
         call = tf.function(
-            builder.build,
+            builder,
             input_signature=[x.spec for x in builder.INPUTS.values()],
         )
         two, one = [["rome"], ["x"]], [["rome"]]
@@ -203,18 +205,20 @@ class RecordsTest(tf.test.TestCase):
         )
 
     def _encoder(self, **sizes):
-        return TASK.record_encoder(TASK.feature_config(sizes), self.vocab_file)
+        return TASK.make_example_writer(
+            TASK.make_preprocessing_config(sizes), self.vocab_file
+        )
 
     def _encode(self, record, split="train", **sizes):
         """What is stored, and the counts."""
-        (((serialized,), counts),) = self._encoder(**sizes).encode(
-            [record], split
+        (((serialized,), counts),) = encode_records(
+            self._encoder(**sizes), [record], split
         )
         example = tf.train.Example.FromString(serialized)
         return example.features.feature, counts
 
     def test_stored_labels_and_counts(self):
-        stored, counts = self._encode(_RECORD)
+        stored, counts = self._encode(_RECORD, "dev")
         # The answer's place, though its case and spaces differ.
         self.assertEqual([1.0], stored["label_id"].float_list.value)
         for name, texts in (
@@ -223,8 +227,7 @@ class RecordsTest(tf.test.TestCase):
             ("candidates", [b"Austria", b" poland"]),
         ):
             self.assertEqual(texts, stored[name].bytes_list.value)
-        (reference,) = stored["reference"].bytes_list.value
-        self.assertEqual(["Poland", None], json.loads(reference))
+        self.assertEqual([b'"Poland"'], stored["gold"].bytes_list.value)
         self.assertEqual(
             counts,
             {
@@ -256,11 +259,11 @@ class RecordsTest(tf.test.TestCase):
         (record,) = wikihop.FORMAT.read(path, "train")
         self.assertEqual((0, 4), (record.answer_index, len(record.candidates)))
         words = re.findall(r"\w+|[.?]", text.lower())
-        encoder = TASK.record_encoder(
-            TASK.config_class(128, 64),
+        encoder = TASK.make_example_writer(
+            TASK.preprocessing_config_class(128, 64),
             write_test_vocab(self.get_temp_dir(), " ".join(words)),
         )
-        (encoded,) = encoder.encode([record], "train")
+        (encoded,) = encode_records(encoder, [record], "train")
         (example,) = encoded.examples
         stored = tf.train.Example.FromString(example).features.feature
         self.assertEqual([0.0], stored["label_id"].float_list.value)
@@ -278,14 +281,14 @@ class RecordsTest(tf.test.TestCase):
         )
         self.assertNotIn(
             b"[UNK]",
-            encoder.builder.tokenizer.id_to_token(
+            encoder.preprocessor.tokenizer.id_to_token(
                 [*stored["long_token_ids"].int64_list.value]
             ).numpy(),
         )
 
     def test_no_labels_for_prediction(self):
         stored, _ = self._encode(_RECORD, "predict")
-        self.assertNoCommonElements(["label_id", "reference"], stored)
+        self.assertNoCommonElements(["label_id", "gold"], stored)
 
     def test_what_is_cut_is_counted(self):
         """In what order it is cut, `layout/engine_test` checks."""
@@ -362,7 +365,7 @@ class RecordsTest(tf.test.TestCase):
                 RecordError,
                 rf"d.json, record 3 \(id 'b'\).*{message}.*--global_length",
             ):
-                encoder.encode([_RECORD, record], "train")
+                encode_records(encoder, [_RECORD, record], "train")
 
     def test_what_inspect_shows(self):
         shown = pictures.inspect(
@@ -397,15 +400,15 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _builder(self, vocab="bert_uncased_vocab.txt"):
-        return features.WikiHopFeatureBuilder(
-            TASK.config_class(),
+        return preprocessor.WikiHopPreprocessor(
+            TASK.preprocessing_config_class(),
             tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}")),
         )
 
     def test_same_as_plain_python(self):
         """Given the same sentences and tokens, the same features."""
         builder = self._builder()
-        made = builder.build(*self._inputs(self.records)).layout.features
+        made = builder(*self._inputs(self.records)).layout.features
         texts = [x for r in self.records for x in r["supports"]]
         split = {
             text: [sentence.decode() for sentence in found]
@@ -443,13 +446,13 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_record_does_not_depend_on_its_batch(self, vocab):
         """Nor on padding."""
         builder = self._builder(vocab)
-        together = builder.build(*self._inputs(self.records)).layout.features
+        together = builder(*self._inputs(self.records)).layout.features
         self.assertCountEqual(
-            together, features.WikiHopFeatureBuilder.SCHEMA.input_specs()
+            together, preprocessor.WikiHopPreprocessor.SCHEMA.input_specs()
         )
         for i in (0, 4, 21):
             query, candidates, supports = self._inputs([self.records[i]])
-            padded = builder.build(
+            padded = builder(
                 query,
                 tf.pad(candidates.to_tensor(), [[0, 0], [0, 3]]),
                 tf.pad(supports.to_tensor(), [[0, 0], [0, 2]]),
@@ -459,7 +462,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_sentencepiece_special_ids_and_links(self):
         builder = self._builder("gpt2.model")
-        made = builder.build(*self._inputs(self.records[:3])).layout.features
+        made = builder(*self._inputs(self.records[:3])).layout.features
         types = made["global_token_type_ids"].numpy()
         tokens = made["global_token_ids"].numpy()
         for kind, token in ((6, 42), (5, 41), (7, 43)):

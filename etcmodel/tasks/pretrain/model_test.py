@@ -7,7 +7,9 @@ from absl.testing import parameterized
 
 from etcmodel.checkpoints import lifting_test
 from etcmodel.errors import UserError
-from etcmodel.tasks.pretrain import trainer
+from etcmodel.tasks.pretrain import model as model_lib
+from etcmodel.tasks.pretrain.task import TASK
+from etcmodel.training import trainer
 from testing.models import shrink_experiment
 from testing.pretraining import PRETRAINING_VOCAB
 from testing.tasks import run_cli
@@ -16,6 +18,46 @@ from testing.tasks import write_small_records
 _MASK = PRETRAINING_VOCAB.index("[MASK]")
 _CPC_MASK = PRETRAINING_VOCAB.index("[unused1]")
 _PERIOD = len(PRETRAINING_VOCAB)
+_TASK, _CONFIG = trainer.task_classes(TASK)
+
+
+def _experiment():
+    return trainer.configure(TASK, **TASK.recipe)
+
+
+class LayOutTest(tf.test.TestCase):
+    def test_by_hand(self):
+        # Two texts, of two sentences and of one; then one of one.
+        stored = {
+            "token_ids": [[5, 6, 7, 8, 9], [4, 3]],
+            "is_continuation": [[0, 1, 0, 0, 1], [0, 1]],
+            "sentence_lengths": [[2, 1, 2], [2]],
+            "text_lengths": [[2, 1], [1]],
+        }
+        features, is_continuation = model_lib.lay_out(
+            {
+                name: tf.ragged.constant(x, row_splits_dtype=tf.int64)
+                for name, x in stored.items()
+            },
+            6,
+            4,
+            1,
+        )
+        expected = {
+            "long_token_ids": [[5, 6, 7, 8, 9, 0], [4, 3, 0, 0, 0, 0]],
+            "sentence_ids": [[0, 0, 1, 2, 2, -1], [0, 0, -1, -1, -1, -1]],
+            "long_breakpoints": [[0, 0, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]],
+            "global_token_ids": [[1, 1, 1, 0], [1, 0, 0, 0]],
+            "global_breakpoints": [[0, 1, 1, 0], [1, 0, 0, 0]],
+        }
+        self.assertEqual(set(expected), set(features))
+        for name, value in expected.items():
+            self.assertAllEqual(value, features[name], name)
+            self.assertEqual(tf.int32, features[name].dtype)
+        self.assertAllEqual(
+            [[0, 1, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0]], is_continuation
+        )
+        self.assertEqual([2, 6], np.shape(is_continuation))
 
 
 class PretrainTest(tf.test.TestCase, parameterized.TestCase):
@@ -27,11 +69,11 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
 
     def _params(self, batch_size=4, **options):
         return shrink_experiment(
-            trainer.pretrain_experiment(), self.records, batch_size, **options
+            _experiment(), self.records, batch_size, **options
         )
 
     def _batches(self, params, is_training=False):
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         data = params.task.train_data
         if not is_training:
             data = params.task.validation_data
@@ -104,7 +146,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_loss_by_hand(self):
         params = self._params(mlm_weight=0.6, cpc_weight=0.3)
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         labels = {
             "label_ids": tf.constant([[0, 0], [1, 1]]),
             "weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
@@ -149,7 +191,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         if name == "cpc_weight":
             self.assertNotIn(_CPC_MASK, features["long_token_ids"].numpy())
         outputs = task.build_model()(features)
-        values, weights = task.terms(labels, outputs)[left]
+        values, weights = task.task_model.terms(outputs, labels)[left]
         self.assertAllClose(
             tf.reduce_sum(values * weights) / tf.reduce_sum(weights),
             task.build_losses(labels, outputs),
@@ -168,7 +210,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 "question_words_in_global": True,
             }
         )
-        model = trainer.PretrainTask(params.task).build_model()
+        model = _TASK(params.task).build_model()
         self.assertFalse(model.encoder.config.question_words_in_global)
         self.assertTrue(params.task.model.encoder.question_words_in_global)
 
@@ -198,11 +240,11 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         ):
             code, _, err = run_cli(*arguments)
             self.assertEqual((0, ""), (code, err))
-        params = trainer.pretrain_experiment().task
+        params = _experiment().task
         params.train_data.input_path = records
         params.init_checkpoint = lifted
         params.model.encoder.config_file = f"{lifted}/etc_config.json"
-        task = trainer.PretrainTask(params)
+        task = _TASK(params)
         model = task.build_model()
         before = model.contrast.get_weights()
         task.initialize(model)
@@ -223,16 +265,14 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             ("cpc_weight", -1.0, "must be at least 0"),
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
-                trainer.PretrainTask(params.task.replace(**{name: value}))
+                _TASK(params.task.replace(**{name: value}))
         with self.assertRaisesRegex(UserError, "nothing to learn"):
-            trainer.PretrainTask(
-                params.task.replace(cpc_weight=0.0, mlm_weight=0.0)
-            )
-        with self.assertRaisesRegex(UserError, "no features.json"):
-            trainer.PretrainTask(trainer.PretrainTaskConfig())
+            _TASK(params.task.replace(cpc_weight=0.0, mlm_weight=0.0))
+        with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
+            _TASK(_CONFIG())
         params.task.model.encoder.relative_vocab_size = 5
         with self.assertRaisesRegex(UserError, "relative_vocab_size"):
-            trainer.PretrainTask(params.task).build_model()
+            _TASK(params.task).build_model()
 
 
 if __name__ == "__main__":

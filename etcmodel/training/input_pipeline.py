@@ -1,4 +1,4 @@
-"""Parameters of ReadTwice's encoder, and batches of its segments.
+"""Reads stored examples in batches of one static size.
 
 Works with Keras 2 only; see `training.experiments`.
 """
@@ -6,65 +6,111 @@ Works with Keras 2 only; see `training.experiments`.
 from etcmodel.training import experiments  # First: it explains Keras 3.
 
 # isort: split
-import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 from official.core import config_definitions as cfg
+from official.core import input_reader
 
 from etcmodel.errors import UserError
-from etcmodel.models import ReadTwiceConfig
+from etcmodel.pipeline import tfrecords
 
 
-@dataclasses.dataclass
-class ReadTwiceParams(experiments.PresetParams):
-    """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
+@experiments.graph_code
+def read_batches(
+    params: cfg.DataConfig,
+    parse: Callable[[tf.Tensor], object],
+    input_context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Reads TFRecords in batches of one static size.
 
-    CONFIG = ReadTwiceConfig
-
-    use_sparse_memory_attention: bool | None = None
-    max_seq_length: int | None = None
-    max_num_blocks_per_document: int | None = None
-    cross_attention_pos_emb_mode: str | None = None
-    cross_attention_pos_emb_size: int | None = None
-    embedding_size: int | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    intermediate_size: int | None = None
-    hidden_act: str | None = None
-    share_kv_projections: bool | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    initializer_range: float | None = None
-    grad_checkpointing_period: int | None = None
-    second_read_type: str | None = None
-    second_read_num_new_layers: int | None = None
-    second_read_num_cross_attention_heads: int | None = None
-    second_read_enable_default_side_input: bool | None = None
-    summary_mode: str | None = None
-    summary_postprocessing_type: str | None = None
-    summary_postprocessing_num_layers: int | None = None
-    cross_attention_top_k: int | None = None
-    text_block_extract_every_x: int | None = None
-
-
-def check_length(config: ReadTwiceConfig, block_length: int) -> None:
-    """Checks that a model can read the segments of the records.
+    In evaluation no record is dropped and none counts twice, on any number of
+    replicas: the last batch is filled with zeros, and batches of zeros follow
+    so that every replica has one. Parsed batches must therefore hold weights
+    that are 1 for records and 0 for what is not.
 
     Args:
-        config: its sizes.
-        block_length: tokens of a segment.
+        params: files (see `tfrecords.find_files`), batch size, shuffling.
+        parse: graph function from serialized examples `<string>[batch]` to
+            nested tensors `[batch, ...]`.
+        input_context: which part of the input belongs to this host.
+
+    Returns:
+        The dataset of parsed batches.
 
     Raises:
-        UserError: they are too long.
+        UserError: there are no such files.
     """
-    if block_length > config.max_seq_length:
-        raise UserError(
-            f"The records have segments of {block_length} tokens, but "
-            "task.model.encoder.max_seq_length is "
-            f"{config.max_seq_length}."
+
+    def batch(dataset, input_context):
+        size, replicas = params.global_batch_size, 1
+        if input_context is not None:
+            size = input_context.get_per_replica_batch_size(size)
+            replicas = (
+                input_context.num_replicas_in_sync
+                // input_context.num_input_pipelines
+            )
+
+        def fill(value):
+            missing = size - tf.shape(value)[0]
+            paddings = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
+            # [size, ...]
+            return tf.ensure_shape(
+                tf.pad(value, paddings), [size, *value.shape[1:]]
+            )
+
+        dataset = dataset.batch(size, drop_remainder=params.is_training).map(
+            parse, num_parallel_calls=tf.data.AUTOTUNE
         )
+        dataset = dataset.map(lambda *x: tf.nest.map_structure(fill, x))
+        if params.is_training or replicas == 1:
+            return dataset
+        nothing = dataset.take(1).map(
+            lambda *x: tf.nest.map_structure(tf.zeros_like, x)
+        )
+        return dataset.concatenate(nothing.repeat(replicas - 1))
+
+    return read_files(params, batch, input_context)
+
+
+def read_files(
+    params: cfg.DataConfig,
+    batch: Callable[
+        [tf.data.Dataset, tf.distribute.InputContext | None], tf.data.Dataset
+    ],
+    input_context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Reads TFRecords with Model Garden's reader.
+
+    The dataset is not autotuned: deleting an iterator that is takes as long
+    again as the iterator was in use, up to a minute, whenever its tuning
+    thread misses the signal to stop. Each validation would end with that.
+
+    Args:
+        params: files (see `tfrecords.find_files`), shuffling.
+        batch: makes a dataset of batches of one of serialized examples,
+            `<string>[]`.
+        input_context: which part of the input belongs to this host.
+
+    Returns:
+        The dataset of batches.
+
+    Raises:
+        UserError: there are no such files.
+    """
+    files = tfrecords.find_files(params.input_path)
+    reader = input_reader.InputReader(
+        params.replace(input_path=files),
+        dataset_fn=functools.partial(
+            tf.data.TFRecordDataset,
+            compression_type=tfrecords.compression_type(files),
+        ),
+        transform_and_batch_fn=batch,
+    )
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return reader.read(input_context).with_options(options)
 
 
 @experiments.graph_code
@@ -141,7 +187,7 @@ def read_blocks(
         dataset = dataset.unbatch().unbatch()
         return dataset.batch(size // replicas, drop_remainder=True)
 
-    return experiments.read_files(params, batch, input_context)
+    return read_files(params, batch, input_context)
 
 
 def number_documents(block_ids, example_numbers) -> tf.Tensor:

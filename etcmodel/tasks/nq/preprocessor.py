@@ -21,7 +21,10 @@ from etcmodel.feature_utils.text import pages
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.tasks.nq import labels
 
 _TOKENS = (
@@ -66,19 +69,15 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class NQFeatureBuilder(preprocessor.FeatureBuilder):
+class NQPreprocessor(EtcPreprocessor):
     """Turns questions and pages into the features of windows."""
 
     INPUTS = {
-        "question": preprocessor.RawInput(tf.string, ("records",)),
-        "tokens": preprocessor.RawInput(tf.string, ("records", "words")),
-        "is_html": preprocessor.RawInput(tf.bool, ("records", "words")),
-        "candidate_starts": preprocessor.RawInput(
-            tf.int32, ("records", "candidates")
-        ),
-        "candidate_ends": preprocessor.RawInput(
-            tf.int32, ("records", "candidates")
-        ),
+        "question": RawInput(tf.string, ("records",)),
+        "tokens": RawInput(tf.string, ("records", "words")),
+        "is_html": RawInput(tf.bool, ("records", "words")),
+        "candidate_starts": RawInput(tf.int32, ("records", "candidates")),
+        "candidate_ends": RawInput(tf.int32, ("records", "candidates")),
     }
     REQUEST = {
         "question": np.array([b"where does jan novak live"], dtype=object),
@@ -88,10 +87,10 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
         "candidate_ends": np.array([[8, 15]], np.int32),
     }
     LAYOUT = LAYOUT
-    SCHEMA = example_schema.Schema(
+    SCHEMA = example_schema.etc_schema(
         # The word of the page that each long token is a part of; -1 for the
         # CLS, the question, separators and padding.
-        words=example_schema.Field("long", example_schema.CONTEXT, pad=-1),
+        words=example_schema.Field("long", example_schema.DECODING, pad=-1),
         # All candidates of the page.
         candidate_starts=example_schema.Field("list", example_schema.TEXT),
         candidate_ends=example_schema.Field("list", example_schema.TEXT),
@@ -102,7 +101,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
         },
     )
     # Memory does not grow with the length of a page.
-    ROWS_AT_ONCE = 4
+    rows_at_once = 4
 
     def layout_spec(self):
         """With the windows and the global tokens of these sizes.
@@ -125,7 +124,6 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
             spec = spec.with_blocks(self.config.fixed_block_size, _SENTENCE)
         return spec
 
-    @preprocessor.builds_features
     def build(
         self,
         question: tf.Tensor,
@@ -133,7 +131,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
         is_html: tf.Tensor,
         candidate_starts: tf.Tensor,
         candidate_ends: tf.Tensor,
-    ) -> preprocessor.Encoded:
+    ) -> Encoded:
         """Builds the features of the windows of a batch.
 
         A page of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows,
@@ -176,7 +174,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
                 tf.reshape(candidate_starts >= 0, [-1]),
             )
 
-        return preprocessor.Encoded(
+        return Encoded(
             layout=made,
             context=made.values,
             text={
@@ -214,8 +212,8 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
             "candidate_ends": [x.end for x in record.candidates],
         }
 
-    def label(self, record, view, split):
-        """What the windows learn; see `FeatureBuilder.label`.
+    def labels(self, record, view, split):
+        """What the windows learn; see `Preprocessor.labels`.
 
         Of windows without an answer, training keeps a share.
         """
@@ -229,7 +227,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
         }
         values = {"question": record.question}
         if split == "predict" or not record.annotations:
-            return preprocessor.Labelled([{}] * view.number, values, counts)
+            return Labelled([{}] * view.number, values, counts)
         annotation = labels.choose_annotation(record.annotations)
         made = labels.make_window_labels(
             annotation,
@@ -251,7 +249,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
             kept = ~is_null | [
                 _is_kept(record, i, rate) for i in range(len(made))
             ]
-        return preprocessor.Labelled(
+        return Labelled(
             [
                 x._asdict() if keep else None
                 for x, keep in zip(made, kept, strict=True)
@@ -267,7 +265,7 @@ class NQFeatureBuilder(preprocessor.FeatureBuilder):
         )
 
     def describe(self, record):
-        """See `FeatureBuilder.describe`."""
+        """See `Preprocessor.describe`."""
         answers = [
             f"({x.long_start}, {x.long_end}), short {[*x.short_answers]}, "
             f"yes/no {x.yes_no}"

@@ -13,14 +13,14 @@ from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.errors import UserError
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks import registry
-from etcmodel.tasks.read_twice_qa import features
+from etcmodel.tasks.read_twice_qa import preprocessor
 from testing.helpers import real_data_path
 
 _WORDS = "who is in a big ##ger city jan lives brno here . ? it rains".split()
 
 
 def make_config(**changes):
-    return features.QuestionFeatureConfig(
+    return preprocessor.QuestionPreprocessingConfig(
         **{
             "block_length": 10,
             "max_num_annotations": 2,
@@ -33,7 +33,7 @@ def make_config(**changes):
 
 
 class BuilderTest(tf.test.TestCase, parameterized.TestCase):
-    def _make(self, builder=features.QuestionBuilder, **changes):
+    def _make(self, builder=preprocessor.QuestionPreprocessor, **changes):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as stream:
             for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS):
@@ -53,7 +53,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         """The second segment begins with a word that the first one has."""
         builder = self._make()
         document = "It rains in  a bigger city. Jan lives here."
-        made = builder.build(
+        made = builder(
             tf.constant(["Who lives?", "who"]), tf.constant([document, ""])
         )
         self.assertEqual(
@@ -95,7 +95,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_long_question(self):
         builder = self._make()
-        made = builder.build(
+        made = builder(
             tf.constant(["who is in brno?", "who"]), tf.constant(["it", "it"])
         )
         self.assertEqual(
@@ -106,9 +106,9 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_parts_have_segments_of_their_own(self):
         """And bytes of the whole document, the empty part included."""
-        builder = self._make(features.HotpotQABuilder)
+        builder = self._make(preprocessor.HotpotQAPreprocessor)
         documents = ["é it rains.\n\n\n\nJan", "Jan\n\nin Brno"]
-        made = builder.build(tf.constant(["a", "a"]), tf.constant(documents))
+        made = builder(tf.constant(["a", "a"]), tf.constant(documents))
         self.assertEqual(
             [
                 "[CLS] a [SEP] [UNK] it rains .",
@@ -128,12 +128,12 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_space_is_no_part_of_an_answer(self):
         """Of SentencePiece's tokens it is a part."""
-        builder = features.QuestionBuilder(
+        builder = preprocessor.QuestionPreprocessor(
             make_config(block_length=30, max_question_length=5),
             tokenizers.make_tokenizer(real_data_path("vocab/gpt2.model")),
         )
         documents = ["\u00e9t\u00e9.", "He left \nParis (Paris), \u00d6tzi."]
-        made = builder.build(tf.constant(["a", "a"]), tf.constant(documents))
+        made = builder(tf.constant(["a", "a"]), tf.constant(documents))
         found = {
             documents[document].encode()[start:end].decode(errors="ignore")
             for document, starts, ends in zip(
@@ -152,8 +152,11 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         """Bytes are those of what is made of it."""
         builder = self._make()
         document = tf.constant([b"\xff jan"])
-        made = builder.build(tf.constant(["a"]), document)
-        (text,) = builder.texts(document)["document"].numpy()
+        made = builder(tf.constant(["a"]), document)
+        batch = builder.batch_of_raw(
+            question=tf.constant(["a"]), document=document
+        )
+        (text,) = batch.text["document"].numpy()
         start, end = (
             int(tf.reduce_max(x)) for x in (made.token_starts, made.token_ends)
         )
@@ -184,9 +187,9 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         )
         spec = registry.get("read_twice_narrativeqa")
         # A whole number is as good as any.
-        config = spec.feature_config({"min_rouge_l_oracle_score": 0})
+        config = spec.make_preprocessing_config({"min_rouge_l_oracle_score": 0})
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
-        builder = features.NarrativeQABuilder(config, None)
+        builder = preprocessor.NarrativeQAPreprocessor(config, None)
         self.assertEqual(
             {"Dain", "a poor slave"},
             {record.text[x.start : x.end] for x in builder.find(record)},
@@ -199,17 +202,23 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             id="1", question="Where?", text=text, answers=("Old Mill", "")
         )
         spec = registry.get("read_twice_narrativeqa")
-        builder = features.NarrativeQABuilder(spec.feature_config({}), None)
+        builder = preprocessor.NarrativeQAPreprocessor(
+            spec.make_preprocessing_config({}), None
+        )
         self.assertContainsSubset(
             [(x, x + 8) for x in (4, 27, 44)],
             [(x.start, x.end) for x in builder.find(record)],
         )
 
     @parameterized.parameters(
-        (features.NarrativeQABuilder, "read_twice_narrativeqa", [0, 14]),
-        (features.QuestionBuilder, "read_twice_triviaqa", [0, 14]),
+        (
+            preprocessor.NarrativeQAPreprocessor,
+            "read_twice_narrativeqa",
+            [0, 14],
+        ),
+        (preprocessor.QuestionPreprocessor, "read_twice_triviaqa", [0, 14]),
         # Its answers are copied from the text.
-        (features.HotpotQABuilder, "read_twice_hotpotqa", [0]),
+        (preprocessor.HotpotQAPreprocessor, "read_twice_hotpotqa", [0]),
     )
     def test_first_letter_of_answers(self, builder, task, expected):
         """What people write begins with a capital."""
@@ -220,7 +229,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             answer="The king",
             supporting_facts=(),
         )
-        config = registry.get(task).feature_config({})
+        config = registry.get(task).make_preprocessing_config({})
         found = builder(config, None).find(record)
         self.assertEqual(expected, sorted({x.start for x in found}))
 
@@ -233,7 +242,9 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             ({"min_rouge_l_oracle_score": 1.5}, "is 1.5, expected 0 to 1"),
         ):
             with self.assertRaisesRegex(UserError, message):
-                registry.get("read_twice_narrativeqa").feature_config(values)
+                registry.get(
+                    "read_twice_narrativeqa"
+                ).make_preprocessing_config(values)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
-from etcmodel.tasks.read_twice_pretrain import trainer
+from etcmodel.tasks.read_twice_pretrain.task import TASK
+from etcmodel.training import trainer
 from testing.models import shrink_experiment
 from testing.pretraining import BLOCKS
 from testing.pretraining import PRETRAINING_VOCAB
@@ -18,6 +19,7 @@ from testing.tasks import write_small_records
 
 _NUM_DOCUMENTS = 80
 _STEPS = 200
+_TASK, _CONFIG = trainer.task_classes(TASK)
 
 
 class PretrainTest(tf.test.TestCase, parameterized.TestCase):
@@ -32,7 +34,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def _params(self, examples=2):
         """A tiny model, and batches of so many examples of segments."""
         return shrink_experiment(
-            trainer.pretrain_experiment(),
+            trainer.configure(TASK, **TASK.recipe),
             self.records,
             examples * BLOCKS,
             max_predictions_per_block=SEGMENT_LENGTH,
@@ -98,7 +100,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_batches(self):
         params = self._params()
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         features, labels = next(iter(task.build_inputs(params.task.train_data)))
         self.assertEqual(
             [2 * BLOCKS, SEGMENT_LENGTH], list(features["token_ids"].shape)
@@ -131,7 +133,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         """Examples are repeated; one copy does not tell what another hides."""
         params = self._params()
         params.task.train_data.global_batch_size = 40 * BLOCKS
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         features, _ = next(iter(task.build_inputs(params.task.train_data)))
         pairs = np.stack([features["block_ids"], features["block_pos"]], axis=1)
         pairs = pairs[pairs[:, 0] > 0]
@@ -140,7 +142,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_evaluation_sees_all_once_and_alike(self):
         params = self._params()
         params.task.validation_data.global_batch_size = 4 * BLOCKS
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
 
         def read():
             return list(task.build_inputs(params.task.validation_data))
@@ -171,7 +173,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_loss_by_hand(self):
         params = self._params()
         params.task.coreference_weight = 0.5
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         logits = np.array([[[2.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [3.0, 0.0]]])
         labels = {
             "label_ids": tf.constant([[0, 0], [1, 1]]),
@@ -218,7 +220,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_mistakes(self):
         params = self._params()
-        task = trainer.PretrainTask(params.task)
+        task = _TASK(params.task)
         params.task.train_data.global_batch_size = BLOCKS + 1
         with self.assertRaisesRegex(UserError, "multiple of 24"):
             task.build_inputs(params.task.train_data)
@@ -232,16 +234,16 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params.task.model.encoder.summary_mode = "entity"
         params.task.model.cross_block_attention_mode = "docs"
         with self.assertRaisesRegex(UserError, "'docs'; expected one of 'doc'"):
-            task.build_model()
+            _TASK(params.task).build_model()
         for name, value, message in (
             ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
             ("mlm_entity_fraction_to_mask", -0.1, "must be a fraction"),
             ("coreference_weight", -1.0, "must be at least 0"),
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
-                trainer.PretrainTask(params.task.replace(**{name: value}))
-        with self.assertRaisesRegex(UserError, "no features.json"):
-            trainer.PretrainTask(trainer.PretrainTaskConfig())
+                _TASK(params.task.replace(**{name: value}))
+        with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
+            _TASK(_CONFIG())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Tests of `encoding`: answers by hand, and those of real records."""
+"""Stored examples: answers by hand, and those of real records."""
+
+import dataclasses
 
 import msgspec
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -11,81 +12,42 @@ from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.errors import RecordError
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks import registry
-from etcmodel.tasks.read_twice_qa import encoding
+from etcmodel.tasks.read_twice_qa import preprocessor
 from testing import reading
 from testing.helpers import real_data_path
 
 
-class LabelsTest(tf.test.TestCase):
-    def test_by_hand(self):
-        """Whole tokens where there are such, and what is whole inside."""
-        starts = np.array([[-1, 0, 4, 6, 10], [-1, 6, 10, 14, -1]])
-        ends = np.array([[-1, 3, 6, 9, 13], [-1, 9, 13, 16, -1]])
-        whole = np.zeros_like(starts)
-        labels, cut = encoding.label_answers(
-            starts,
-            ends,
-            whole,
-            # The second is a part of a token, the third of the first segment
-            # alone, the fourth of the second one, the last of none.
-            [(6, 9), (5, 6), (0, 6), (10, 16), (9, 10), (12, 20)],
-            3,
-        )
-        self.assertAllEqual([[3, 1, 0], [1, 2, 0]], labels[0])
-        self.assertAllEqual([[3, 2, 0], [1, 3, 0]], labels[1])
-        self.assertAllEqual([[1, 1, 0], [1, 1, 0]], labels[2])
-        self.assertEqual(0, cut)
-        # A part of a token, where nothing else is.
-        labels, cut = encoding.label_answers(starts, ends, whole, [(6, 8)], 1)
-        self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
-        # What goes on behind a segment is none.
-        labels, cut = encoding.label_answers(starts, ends, whole, [(10, 20)], 1)
-        self.assertFalse(labels.any())
-        labels, cut = encoding.label_answers(
-            starts, ends, whole, [(0, 3), (4, 6), (10, 13)], 1
-        )
-        self.assertAllEqual([[1], [2]], labels[0])
-        self.assertEqual(2, cut)
-
-    def test_answers_inside_words(self):
-        """The whole word, where the answer is nowhere else."""
-        starts = np.array([[-1, 0, 4, 6, 10, -1], [-1, 6, 10, 14, 16, -1]])
-        ends = np.array([[-1, 4, 6, 9, 13, -1], [-1, 9, 13, 16, 19, -1]])
-        # The first two tokens are a word, the last goes on behind the segment;
-        # the second segment begins inside a word.
-        cuts = np.array([[0, 2, 1, 0, 2, 0], [0, 1, 0, 2, 1, 0]])
-        for spans, expected in (
-            ([(0, 4)], [[1, 2], [0, 0]]),
-            ([(4, 6), (14, 16)], [[1, 2], [3, 4]]),
-            # The first segment has one that is a word.
-            ([(0, 4), (6, 9)], [[3, 3], [1, 1]]),
-            ([(10, 13)], [[4, 4], [2, 2]]),
-        ):
-            labels, _ = encoding.label_answers(starts, ends, cuts, spans, 1)
-            self.assertAllEqual(expected, labels[:2, :, 0].T)
-
-    def test_parts_by_hand(self):
-        for number, most, expected in ((10, 4, 4), (6, 4, 3), (4, 4, 4)):
-            self.assertEqual(expected, encoding.part_size(number, most))
-
-
-class EncoderTest(tf.test.TestCase, parameterized.TestCase):
+class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     def _encode(self, task, records, vocab, split="train", **sizes):
         """The counts, and the segments of all examples."""
         spec = registry.get(task)
-        config = spec.feature_config(sizes)
-        encoder = spec.record_encoder(config, vocab)
-        encoded = encoder.encode(records, split)
-        examples = [x for record in encoded for x in record.examples]
-        packer = encoder.make_packer()
-        packed = [y for x in examples for y in packer.add(x)] + packer.flush()
-        fields = [
-            encoding.parse(tf.constant(example), config) for example in packed
+        config = spec.make_preprocessing_config(sizes)
+        writer = spec.make_example_writer(config, vocab)
+        made = writer.make_examples(records, split)
+        packer = writer.make_packer()
+        rows = [row for record in made for row in record.rows]
+        packed = [
+            writer.schema.serialize(values)
+            for values in [
+                *(y for x in rows for y in packer.add(x)),
+                *packer.flush(),
+            ]
         ]
+        schema = example_schema
+        roles = [schema.LABEL, schema.CONTEXT]
+        roles += [] if split == "train" else [schema.DECODING]
+        fields = []
+        for example in packed:
+            inputs, others = writer.schema.parse(
+                tf.constant([example]), dataclasses.asdict(config), roles
+            )
+            fields.append(
+                {name: x[0] for name, x in {**inputs, **others}.items()}
+            )
         texts = [
             tf.train.Example.FromString(x).features.feature for x in packed
         ]
-        return [x.counts for x in encoded], fields, texts
+        return [x.counts for x in made], fields, texts
 
     def _answers(self, fields, texts):
         """What the labels of an example mark: record -> texts of answers."""
@@ -100,7 +62,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             document = texts["document"].bytes_list.value[number]
             answers = found.setdefault(name, set())
             for begin, end, label in zip(
-                *(fields[x][row].numpy() for x in encoding.LABEL_FEATURES),
+                *(fields[x][row].numpy() for x in preprocessor.LABEL_FIELDS),
                 strict=True,
             ):
                 if label:
@@ -121,6 +83,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             num_blocks_per_example=2,
             max_num_annotations=2,
         )
+        marked = []
         for split, number in (("train", 1), ("dev", 3)):
             (counts,), fields, texts = self._encode(
                 "read_twice_triviaqa", [record], vocab, split, **sizes
@@ -139,9 +102,14 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             ]
             self.assertEqual(list(range(5))[: 2 * number], windows)
             self.assertLen({int(x["block_ids"][0]) for x in fields}, number)
-            self.assertEqual(
-                {"small_4": {"Paris"}}, self._answers(fields[0], texts[0])
-            )
+            marked.append([fields[0][x] for x in preprocessor.LABEL_FIELDS])
+            # Training reads neither the text nor where tokens stand in it.
+            self.assertEqual(split == "dev", "document" in texts[0])
+            self.assertEqual(split == "dev", "token_starts" in texts[0])
+        self.assertAllEqual(*marked)
+        self.assertEqual(
+            {"small_4": {"Paris"}}, self._answers(fields[0], texts[0])
+        )
 
     def test_counts_and_supporting_parts(self):
         """What answers a question may be no text of it, or too often there."""
@@ -203,7 +171,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertFalse(fields["num_blocks"].numpy().any())
             self.assertEqual(1, fields["block_pos"].numpy().sum())
             self.assertEqual([b"small_0"], texts["example_id"].bytes_list.value)
-            self.assertEqual(split == "dev", example_schema.REFERENCE in texts)
+            self.assertEqual(split == "dev", example_schema.GOLD in texts)
 
     def test_real_hotpotqa(self):
         """Spans, yes and no, and which paragraphs support them."""
@@ -217,6 +185,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             "read_twice_hotpotqa",
             records,
             real_data_path("vocab/bert_uncased_vocab.txt"),
+            "dev",
             block_length=320,
         )
         found = {}

@@ -11,8 +11,9 @@ from absl.testing import parameterized
 from etcmodel.datasets import openkp
 from etcmodel.datasets.records import Source
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.tasks.openkp import features
+from etcmodel.tasks.openkp import preprocessor
 from etcmodel.tasks.openkp.task import TASK
+from testing.tasks import encode_records
 
 _VOCAB = [
     *tokenizers.WORDPIECE_RESERVED_TOKENS,
@@ -44,18 +45,20 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(_VOCAB))
-        return TASK.record_encoder(TASK.config_class(*sizes), path)
+        return TASK.make_example_writer(
+            TASK.preprocessing_config_class(*sizes), path
+        )
 
     def _build(self, record, *sizes):
         """Name -> features of the record's row."""
-        made = self._encoder(*sizes).build([record])
+        made = self._encoder(*sizes).preprocess([record])
         values = {**made.layout.features, **made.layout.values, **made.context}
         return {name: x[0].numpy().tolist() for name, x in values.items()}
 
     def _label(self, annotations, *sizes, split="train", **record):
         """Labels of what is stored, and the counts."""
         record = _record(annotations=annotations, **record)
-        (encoded,) = self._encoder(*sizes).encode([record], split)
+        (encoded,) = encode_records(self._encoder(*sizes), [record], split)
         if not encoded.examples:
             return None, encoded.counts
         stored = tf.train.Example.FromString(encoded.examples[0])
@@ -143,7 +146,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def _request(self, starts, ends, looks):
         """Builds the second of two pages of five words each."""
         nothing = [-1] * len(starts)
-        return self._encoder(16, 4).builder.build(
+        return self._encoder(16, 4).preprocessor(
             [["star"] * 5] * 2,
             tf.constant([nothing, starts]),
             tf.constant([[-1] * len(ends), ends]),
@@ -194,7 +197,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         record = _record(spans=(), annotations=(("doug",),))
         got = self._build(record, 16, 4)
         self.assertEqual([0] * 16, got["long_token_ids"])
-        (encoded,) = self._encoder(16, 4).encode([record], "predict")
+        (encoded,) = encode_records(self._encoder(16, 4), [record], "predict")
         self.assertLen(encoded.examples, 1)
 
     def test_labels(self):
@@ -217,7 +220,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_pages_of_one_url(self):
         record = msgspec.structs.replace(_record(), num_pages=3)
-        (encoded,) = self._encoder(16, 4).encode([record], "predict")
+        (encoded,) = encode_records(self._encoder(16, 4), [record], "predict")
         self.assertEqual(2, encoded.counts["pages_of_the_same_url"])
 
     def test_keyphrases_that_were_cut(self):
@@ -237,7 +240,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_names(self):
-        builder = self._encoder(16, 4).builder
+        builder = self._encoder(16, 4).preprocessor
         self.assertEqual(
             "28 pt: Isaacs Jason Isaacs",
             builder.name_global(_record(), "nodes", 0, 1),
@@ -248,7 +251,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_raw_is_what_the_file_has(self):
-        raw = features.OpenKPFeatureBuilder.raw(_record())
+        raw = preprocessor.OpenKPPreprocessor.raw(_record())
         self.assertEqual(_TEXT, " ".join(raw["words"]))
         self.assertEqual(
             ([0, 6], [6, 11]), (raw["node_starts"], raw["node_ends"])

@@ -7,15 +7,14 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.datasets.records import Source
 from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline.preprocessor import raw_inputs
-from etcmodel.tasks.hotpotqa.features import HotpotQAFeatureBuilder
+from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
+from testing.tasks import encode_records
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
 
@@ -67,14 +66,16 @@ class RecordsTest(tf.test.TestCase):
         """An encoder; one of each size is enough."""
         key = long_length, global_length
         if key not in self.encoders:
-            self.encoders[key] = TASK.record_encoder(
-                TASK.config_class(*key), self.vocab_file
+            self.encoders[key] = TASK.make_example_writer(
+                TASK.preprocessing_config_class(*key), self.vocab_file
             )
         return self.encoders[key]
 
     def _encode(self, record, split="train", **sizes):
         """Stored values (None if nothing is stored) and counts of a record."""
-        ((stored, counts),) = self._encoder(**sizes).encode([record], split)
+        ((stored, counts),) = encode_records(
+            self._encoder(**sizes), [record], split
+        )
         self.assertLessEqual(len(stored), 1)
         return (_values(stored[0]) if stored else None), counts
 
@@ -92,7 +93,7 @@ class RecordsTest(tf.test.TestCase):
                 Paragraph("u", ("z",)),
             ),
         )
-        inputs = raw_inputs(HotpotQAFeatureBuilder, [_RECORD, other])
+        inputs = HotpotQAPreprocessor.raw_batch([_RECORD, other])
         expected = {
             "question": [_RECORD.question.encode(), "q\u00e9".encode()],
             "titles": [[b"Jan", b"Brno", b""], [b"t", b"", b"u"]],
@@ -109,12 +110,12 @@ class RecordsTest(tf.test.TestCase):
             expected, {name: x.tolist() for name, x in inputs.items()}
         )
         bare = _change(context=(Paragraph("t", ()), Paragraph("u", ())))
-        inputs = raw_inputs(HotpotQAFeatureBuilder, [bare])
+        inputs = HotpotQAPreprocessor.raw_batch([bare])
         self.assertEqual([[b"t", b"u"]], inputs["titles"].tolist())
         self.assertEqual((1, 2, 0), inputs["sentences"].shape)
 
     def test_what_is_stored(self):
-        stored, counts = self._encode(_RECORD)
+        stored, counts = self._encode(_RECORD, "dev")
         self._check(
             stored,
             example_id=[b"a"],
@@ -134,9 +135,10 @@ class RecordsTest(tf.test.TestCase):
         )
         # The answer and its facts, and the titles that facts are named by.
         self.assertEqual(
-            [["Moravia", [["Jan", 0], ["Brno", 0]]], ["Jan", "Brno"]],
-            json.loads(stored["reference"][0]),
+            ["Moravia", [["Jan", 0], ["Brno", 0]]],
+            json.loads(stored["gold"][0]),
         )
+        self.assertEqual([b"Jan", b"Brno"], stored["titles"])
         self.assertEqual(stored["long_starts"][22], len("Brno is in "))
         self.assertEqual(stored["long_ends"][22], len("Brno is in Moravia"))
         self.assertLen(stored["long_token_ids"], _TOKENS)
@@ -172,13 +174,20 @@ class RecordsTest(tf.test.TestCase):
         """The same input; for prediction nothing is told of the answer."""
         train, train_counts = self._encode(_RECORD, "train")
         dev, dev_counts = self._encode(_RECORD, "dev")
-        self.assertEqual(dev, train)
+        # What only answers need, training does not read.
+        self.assertEqual([1], train.pop("for_training"))
+        for_answers = {
+            *("gold", "question", "segments", "paragraph_sizes", "titles"),
+            *("global_segments", "long_starts", "long_ends", "long_word_cuts"),
+        }
+        self.assertEqual(for_answers, {*dev} - {*train})
+        self.assertEqual({**dev, **train}, dev)
         self.assertEqual(dev_counts, train_counts)
         told, counts = self._encode(_RECORD, "predict")
         self.assertEqual(
             set(dev) - set(told),
             {
-                "reference",
+                "gold",
                 "supporting_facts",
                 "answer_type",
                 "answer_begins",
@@ -210,7 +219,7 @@ class RecordsTest(tf.test.TestCase):
 
     def test_facts_that_are_not_in_the_context(self):
         facts = (("Brno", 0), ("Brno", 2), ("Vienna", 0))
-        stored, counts = self._encode(_change(supporting_facts=facts))
+        stored, counts = self._encode(_change(supporting_facts=facts), "dev")
         self._check(
             counts,
             supporting_facts=1,
@@ -218,7 +227,7 @@ class RecordsTest(tf.test.TestCase):
             supporting_facts_cut=0,
         )
         # What the file tells is what predictions are compared with.
-        (_, told), _ = json.loads(stored["reference"][0])
+        _, told = json.loads(stored["gold"][0])
         self.assertEqual([["Brno", 0], ["Brno", 2], ["Vienna", 0]], told)
         # None is left.
         record = _change(supporting_facts=(("Brno", 2),), answer="yes")
@@ -299,7 +308,7 @@ class RecordsTest(tf.test.TestCase):
             supporting_facts=(("\udfff", 0), ("x\x01" * 150, 0)),
             answer="Moravia",
         )
-        for split in FORMAT.splits:
+        for split in ("dev", "predict"):
             stored, _ = self._encode(odd, split)
             self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
             self.assertEqual(
@@ -310,7 +319,7 @@ class RecordsTest(tf.test.TestCase):
                     *["\u00bd".encode(), b"x " * 150, b" Moravia "],
                 ],
             )
-        stored, _ = self._encode(odd)
+        stored, _ = self._encode(odd, "dev")
         self.assertLen(stored["answer_begins"], 2)
         segments = stored["segments"]
         for begin in stored["answer_begins"]:
@@ -319,7 +328,8 @@ class RecordsTest(tf.test.TestCase):
             )
             self.assertIn(b"Moravia", [text[start:end] for text in segments])
         # A fact can be named, whatever becomes of its title in the text.
-        (_, facts), titles = json.loads(stored["reference"][0])
+        _, facts = json.loads(stored["gold"][0])
+        titles = [x.decode() for x in stored["titles"]]
         self.assertEqual([[titles[0], 0], [titles[2], 0]], facts)
         self.assertEqual(["?", "", "x\x01" * 150], titles)
         stored, counts = self._encode(_change(answer="\ud83d"))

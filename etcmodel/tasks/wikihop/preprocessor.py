@@ -19,7 +19,11 @@ from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text.texts import without_padding
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import preprocessor
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import count_cut
 
 # Names that lie inside each other are linked, so many at most: "york" and "new
 # york" are mentioned in "new york city".
@@ -77,15 +81,13 @@ LAYOUT = layout.LayoutSpec(
 )
 
 
-class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
+class WikiHopPreprocessor(EtcPreprocessor):
     """Turns queries, candidates and documents into features."""
 
     INPUTS = {
-        "query": preprocessor.RawInput(tf.string, ("records",)),
-        "candidates": preprocessor.RawInput(
-            tf.string, ("records", "candidates")
-        ),
-        "supports": preprocessor.RawInput(tf.string, ("records", "documents")),
+        "query": RawInput(tf.string, ("records",)),
+        "candidates": RawInput(tf.string, ("records", "candidates")),
+        "supports": RawInput(tf.string, ("records", "documents")),
     }
     REQUEST = {
         "query": np.array([b"country jan novak"], dtype=object),
@@ -96,7 +98,7 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
         ),
     }
     LAYOUT = LAYOUT
-    SCHEMA = example_schema.Schema(
+    SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
         candidates=example_schema.Field("list", example_schema.TEXT, tf.string),
         # A float, as in the files of the original code.
@@ -109,13 +111,12 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
             "documents", max_segments=self.config.max_num_sentences
         )
 
-    @preprocessor.builds_features
     def build(
         self,
         query: tf.Tensor,
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
-    ) -> preprocessor.Encoded:
+    ) -> Encoded:
         """Builds the features of a batch.
 
         Args:
@@ -140,7 +141,7 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
             ),
         )
         query_ids = self.tokenizer.tokenize(tokenizers.sanitize(query))
-        return preprocessor.Encoded(
+        return Encoded(
             layout=self.engine(
                 {
                     "candidates": ids,
@@ -183,8 +184,8 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
             "supports": record.supports,
         }
 
-    def label(self, record, view, split):
-        """The right candidate; see `FeatureBuilder.label`."""
+    def labels(self, record, view, split):
+        """The right candidate; see `Preprocessor.labels`."""
         query, candidates = (view.counts[x] for x in ("query", "candidates"))
         total = len(record.candidates)
         for why, field, unit, number, kept in (
@@ -219,11 +220,11 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
             answer_counts["answers_without_mention"] = int(
                 record.answer_index not in mentioned
             )
-        return preprocessor.Labelled(
+        return Labelled(
             [labels],
             {"query": record.query},
             {
-                **preprocessor.count_cut(
+                **count_cut(
                     view,
                     {
                         "candidates": (None, "candidates"),
@@ -240,7 +241,7 @@ class WikiHopFeatureBuilder(preprocessor.FeatureBuilder):
         )
 
     def describe(self, record):
-        """See `FeatureBuilder.describe`."""
+        """See `Preprocessor.describe`."""
         return [
             ("query", record.query),
             ("answer", "not told" if record.answer is None else record.answer),

@@ -1,15 +1,18 @@
 """Real pages as they are stored."""
 
+import dataclasses
+
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.pipeline import example_schema
-from etcmodel.tasks.nq.features import NQFeatureBuilder
-from etcmodel.tasks.nq.features_test import make_config
-from etcmodel.tasks.nq.features_test import plain_windows
+from etcmodel.tasks.nq.preprocessor import NQPreprocessor
+from etcmodel.tasks.nq.preprocessor_test import make_config
+from etcmodel.tasks.nq.preprocessor_test import plain_windows
 from etcmodel.tasks.nq.task import TASK
 from testing.helpers import real_data_path
+from testing.tasks import encode_records
 from testing.tasks import without_tracing
 
 
@@ -34,10 +37,12 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         config = make_config(
             long_length, stride, 32, global_length=global_length
         )
-        encoder = TASK.record_encoder(config, real_data_path(f"vocab/{vocab}"))
-        tokenizer = encoder.builder.tokenizer
+        encoder = TASK.make_example_writer(
+            config, real_data_path(f"vocab/{vocab}")
+        )
+        tokenizer = encoder.preprocessor.tokenizer
         with without_tracing():
-            encoded = encoder.encode(self.records, "dev")
+            encoded = encode_records(encoder, self.records, "dev")
         got = self._read(
             [example for x in encoded for example in x.examples], config
         )
@@ -85,11 +90,14 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
 
     def _read(self, examples, config):
         """Stored windows, each as a dict of lists and of values."""
-        parsed, fields = NQFeatureBuilder.SCHEMA.parse(
+        parsed, fields = NQPreprocessor.SCHEMA.parse(
             tf.constant(examples),
-            config.long_length,
-            config.global_length,
-            (example_schema.CONTEXT, example_schema.TEXT),
+            dataclasses.asdict(config),
+            (
+                example_schema.CONTEXT,
+                example_schema.DECODING,
+                example_schema.TEXT,
+            ),
         )
         columns = {
             name: x.to_list()

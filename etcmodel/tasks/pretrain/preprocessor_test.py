@@ -5,10 +5,11 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import documents
 from etcmodel.errors import UserError
-from etcmodel.tasks.pretrain import features
+from etcmodel.tasks.pretrain import preprocessor
 from etcmodel.tasks.pretrain.task import TASK
-from etcmodel.tasks.pretrain.task import PretrainFeatureConfig
+from etcmodel.tasks.pretrain.task import PretrainPreprocessingConfig
 from testing import tasks
+from testing.tasks import encode_records
 
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
@@ -21,7 +22,7 @@ class DivideTest(tf.test.TestCase, parameterized.TestCase):
         ([], 4, 4, []),
     )
     def test_by_hand(self, lengths, long_length, global_length, expected):
-        parts = features.divide(lengths, long_length, global_length)
+        parts = preprocessor.divide(lengths, long_length, global_length)
         self.assertEqual(expected, list(parts))
 
 
@@ -35,16 +36,19 @@ class PretrainEncoderTest(tf.test.TestCase):
             self.vocab = stream.read().split("\n")
 
     def _encode(self, *texts, **sizes):
-        config = PretrainFeatureConfig(**{"min_sentences": 1, **sizes})
-        encoder = features.PretrainEncoder(TASK, config, self.vocab_file)
-        return encoder.encode(
-            [documents.Document(id="0", text=x) for x in texts], "train"
+        config = PretrainPreprocessingConfig(**{"min_sentences": 1, **sizes})
+        encoder = TASK.make_example_writer(config, self.vocab_file)
+        return encode_records(
+            encoder,
+            [documents.Document(id="0", text=x) for x in texts],
+            "train",
         )
 
     def _read(self, serialized):
         stored = tf.train.Example.FromString(serialized).features.feature
         values = {k: list(x.int64_list.value) for k, x in stored.items()}
         words = [self.vocab[x] for x in values.pop("token_ids")]
+        values.pop("for_training", None)
         return {"words": " ".join(words), **values}
 
     def test_by_hand(self):
@@ -115,21 +119,24 @@ class PretrainEncoderTest(tf.test.TestCase):
 
     def test_packing(self):
         """Within both limits; the statistics by hand."""
-        config = PretrainFeatureConfig(
+        config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )
-        encoder = features.PretrainEncoder(TASK, config, self.vocab_file)
+        encoder = TASK.make_example_writer(config, self.vocab_file)
         packer = encoder.make_packer()
         packed = []
         # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
         # 3 and 1, then 4 and 2, which makes the 3 sentences full.
         for text in ("A the dog.", "Dog. One.", "A cat.", "Two. One."):
-            (encoded,) = encoder.encode(
+            (made,) = encoder.make_examples(
                 [documents.Document(id="0", text=text)], "train"
             )
-            for example in encoded.examples:
-                packed += packer.add(example)
-        packed = [self._read(x) for x in packed + packer.flush()]
+            for values in made.rows:
+                packed += packer.add(values)
+        packed = [
+            self._read(encoder.schema.serialize(x))
+            for x in packed + packer.flush()
+        ]
         self.assertEqual(
             ["a the dog . dog . one .", "a cat . two . one ."],
             [x["words"] for x in packed],
@@ -137,7 +144,7 @@ class PretrainEncoderTest(tf.test.TestCase):
         self.assertEqual([[1, 2], [1, 2]], [x["text_lengths"] for x in packed])
         self.assertEqual(
             {"packing_efficiency": 15 / 16, "texts_per_example": 2.0},
-            encoder.summarize({"tokens": 15, "texts": 4}, 2),
+            encoder.preprocessor.summarize({"tokens": 15, "texts": 4}, 2),
         )
 
     def test_vocabulary_without_mask(self):
@@ -147,7 +154,7 @@ class PretrainEncoderTest(tf.test.TestCase):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(tokens)
         with self.assertRaisesRegex(UserError, "no token for what is masked"):
-            features.PretrainEncoder(TASK, PretrainFeatureConfig(), path)
+            TASK.make_example_writer(PretrainPreprocessingConfig(), path)
 
 
 class CommandTest(tasks.CommandTestCase):

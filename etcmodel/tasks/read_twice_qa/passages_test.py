@@ -1,8 +1,6 @@
-"""Tests of `serving`; ../conformance_test.py has the exported model."""
-
 import tensorflow as tf
 
-from etcmodel.tasks.read_twice_qa import serving
+from etcmodel.tasks.read_twice_qa import passages
 
 
 class PartsTest(tf.test.TestCase):
@@ -14,20 +12,16 @@ class PartsTest(tf.test.TestCase):
             (2, [1, 1, 2, 3, 4, 4, 5, 5, 6, 6], [1, 2, 1, 1, 1, 2, 1, 2, 1, 2]),
             (4, [1, 1, 1, 2, 3, 3, 3, 4, 4, 4], [1, 2, 3, 1, 1, 2, 3, 1, 2, 3]),
         ):
-            ids, pos = serving.number_blocks(documents, block_pos, most)
+            ids, pos = passages.number_blocks(documents, block_pos, most)
             self.assertAllEqual(expected_ids, ids)
             self.assertAllEqual(expected_pos, pos)
         nothing = tf.constant([], tf.int32)
-        ids, pos = serving.number_blocks(nothing, nothing, 2)
+        ids, pos = passages.number_blocks(nothing, nothing, 2)
         self.assertAllEqual([[], []], [ids, pos])
 
-    def test_calls_end_with_a_document(self):
-        for expected, block_ids in (
-            ([2, 3, 6, 7, 8], [1, 1, 2, 3, 3, 3, 4, 5]),
-            ([0], []),
-        ):
-            stops = serving._stops(tf.constant(block_ids, tf.int32))
-            self.assertAllEqual(expected, stops)
+    def test_parts_by_hand(self):
+        for number, most, expected in ((10, 4, 4), (6, 4, 3), (4, 4, 4)):
+            self.assertEqual(expected, passages.part_size(number, most))
 
 
 if __name__ == "__main__":

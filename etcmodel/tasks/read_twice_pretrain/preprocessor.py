@@ -1,0 +1,190 @@
+"""Preprocesses documents for ReadTwice's pre-training."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets.documents import Document
+from etcmodel.datasets.documents import check_documents
+from etcmodel.feature_utils import random_masks
+from etcmodel.feature_utils import segments
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.feature_utils.text import mention_finder
+from etcmodel.pipeline.example_schema import CONTEXT
+from etcmodel.pipeline.example_schema import INPUT
+from etcmodel.pipeline.example_schema import ExampleSchema
+from etcmodel.pipeline.example_schema import Field
+from etcmodel.pipeline.example_schema import Packing
+from etcmodel.pipeline.preprocessor import Examples
+from etcmodel.pipeline.preprocessor import Preprocessor
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.pipeline.record_keys import document_number
+
+_MENTIONS = ("records", "mentions")
+# Fields of segments that `segments.Segments` has, too.
+_SEGMENT_FIELDS = (
+    "token_ids",
+    "is_continuation",
+    "annotation_begins",
+    "annotation_ends",
+    "annotation_labels",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainPreprocessingConfig(segments.SegmentConfig):
+    """Sizes of what is stored.
+
+    Attributes:
+        num_blocks_per_example: segments of an example.
+        documents: what a document is in files of plain text: "blank_lines" for
+            empty lines between them, "file" if each file is one, "wikitext"
+            for articles of the WikiText corpora; "auto" for "wikitext" if a
+            heading of such an article comes first, otherwise "blank_lines".
+    """
+
+    num_blocks_per_example: int = 128
+    documents: str = "auto"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_documents(self.documents)
+
+
+class PretrainPreprocessor(Preprocessor):
+    """Divides documents into segments; finds mentions where none are given."""
+
+    INPUTS = {
+        "text": RawInput(tf.string, ("records",)),
+        # Whether mentions are to be found.
+        "find_mentions": RawInput(tf.bool, ("records",)),
+        # First byte of each given mention, and the byte behind its last.
+        "mention_starts": RawInput(tf.int32, _MENTIONS),
+        "mention_ends": RawInput(tf.int32, _MENTIONS),
+        # Its entity, empty if unknown.
+        "mention_entities": RawInput(tf.string, _MENTIONS),
+    }
+    SCHEMA = ExampleSchema(
+        Packing(
+            {"block_ids": "num_blocks_per_example"}, "num_blocks_per_example"
+        ),
+        token_ids=Field("block", INPUT, size="block_length"),
+        is_continuation=Field("block", CONTEXT, size="block_length"),
+        # A number of each document; 0 for padding.
+        block_ids=Field("block", INPUT),
+        # Position of the segment in its document, from 1.
+        block_pos=Field("block", INPUT),
+        annotation_begins=Field("block", INPUT, size="max_num_annotations"),
+        annotation_ends=Field("block", INPUT, size="max_num_annotations"),
+        annotation_labels=Field("block", INPUT, size="max_num_annotations"),
+    )
+
+    def __init__(self, config, tokenizer, name=None):
+        """See `Preprocessor`.
+
+        Raises:
+            ValueError: the vocabulary has no mask token.
+        """
+        random_masks.check_can_mask(tokenizer)
+        super().__init__(config, tokenizer, name)
+        self.segments = segments.SegmentBuilder(config, tokenizer)
+
+    def build(
+        self,
+        text: tf.Tensor,
+        find_mentions: tf.Tensor,
+        mention_starts: tf.Tensor,
+        mention_ends: tf.Tensor,
+        mention_entities: tf.Tensor,
+    ) -> segments.Segments:
+        """Builds the segments of a batch of documents; see `INPUTS`."""
+        # [documents]
+        numbers = tf.math.count_nonzero(mention_starts >= 0, axis=1)
+
+        def rows(values):
+            """`<any>[documents, (mentions)]`."""
+            return tf.RaggedTensor.from_tensor(values, numbers)
+
+        entities = rows(mention_entities)
+        given = segments.Mentions(
+            rows(mention_starts),
+            rows(mention_ends),
+            entities.with_values(segments.entity_labels(entities.values)),
+        )
+        # Nothing is found in an empty text.
+        found = mention_finder.find_mentions(tf.where(find_mentions, text, ""))
+        mentions = segments.Mentions(
+            *(
+                tf.concat([x, y], axis=1)
+                for x, y in zip(given, found, strict=True)
+            )
+        )
+        return self.segments.build(text, mentions)
+
+    @staticmethod
+    def raw(record):
+        """The text and its given mentions."""
+        mentions = _byte_spans(record)
+        return {
+            "text": record.text,
+            "find_mentions": record.mentions is None,
+            "mention_starts": [start for start, _, _ in mentions],
+            "mention_ends": [end for _, end, _ in mentions],
+            "mention_entities": [entity for _, _, entity in mentions],
+        }
+
+    def view(self, batch, index):
+        """See `Preprocessor`."""
+        rows = batch.documents == index
+        return segments.Segments(*(x[rows] for x in batch))
+
+    def examples(self, record, view, split):
+        """See `Preprocessor`; a long document is divided into parts."""
+        del split
+        size = self.config.num_blocks_per_example
+        number = len(view.documents)
+        parts = []
+        for part, start in enumerate(range(0, number, size)):
+            count = min(size, number - start)
+            parts.append(
+                {
+                    "block_ids": [document_number(record, part)] * count,
+                    "block_pos": range(1, count + 1),
+                    **{
+                        name: getattr(view, name)[start : start + count]
+                        for name in _SEGMENT_FIELDS
+                    },
+                }
+            )
+        labels = view.annotation_labels
+        return Examples(
+            parts,
+            {
+                "tokens": int(np.count_nonzero(view.token_ids)) - number,
+                "segments": number,
+                "mentions": int(np.count_nonzero(labels)),
+                "mentions_of_unknown_entities": int(
+                    np.count_nonzero(labels == UNKNOWN_ENTITY)
+                ),
+                "mentions_cut": int(view.mentions_cut.sum()),
+                "documents_divided": int(len(parts) > 1),
+            },
+        )
+
+
+def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
+    """The given mentions of a document by bytes: begin, end and entity.
+
+    "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
+    """
+    mentions = document.mentions or ()
+    if document.text.isascii():
+        return [(x.start, x.end, x.entity or "") for x in mentions]
+    # [characters + 1]
+    places = np.cumsum([0, *(len(to_bytes(x)) for x in document.text)])
+    return [
+        (int(places[x.start]), int(places[x.end]), x.entity or "")
+        for x in mentions
+    ]

@@ -1,0 +1,61 @@
+"""Where the answers to a question stand in its segments."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from etcmodel.feature_utils.text import word_cuts
+
+# Answer types, as numbered in records and in `option_logits`.
+ANSWER_TYPES = ("span", "yes", "no")
+
+
+def label_answers(
+    starts: np.ndarray,
+    ends: np.ndarray,
+    cuts: np.ndarray,
+    spans: Sequence[tuple[int, int]],
+    most: int,
+) -> tuple[np.ndarray, int]:
+    """Makes labels of the answers that are whole in each segment.
+
+    Args:
+        starts: `<int32>[segments, length]` first byte of each token, -1 for
+            those of the question and for padding.
+        ends: `<int32>[segments, length]` the byte behind its last.
+        cuts: `<int32>[segments, length]` whether it begins or ends inside a
+            word; see `word_cuts`. Labels are whole words.
+        spans: first byte of each answer and the one behind its last, in order.
+        most: answers of a segment; more are left out.
+
+    Returns:
+        `<int32>[3, segments, most]`: first token of each, its last, and 1 for
+        an answer; and how many had no room. An answer that is only a part of a
+        token or word is left out if there are others that are not.
+    """
+    labels = np.zeros([3, len(starts), most], np.int32)
+    cut = 0
+    for row, (own_starts, own_ends) in enumerate(
+        zip(starts, ends, strict=True)
+    ):
+        (tokens,) = np.nonzero(own_starts >= 0)
+        own_starts, own_ends = own_starts[tokens], own_ends[tokens]
+        found, inexact = [], []
+        for start, end in spans:
+            if own_starts[0] > start or own_ends[-1] < end:
+                continue
+            first = np.searchsorted(own_ends, start, side="right")
+            last = np.searchsorted(own_starts, end, side="left") - 1
+            if first > last:
+                continue
+            place = tokens[first], tokens[last]
+            whole = word_cuts.whole_words(cuts[row], *place)
+            is_exact = own_starts[first] == start and own_ends[last] == end
+            is_exact &= whole == place
+            place = whole
+            (found if is_exact else inexact).append(place)
+        chosen = list(dict.fromkeys(found or inexact))
+        cut += max(len(chosen) - most, 0)
+        for i, place in enumerate(chosen[:most]):
+            labels[:, row, i] = (*place, 1)
+    return labels, cut
