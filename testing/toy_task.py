@@ -102,7 +102,7 @@ class Builder(preprocessor.FeatureBuilder):
             layout.Section(
                 "words",
                 1,
-                segment_global=layout.GlobalToken(1, 1),
+                unit_global=layout.GlobalToken(1, 1),
                 cut="windows",
             )
         ],
@@ -135,11 +135,11 @@ class Builder(preprocessor.FeatureBuilder):
         lengths = tf.cast(tf.strings.length(words.values), tf.float32) / 5
         looks = tf.stack([lengths, tf.ones_like(lengths)], axis=1)
         made = self.engine(
-            {"words": layout.one_segment(ids)},
-            {"ties": layout.one_segment(numbers * 0)},
+            {"words": layout.one_unit(ids)},
+            {"ties": layout.one_unit(numbers * 0)},
             {
-                "words": layout.one_segment(numbers),
-                "looks": layout.one_segment(words.with_values(looks)),
+                "words": layout.one_unit(numbers),
+                "looks": layout.one_unit(words.with_values(looks)),
             },
         )
         return preprocessor.Encoded(
@@ -168,7 +168,7 @@ class Builder(preprocessor.FeatureBuilder):
         return preprocessor.Labelled(
             labels,
             {},
-            preprocessor.count_cut(view, {"words": (None, "segments")}),
+            preprocessor.count_cut(view, {"words": (None, "units")}),
         )
 
     def describe(self, record):

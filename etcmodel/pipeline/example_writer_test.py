@@ -32,7 +32,7 @@ class FeatureEncoderTest(tf.test.TestCase, parameterized.TestCase):
         ]
         several, one = self.encoder.encode(records, "dev")
         self.assertEqual(6, several.counts["tokens"])
-        self.assertEqual(1, several.counts["segments"])
+        self.assertEqual(1, several.counts["units"])
         self.assertEqual(0, several.counts["records_cut"])
         first, second = self._stored(several)
         for window, stored in enumerate((first, second)):

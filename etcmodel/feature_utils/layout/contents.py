@@ -8,8 +8,8 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 
 
-def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of one segment: a question.
+def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of one unit: a question.
 
     Example: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
 
@@ -22,33 +22,33 @@ def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     return one_group(_nest(tokens))
 
 
-def one_group(segments: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of segments: the sentences of a text.
+def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of units: the sentences of a text.
 
     Example: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
 
     Args:
-        segments: <int>[batch, (segments), (tokens)].
+        units: <int>[batch, (units), (tokens)].
 
     Returns:
-        <int>[batch, (1), (segments), (tokens)].
+        <int>[batch, (1), (units), (tokens)].
     """
-    return _nest(segments)
+    return _nest(units)
 
 
-def groups_of_one(segments: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Groups of one segment each: candidate answers.
+def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Groups of one unit each: candidate answers.
 
     Example: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
 
     Args:
-        segments: <int>[batch, (groups), (tokens)].
+        units: <int>[batch, (groups), (tokens)].
 
     Returns:
         <int>[batch, (groups), (1), (tokens)].
     """
-    segments = segments.with_row_splits_dtype(tf.int64)
-    return segments.with_values(_nest(segments.values))
+    units = units.with_row_splits_dtype(tf.int64)
+    return units.with_values(_nest(units.values))
 
 
 def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
@@ -59,7 +59,7 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
         batch: <int>[], number of records.
 
     Returns:
-        <int32>[batch, (tokens)]: lift it with `one_segment`.
+        <int32>[batch, (tokens)]: lift it with `one_unit`.
     """
     ids = tf.constant(token_ids, tf.int32)
     # [batch, tokens]
@@ -82,18 +82,18 @@ def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
-    """Index of every group or segment of content within its record.
+    """Index of every group or unit of content within its record.
 
-    Example: the segments of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
+    Example: the units of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
 
     Args:
-        content: `<dtype>[batch, (groups), (segments), ...]`.
-        level: "group" or "segment".
+        content: `<dtype>[batch, (groups), (units), ...]`.
+        level: "group" or "unit".
 
     Returns:
-        `<int32>[batch, (groups)]` or `<int32>[batch, (groups), (segments)]`.
+        `<int32>[batch, (groups)]` or `<int32>[batch, (groups), (units)]`.
     """
-    depth = ("group", "segment").index(level) + 1
+    depth = ("group", "unit").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
     first = record_splits(splits)
     index = ragged_rows.index_in(ragged_rows.owners(first), first)

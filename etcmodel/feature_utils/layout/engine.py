@@ -5,10 +5,10 @@ what is linked to what, and what gives way when the budget is full. All of that
 is a specification, a `LayoutSpec`; `LayoutEngine` does the rest, for a whole
 batch at once, in graph code.
 
-A section's content has four levels, [batch, (groups), (segments), (tokens)]:
-a document is a group of sentences, a question one group of one segment. The
+A section's content has four levels, [batch, (groups), (units), (tokens)]:
+a document is a group of sentences, a question one group of one unit. The
 sections follow each other in both inputs. The global tokens of a group come
-depth first: the group's own, then for each segment its own and those of its
+depth first: the group's own, then for each unit its own and those of its
 tokens.
 
 Worked example, a question above two paragraphs of one and two sentences:
@@ -17,9 +17,9 @@ Worked example, a question above two paragraphs of one and two sentences:
         Section("question", token_type_id=3,
                 token_global=GlobalToken(3), cut="keep"),
         Section("text", token_type_id=1, group_global=GlobalToken(5),
-                segment_global=GlobalToken(1)),
+                unit_global=GlobalToken(1)),
     ]), long_length=8, global_length=8)
-    engine({"question": one_segment(tf.ragged.constant([[51, 52]])),
+    engine({"question": one_unit(tf.ragged.constant([[51, 52]])),
             "text": tf.ragged.constant([[[[61, 62]], [[71], [72]]]])})
 
     long_token_ids              51 52 61 62 71 72  0  0
@@ -46,11 +46,12 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.etc_features import GLOBAL_FEATURES
 from etcmodel.feature_utils.etc_features import LONG_FEATURES
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.contents import constant_tokens
-from etcmodel.feature_utils.layout.contents import one_segment
+from etcmodel.feature_utils.layout.contents import one_unit
 from etcmodel.feature_utils.layout.contents import record_splits
 from etcmodel.feature_utils.layout.cuts import Budget
+from etcmodel.feature_utils.layout.flat_content import Counts
 from etcmodel.feature_utils.layout.lookup import look_up
 from etcmodel.feature_utils.layout.lookup import resolve
 from etcmodel.feature_utils.layout.spec import CUTS
@@ -66,7 +67,6 @@ from etcmodel.feature_utils.layout.tables import add_blocks
 from etcmodel.feature_utils.layout.tables import add_global
 from etcmodel.feature_utils.layout.tables import add_long
 from etcmodel.feature_utils.layout.tables import place
-from etcmodel.feature_utils.layout.units import Counts
 
 # A budget that is never used up.
 _UNLIMITED = 2**31 - 1
@@ -80,8 +80,8 @@ class Layout(NamedTuple):
             <int32>[rows, global_length], with the features of other links.
         values: the features of values, <dtype>[rows, length, ...].
         long_sources: where each long token comes from, before any cutting:
-            its section, its group in the section, its segment in the group and
-            its index in the segment. <int32>[rows, long_length, 4], padding
+            its section, its group in the section, its unit in the group and
+            its index in the unit. <int32>[rows, long_length, 4], padding
             -1.
         global_sources: likewise for the global tokens; -1 at the levels below
             the token's own. <int32>[rows, global_length, 4].
@@ -174,8 +174,8 @@ class LayoutEngine:
 
         Args:
             contents: token ids of each section that has none of its own,
-                <int>[batch, (groups), (segments), (tokens)]. See
-                `one_segment`, `one_group` and `groups_of_one` for content of a
+                <int>[batch, (groups), (units), (tokens)]. See
+                `one_unit`, `one_group` and `groups_of_one` for content of a
                 lower rank.
             targets: those of each link; see `Link`.
             values: those of each value; see `Value`.
@@ -193,7 +193,7 @@ class LayoutEngine:
         self._check(contents, targets, values)
         batch = next(iter(contents.values())).nrows(tf.int64)
         contents = {
-            section.name: one_segment(
+            section.name: one_unit(
                 constant_tokens([self._ids[x] for x in section.tokens], batch)
             )
             if section.tokens
@@ -205,8 +205,8 @@ class LayoutEngine:
                 spec,
                 index,
                 tf.cast(contents[spec.name].flat_values, tf.int32),
-                content := units_lib.flatten(contents[spec.name]),
-                content,
+                original := flat_content.flatten(contents[spec.name]),
+                original,
             )
             for index, spec in enumerate(self.spec.sections)
         }
@@ -227,7 +227,7 @@ class LayoutEngine:
                 for source in INPUTS
             },
             counts={
-                name: units_lib.count(section.content, section.units)
+                name: flat_content.count(section.original, section.content)
                 for name, section in sections.items()
             },
             owner=tf.cast(windows.owner, tf.int32),
@@ -319,8 +319,8 @@ class LayoutEngine:
             ):
                 raise ValueError(
                     f"The content of {name!r} must be ragged, [batch, "
-                    "(groups), (segments), (tokens)], got "
-                    f"{getattr(content, 'shape', content)}. See one_segment, "
+                    "(groups), (units), (tokens)], got "
+                    f"{getattr(content, 'shape', content)}. See one_unit, "
                     "one_group and groups_of_one."
                 )
         for part, given, inner in (
@@ -350,7 +350,7 @@ class LayoutEngine:
         """Compares the numbers of records and units; when run."""
         for name, section in sections.items():
             tf.debugging.assert_equal(
-                tf.size(section.content.group_splits, tf.int64) - 1,
+                tf.size(section.original.group_splits, tf.int64) - 1,
                 batch,
                 f"Records of the content of {name!r}, expected as many as of "
                 "the others.",
@@ -396,22 +396,22 @@ class LayoutEngine:
         )
         sections = dict(sections)
         nothing = tf.zeros([batch], tf.int64)
-        windows = units_lib.Windows(tf.range(batch), nothing, nothing)
+        windows = flat_content.Windows(tf.range(batch), nothing, nothing)
         for name, section in sorted(
             sections.items(), key=lambda x: x[1].spec.rank
         ):
-            spec, units = section.spec, section.content
+            spec, content = section.spec, section.original
             long_budget = long_left
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
                 # The last in rank: all others are cut.
-                windows = units_lib.make_windows(
-                    units.row_sizes("token"), long_budget, spec.stride
+                windows = flat_content.make_windows(
+                    content.row_sizes("token"), long_budget, spec.stride
                 )
                 sections = {
                     other: x._replace(
-                        units=units_lib.repeat(x.units, windows.owner)
+                        content=flat_content.repeat(x.content, windows.owner)
                     )
                     for other, x in sections.items()
                 }
@@ -424,24 +424,24 @@ class LayoutEngine:
                     windows = windows._replace(
                         sizes=tf.where(global_left > 0, windows.sizes, 0)
                     )
-                units = units_lib.cut_windows(units, windows)
+                content = flat_content.cut_windows(content, windows)
             # Windows are never longer than they may be.
             if spec.cut != WINDOWS or (
                 spec.global_tokens and not spec.share_last_global
             ):
-                budget = Budget(long_budget, global_left, spec.max_segments)
-                kept = CUTS[spec.cut, spec.whole](units, spec.costs, budget)
-                units = units_lib.select(units, kept)
+                budget = Budget(long_budget, global_left, spec.max_units)
+                kept = CUTS[spec.cut, spec.whole](content, spec.costs, budget)
+                content = flat_content.select(content, kept)
             section = section._replace(
-                units=units,
+                content=content,
                 most_shared=global_left if spec.share_last_global else None,
             )
             sections[name] = section
             if spec.cut == WINDOWS:
                 # What the global input has no room for is not shown.
-                windows = windows._replace(sizes=units.row_sizes("token"))
+                windows = windows._replace(sizes=content.row_sizes("token"))
             else:
-                long, global_ = units_lib.used(units, spec.costs)
+                long, global_ = flat_content.used(content, spec.costs)
                 long_left -= long
                 global_left -= global_
         in_order = {x.name: sections[x.name] for x in self.spec.sections}

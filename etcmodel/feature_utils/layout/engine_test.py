@@ -14,13 +14,13 @@ from etcmodel.feature_utils.layout.contents import constant_tokens
 
 # How WikiHop is laid out (paper, Appendix C).
 WIKIHOP_SECTIONS = (
-    Section("candidates", 4, segment_global=GlobalToken(4, 6), cut="keep"),
+    Section("candidates", 4, unit_global=GlobalToken(4, 6), cut="keep"),
     Section("query", 3, token_global=GlobalToken(3, 5), cut="keep"),
     Section(
         "documents",
         1,
         group_global=GlobalToken(5, 7),
-        segment_global=GlobalToken(1, 0),
+        unit_global=GlobalToken(1, 0),
         cut="balanced",
     ),
 )
@@ -33,7 +33,7 @@ WIKIHOP = LayoutSpec(
             "own",
             "candidates",
             "candidates",
-            level="segment",
+            level="unit",
             feature="l2g_linked_ids",
         ),
         Link("mentions", "documents", "candidates", feature="l2g_linked_ids"),
@@ -57,9 +57,9 @@ HOTPOTQA = LayoutSpec(
         Section(
             "paragraphs",
             1,
-            first_segment_token_type_id=2,
+            first_unit_token_type_id=2,
             group_global=GlobalToken(5),
-            segment_global=GlobalToken(1),
+            unit_global=GlobalToken(1),
             cut="fit",
         ),
     )
@@ -87,7 +87,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                 "candidates": layout.groups_of_one(
                     ragged([[[21], [22, 23]]], 2)
                 ),
-                "query": layout.one_segment(ragged([[31, 32]], 1)),
+                "query": layout.one_unit(ragged([[31, 32]], 1)),
                 "documents": ragged([[[[41, 21], [42]], [[22, 23, 43]]]], 3),
             },
             targets={
@@ -121,8 +121,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         # limit of a question.
         made = LayoutEngine(HOTPOTQA, 7, 13)(
             {
-                "cls": layout.one_segment(constant_tokens([101], 1)),
-                "question": layout.one_segment(ragged([[51, 52, 53]], 1)),
+                "cls": layout.one_unit(constant_tokens([101], 1)),
+                "question": layout.one_unit(ragged([[51, 52, 53]], 1)),
                 "paragraphs": ragged(
                     [[[[61], [71, 72, 74, 75], [73]], [[81, 82, 83], [91]]]], 3
                 ),
@@ -138,7 +138,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             global_token_ids="101 3 3 5 1 1 5 1 0 0 0 0 0",
             global_paragraph_breakpoints="1 0 1 0 0 1 0 1 0 0 0 0 0",
         )
-        # Section, group, segment (a title is 0), token: what was skipped does
+        # Section, group, unit (a title is 0), token: what was skipped does
         # not shift them.
         nothing = [-1] * 4
         tokens = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
@@ -157,7 +157,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(
             [x[0] for x in made.counts["paragraphs"]],
-            # tokens, kept, segments, kept, groups, kept
+            # tokens, kept, units, kept, groups, kept
             [10, 3, 5, 3, 2, 2],
         )
         self.assertAllEqual(made.counts["question"].kept_tokens, [2])
@@ -257,10 +257,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         """Of the budgets, whatever the order of the sections."""
         spec = LayoutSpec(
             [
-                Section("text", 2, segment_global=GlobalToken(1)),
+                Section("text", 2, unit_global=GlobalToken(1)),
                 Section(
                     "end",
-                    segment_global=GlobalToken(2),
+                    unit_global=GlobalToken(2),
                     token_global=GlobalToken(3),
                     cut="keep",
                 ),
@@ -270,7 +270,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         made = engine(
             {
                 "text": layout.one_group(ragged([[[7, 8], [6]]], 2)),
-                "end": layout.one_segment(ragged([[9]], 1)),
+                "end": layout.one_unit(ragged([[9]], 1)),
             }
         )
         features = {name: x[:, :3] for name, x in made.features.items()}
@@ -316,33 +316,33 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     "page",
                     1,
                     group_global=GlobalToken(5),
-                    segment_global=GlobalToken(1),
+                    unit_global=GlobalToken(1),
                     cut="windows",
                     stride=2,
                 ),
                 # The same of all records.
                 Section("end", cut="keep", tokens=("separator",)),
             ],
-            [Link("to", "question", "page", "segment", number=2)],
+            [Link("to", "question", "page", "unit", number=2)],
             [
                 Value("places", "page", pad=-1),
-                Value("number", "page", "segment", "global", pad=-1),
+                Value("number", "page", "unit", "global", pad=-1),
             ],
         )
         page = ragged([[[[11, 12, 13], [14]], [[15, 16, 17]]], []], 3)
         made = LayoutEngine(spec, 6, 6, {"separator": 2})(
             {
-                "question": layout.one_segment(ragged([[8, 9], [7, 6]], 1)),
+                "question": layout.one_unit(ragged([[8, 9], [7, 6]], 1)),
                 "page": page,
             },
             {
-                "to": layout.one_segment(
+                "to": layout.one_unit(
                     ragged([[[0, 1], [-1, 2]]] + [[[-1] * 2] * 2], 1)
                 )
             },
             {
                 "places": page.with_flat_values(tf.range(7)),
-                "number": layout.unit_indices(page, "segment"),
+                "number": layout.unit_indices(page, "unit"),
             },
         )
         n = -1
@@ -371,7 +371,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(made.features[name], values, name)
         self.assertAllEqual(
             made.features["to"],
-            # The first segment, which the third window does not show.
+            # The first unit, which the third window does not show.
             [
                 [3, n, n, n, n, n],
                 [3, n, n, n, n, n],
@@ -412,19 +412,19 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             [
                 Section(
                     "page",
-                    segment_global=GlobalToken(1),
+                    unit_global=GlobalToken(1),
                     cut="windows",
                     share_last_global=True,
                 )
             ],
-            [Link("to", "page", "page", level="segment")],
-            [Value("number", "page", "segment", pad=-1)],
+            [Link("to", "page", "page", level="unit")],
+            [Value("number", "page", "unit", pad=-1)],
         )
         page = ragged([[[[11], [12]], [[13, 14], [15]]]], 3)
         given = (
             {"page": page},
             {"to": ragged([[[3, -1], [1, 0]]], 2)},
-            {"number": layout.unit_indices(page, "segment")},
+            {"number": layout.unit_indices(page, "unit")},
         )
         made = LayoutEngine(spec, 9, 2)(*given)
         self.assertFeatures(
@@ -504,7 +504,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_sizes_that_do_not_match(self):
         spec = LayoutSpec(
-            [Section("a"), Section("b", segment_global=GlobalToken(1))],
+            [Section("a"), Section("b", unit_global=GlobalToken(1))],
             [Link("x", "a", "b")],
         )
         engine = LayoutEngine(spec, 4, None)

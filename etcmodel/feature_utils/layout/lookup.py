@@ -100,12 +100,12 @@ def resolve(
     result = {DEFAULT_LINK.name: nothing["long"]}
     for link in spec.links:
         section = sections[link.target_section]
-        units, level = section.units, link.target_level
-        row = units.row(level)
-        starts = section.content.splits(level)
+        content, level = section.content, link.target_level
+        row = content.row(level)
+        starts = section.original.splits(level)
         most = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
         # [units]
-        index = units.origin(level) - tf.gather(starts, tf.gather(owner, row))
+        index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
         # Positions of all units of a record in each of its rows; the first
         # and the last place are for what does not exist.
         # [rows, 1 + units + 1]
@@ -115,11 +115,11 @@ def resolve(
             tf.cast(section.global_positions[level], tf.int32),
         )
         place = _places_of(spec, link, marks)
-        # [units, number]
+        # [elements, number]
         of_units = tf.reshape(
             tf.cast(targets[link.name].flat_values, tf.int64), [-1, link.number]
         )
-        # [1 + units, number]
+        # [1 + elements, number]
         of_units = tf.pad(of_units, [[1, 0], [0, 0]], constant_values=-1)
         for feature, target in zip(
             link.features, tf.unstack(of_units, axis=1), strict=True
@@ -163,14 +163,14 @@ def pick_units(
         vectors: `<float>[rows, length, hidden]`, `global_output` or
             `long_output`.
         section: name of the section.
-        level: "group", "segment" or "token".
-        sizes: sizes of the output: groups, segments of a group and tokens of
-            a segment, down to the level. Units beyond are left out. By default
+        level: "group", "unit" or "token".
+        sizes: sizes of the output: groups, units of a group and tokens of
+            a unit, down to the level. Units beyond are left out. By default
             the largest numbers that occur.
 
     Returns:
         Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
-        groups, segments, hidden]` or `[rows, groups, segments, tokens,
+        groups, units, hidden]` or `[rows, groups, units, tokens,
         hidden]`, and of whether each exists, `<bool>[rows, groups, ...]`.
         Indices are those in the content before truncation. Vectors of units
         that were cut, or have no token, are 0.

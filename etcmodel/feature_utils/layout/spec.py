@@ -13,19 +13,19 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.feature_utils.layout import cuts
-from etcmodel.feature_utils.layout import units
+from etcmodel.feature_utils.layout import flat_content
 
 WINDOWS = "windows"
 CUTS = {
-    ("keep", "segment"): cuts.cut_keep,
-    ("tail", "segment"): cuts.cut_tail,
+    ("keep", "unit"): cuts.cut_keep,
+    ("tail", "unit"): cuts.cut_tail,
     ("tail", "group"): cuts.cut_tail_groups,
-    ("fit", "segment"): cuts.cut_fit,
+    ("fit", "unit"): cuts.cut_fit,
     ("fit", "group"): cuts.cut_fit_groups,
-    ("balanced", "segment"): cuts.cut_balanced,
-    (WINDOWS, "segment"): cuts.cut_keep,
+    ("balanced", "unit"): cuts.cut_balanced,
+    (WINDOWS, "unit"): cuts.cut_keep,
 }
-LEVELS = ("group", "segment", "token")
+LEVELS = ("group", "unit", "token")
 INPUTS = ("long", "global")
 
 
@@ -50,22 +50,22 @@ class Section:
     Attributes:
         name: name of the content.
         token_type_id: token type of its tokens in the long input.
-        first_segment_token_type_id: that of the first segment of every group,
+        first_unit_token_type_id: that of the first unit of every group,
             such as a title, where it is another.
         group_global: global token of every group, None for none.
-        segment_global: global token of every segment, None for none.
+        unit_global: global token of every unit, None for none.
         token_global: global token of every token, None for none.
         in_long: whether the tokens are in the long input.
         link_sentences: whether `long_sentence_ids` tie a token to its own
-            global token or else to its segment's.
+            global token or else to its unit's.
         link_paragraphs: whether `long_paragraph_ids` tie it to its group's.
         breaks: whether every group ends a paragraph, in both inputs: local
             attention stops there. The last token of an input always does.
         cut: what gives way when the budget is full: with "keep" tokens from
             the end of the section, with "tail" whole units from the end,
             with "fit" those units for which there is no room, with
-            "balanced" the last segment of the group that has the most. With
-            "tail" and "balanced", a segment longer than the whole budget of
+            "balanced" the last unit of the group that has the most. With
+            "tail" and "balanced", a unit longer than the whole budget of
             the section is cropped to it beforehand. With "windows" nothing:
             what the other sections leave is a window over the tokens, and the
             record has as many rows as it takes to show all of them. (Only what
@@ -73,16 +73,16 @@ class Section:
             "keep"; if the others leave no room at all, there is one row.) One
             section can have them.
         whole: the units that "tail" and "fit" keep whole or not at all:
-            "segment" or "group".
+            "unit" or "group".
         stride: tokens from the start of a window to that of the next, at most
             as many as it shows; None for windows that do not overlap.
-        share_last_global: whether, in a window, segments for which the global
+        share_last_global: whether, in a window, units for which the global
             input has no room share the global token of the last that has.
             Otherwise they are cropped, as with "keep".
         priority: sections of a lower number take from the budget first, among
             equals the earlier one. By default 0 for "keep", otherwise 1;
             windows come last.
-        max_segments: the most segments of a record.
+        max_units: the most units of a record.
         max_tokens: the most tokens of a record, or of a window.
         tokens: the same tokens for every record, such as a CLS: ids, or names
             as of global tokens. No content is given for such a section.
@@ -93,20 +93,20 @@ class Section:
 
     name: str
     token_type_id: int = 0
-    first_segment_token_type_id: int | None = None
+    first_unit_token_type_id: int | None = None
     group_global: GlobalToken | None = None
-    segment_global: GlobalToken | None = None
+    unit_global: GlobalToken | None = None
     token_global: GlobalToken | None = None
     in_long: bool = True
     link_sentences: bool = True
     link_paragraphs: bool = True
     breaks: bool = True
     cut: str = "tail"
-    whole: str = "segment"
+    whole: str = "unit"
     stride: int | None = None
     share_last_global: bool = False
     priority: int | None = None
-    max_segments: int | None = None
+    max_units: int | None = None
     max_tokens: int | None = None
     tokens: Sequence[int | str] = ()
 
@@ -125,21 +125,21 @@ class Section:
         if self.cut == WINDOWS:
             if (
                 not self.in_long
-                or self.max_segments is not None
+                or self.max_units is not None
                 or self.priority is not None
             ):
                 raise ValueError(
                     f"Section {self.name!r}: windows are of the long input, "
-                    "have no priority and no max_segments."
+                    "have no priority and no max_units."
                 )
             if self.stride is not None and self.stride < 1:
                 raise ValueError(
                     f"Section {self.name!r}: stride={self.stride}, expected "
                     "at least 1."
                 )
-            if self.share_last_global and [*self.global_tokens] != ["segment"]:
+            if self.share_last_global and [*self.global_tokens] != ["unit"]:
                 raise ValueError(
-                    f"Section {self.name!r}: share_last_global is of segments "
+                    f"Section {self.name!r}: share_last_global is of units "
                     "with a global token, groups and tokens without."
                 )
         elif self.stride is not None or self.share_last_global:
@@ -155,12 +155,12 @@ class Section:
         return {level: x for level, x in tokens.items() if x is not None}
 
     @property
-    def costs(self) -> units.Costs:
+    def costs(self) -> flat_content.Costs:
         """What a unit of each level takes from the budgets."""
-        return units.Costs(
+        return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
-            segment_global=int(self.segment_global is not None),
+            unit_global=int(self.unit_global is not None),
             group_global=int(self.group_global is not None),
         )
 
@@ -180,17 +180,17 @@ class Link:
 
     What is tied is told record by record, as `targets` of the engine: for
     every unit of the section's level, before any cutting, the index of a unit
-    of the target section within the record (segments are counted through all
+    of the target section within the record (units are counted through all
     groups); anything else, such as -1, is no tie.
-    `<int>[batch, (groups), (segments), (tokens)]`, down to the
+    `<int>[batch, (groups), (units), (tokens)]`, down to the
     level; with a `number` above 1 so many for each unit, `[..., number]`.
 
     Attributes:
         name: what the targets are called.
         section: name of the section whose tokens are tied.
         target_section: name of the section with the global tokens.
-        target_level: "group", "segment" or "token".
-        level: "group", "segment" or "token": what a target is told for.
+        target_level: "group", "unit" or "token".
+        level: "group", "unit" or "token": what a target is told for.
         source: "long" if tokens of the long input are tied, all of a unit to
             its target; "global" if the unit's own global token is.
         feature: the feature that holds the index of the global token, the
@@ -213,7 +213,7 @@ class Link:
     name: str
     section: str
     target_section: str
-    target_level: str = "segment"
+    target_level: str = "unit"
     level: str = "token"
     source: str = "long"
     feature: str | None = None
@@ -265,13 +265,13 @@ class Value:
     """Values of tokens or units that are laid out with them.
 
     What they are is told as `values` of the engine: one for every unit of the
-    section's level, before any cutting, `<dtype>[batch, (groups), (segments),
+    section's level, before any cutting, `<dtype>[batch, (groups), (units),
     (tokens), ...]`, down to the level.
 
     Attributes:
         name: what they are called.
         section: name of the section.
-        level: "group", "segment" or "token": what a value is told for.
+        level: "group", "unit" or "token": what a value is told for.
         source: "long" if tokens of the long input have the value, all of a
             unit the same; "global" if the unit's own global token has it.
         feature: the feature that holds them, the name by default. Several

@@ -1,7 +1,7 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils.layout import units
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import GlobalToken
 from etcmodel.feature_utils.layout.spec import LayoutSpec
@@ -14,9 +14,9 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (dict(), (1, 0, 0, 0)),
         (dict(token_global=GlobalToken(3)), (1, 1, 0, 0)),
-        (dict(segment_global=GlobalToken(1)), (1, 0, 1, 0)),
+        (dict(unit_global=GlobalToken(1)), (1, 0, 1, 0)),
         (
-            dict(segment_global=GlobalToken(1), group_global=GlobalToken(5)),
+            dict(unit_global=GlobalToken(1), group_global=GlobalToken(5)),
             (1, 0, 1, 1),
         ),
         # In the global input only. A token id of 0 is one, too.
@@ -24,7 +24,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_costs(self, kwargs, expected):
         costs = Section("x", **kwargs).costs
-        self.assertEqual(units.Costs(*expected), costs)
+        self.assertEqual(flat_content.Costs(*expected), costs)
 
     @parameterized.parameters(
         ("keep", None, 0),
@@ -44,23 +44,23 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             r"cut='head', .* \['balanced', 'fit', 'keep', 'tail', 'windows'\]",
         ),
         (dict(cut="keep", whole="group"), r"\['fit', 'tail'\] for whole='gro"),
-        (dict(whole="word"), r"\('group', 'segment'\) for whole='word'"),
+        (dict(whole="word"), r"\('group', 'unit'\) for whole='word'"),
         (dict(in_long=False, max_tokens=5), "max_tokens limits tokens of the"),
         (dict(cut="windows", in_long=False), "windows are of the long input"),
-        (dict(cut="windows", max_segments=3), "have no .* no max_segments"),
+        (dict(cut="windows", max_units=3), "have no .* no max_units"),
         (dict(cut="windows", priority=3), "have no priority"),
         (dict(cut="windows", stride=0), "stride=0, expected at least 1"),
         (dict(stride=3), "stride and share_last_global are of cut='windows'"),
         (dict(share_last_global=True), "but cut='tail'"),
-        (dict(cut="windows", max_segments=0), "no max_segments"),
+        (dict(cut="windows", max_units=0), "no max_units"),
         (
             dict(
                 cut="windows",
                 share_last_global=True,
-                segment_global=GlobalToken(1),
+                unit_global=GlobalToken(1),
                 group_global=GlobalToken(1),
             ),
-            "share_last_global is of segments",
+            "share_last_global is of units",
         ),
     )
     def test_mistakes(self, attributes, message):
@@ -69,20 +69,20 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_may_be(self):
         # All else may be limited outside the long input, too.
-        Section("ids", in_long=False, max_segments=5)
+        Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
 
 
 SECTIONS = (
-    Section("title", segment_global=GlobalToken(1)),
+    Section("title", unit_global=GlobalToken(1)),
     Section("text", group_global=GlobalToken(5), token_global=GlobalToken(3)),
 )
 
 
 class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        (Link, dict(level="word"), "level='word'.*'group', 'segment', 'token'"),
+        (Link, dict(level="word"), "level='word'.*'group', 'unit', 'token'"),
         (Link, dict(target_level="word"), "target_level='word'"),
         (Link, dict(source="both"), "source='both'.*'long', 'global'"),
         (Link, dict(number=0), "number=0, expected at least 1"),
@@ -185,7 +185,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                 links=[
                     Link(
                         "x",
-                        *("title", "title", "segment", "segment", "global"),
+                        *("title", "title", "unit", "unit", "global"),
                         feature="l2g_linked_ids",
                     )
                 ]

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import Section
 
 # Columns of the tables beside features: where a token comes from, and which
 # of the units of the flat content that is.
-SOURCES = ("section", "group", "segment", "token")
+SOURCES = ("section", "group", "unit", "token")
 _ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
 _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
 
@@ -28,9 +28,9 @@ class PlacedSection(NamedTuple):
         spec: what it is.
         index: which of the sections.
         tokens: <int32>[tokens], of the content.
-        content: its units, before any cutting.
-        units: those that are left, in all rows.
-        most_shared: if segments share the last global token, how many global
+        original: what it has, before any cutting.
+        content: what is left of it, in all rows.
+        most_shared: if units share the last global token, how many global
             tokens each row has room for, <int64>[rows].
         long_positions: <int64>[tokens that are left], in the rows' inputs.
         global_positions: level -> <int64>[units that are left], of the levels
@@ -41,8 +41,8 @@ class PlacedSection(NamedTuple):
     spec: Section
     index: int
     tokens: tf.Tensor
-    content: units_lib.Units
-    units: units_lib.Units
+    original: flat_content.FlatContent
+    content: flat_content.FlatContent
     most_shared: tf.Tensor | None = None
     long_positions: tf.Tensor | None = None
     global_positions: Mapping[str, tf.Tensor] | None = None
@@ -50,7 +50,7 @@ class PlacedSection(NamedTuple):
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
         """What it takes of both inputs, two <int64>[rows]."""
-        long, global_ = units_lib.used(self.units, self.spec.costs)
+        long, global_ = flat_content.used(self.content, self.spec.costs)
         if self.most_shared is not None:
             global_ = tf.minimum(global_, self.most_shared)
         return long, global_
@@ -59,29 +59,29 @@ class PlacedSection(NamedTuple):
         """Which units of a level have a global token; None for all of them."""
         if self.most_shared is None:
             return None
-        index = self.units.segment_index_in_row()
-        most = tf.gather(self.most_shared, self.units.row(level))
+        index = self.content.unit_index_in_row()
+        most = tf.gather(self.most_shared, self.content.row(level))
         return tf.where(index < most)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
         """Columns that tell where the units of a level come from."""
-        units, content = self.units, self.content
+        content, original = self.content, self.original
         depth = LEVELS.index(level) + 1
         # Units of the higher levels that those of the level are in.
         inside = {level: None}
         if level == "token":
-            inside["segment"] = units.token_segment
+            inside["unit"] = content.token_unit
         if level != "group":
-            segment = inside.get("segment")
-            inside["group"] = _take(units.segment_group, segment)
+            unit = inside.get("unit")
+            inside["group"] = _take(content.unit_group, unit)
         index = {
-            "group": content.group_index,
-            "segment": content.segment_index,
-            "token": content.token_index,
+            "group": original.group_index,
+            "unit": original.unit_index,
+            "token": original.token_index,
         }
         columns = {"section": self.index}
         for name in LEVELS[:depth]:
-            origin = _take(units.origin(name), inside[name])
+            origin = _take(content.origin(name), inside[name])
             columns[f"{name}_origin"] = origin
             columns[name] = tf.gather(index[name](), origin)
         return columns
@@ -105,43 +105,43 @@ def place(
     Returns:
         The section with positions.
     """
-    units, costs = section.units, section.spec.costs
-    token_row = units.row("token")
+    content, costs = section.content, section.spec.costs
+    token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
-    long_shift = long_start - units.row_token_splits[:-1]
+    long_shift = long_start - content.row_token_splits[:-1]
 
-    # Global tokens of groups and of segments before each unit.
-    segment_sums = ragged_rows.cumulative(
-        costs.segment_global + units.segment_lengths * costs.token_global
+    # Global tokens of groups and of units before each unit.
+    unit_sums = ragged_rows.cumulative(
+        costs.unit_global + content.unit_lengths * costs.token_global
     )
     group_sums = costs.group_global * tf.range(
-        tf.size(units.segment_splits, tf.int64)
+        tf.size(content.unit_splits, tf.int64)
     )
-    row_sums = tf.gather(segment_sums, units.row_segment_splits[:-1])
-    row_sums += tf.gather(group_sums, units.group_splits[:-1])
+    row_sums = tf.gather(unit_sums, content.row_unit_splits[:-1])
+    row_sums += tf.gather(group_sums, content.group_splits[:-1])
     shift = global_start - row_sums
-    group_shift = tf.gather(shift, units.group_row)
-    group_segments = tf.gather(segment_sums, units.segment_splits)
-    # [segments]
-    segments = (
-        tf.gather(group_sums[1:], units.segment_group)
-        + segment_sums[:-1]
-        + tf.gather(shift, units.segment_row)
+    group_shift = tf.gather(shift, content.group_row)
+    group_units = tf.gather(unit_sums, content.unit_splits)
+    # [units]
+    units = (
+        tf.gather(group_sums[1:], content.unit_group)
+        + unit_sums[:-1]
+        + tf.gather(shift, content.unit_row)
     )
     positions = {
-        "group": lambda: group_sums[:-1] + group_segments[:-1] + group_shift,
-        "segment": lambda: segments,
+        "group": lambda: group_sums[:-1] + group_units[:-1] + group_shift,
+        "unit": lambda: units,
         "token": lambda: (
-            tf.gather(segments, units.token_segment)
-            + costs.segment_global
-            + units.token_index()
+            tf.gather(units, content.token_unit)
+            + costs.unit_global
+            + content.token_index()
         ),
     }
-    group_ends = group_sums[1:] + group_segments[1:] + group_shift - 1
+    group_ends = group_sums[1:] + group_units[1:] + group_shift - 1
     if section.most_shared is not None:
         last = global_start + section.most_shared - 1
-        segments = tf.minimum(segments, tf.gather(last, units.segment_row))
-        group_ends = tf.minimum(group_ends, tf.gather(last, units.group_row))
+        units = tf.minimum(units, tf.gather(last, content.unit_row))
+        group_ends = tf.minimum(group_ends, tf.gather(last, content.group_row))
     return section._replace(
         long_positions=tokens + tf.gather(long_shift, token_row),
         global_positions={
@@ -220,17 +220,17 @@ def add_long(table: Table, section: PlacedSection) -> None:
         table: of the long input.
         section: with positions.
     """
-    spec, units = section.spec, section.units
+    spec, content = section.spec, section.content
     if not spec.in_long:
         return
     columns = section.sources("token")
-    segment = units.token_segment
-    group = tf.gather(units.segment_group, segment)
+    unit = content.token_unit
+    group = tf.gather(content.unit_group, unit)
     types = spec.token_type_id
-    if spec.first_segment_token_type_id is not None:
+    if spec.first_unit_token_type_id is not None:
         types = tf.where(
-            tf.equal(columns["segment"], 0),
-            spec.first_segment_token_type_id,
+            tf.equal(columns["unit"], 0),
+            spec.first_unit_token_type_id,
             types,
         )
     positions = section.global_positions
@@ -238,21 +238,21 @@ def add_long(table: Table, section: PlacedSection) -> None:
     if spec.link_sentences:
         if "token" in positions:
             sentences = positions["token"]
-        elif "segment" in positions:
-            sentences = tf.gather(positions["segment"], segment)
+        elif "unit" in positions:
+            sentences = tf.gather(positions["unit"], unit)
     if spec.link_paragraphs and "group" in positions:
         paragraphs = tf.gather(positions["group"], group)
     ends = 0
     if spec.breaks:
         # The last token of each group.
-        end = tf.gather(units.token_splits, units.segment_splits[1:]) - 1
-        place = tf.range(tf.size(segment, tf.int64))
+        end = tf.gather(content.token_splits, content.unit_splits[1:]) - 1
+        place = tf.range(tf.size(unit, tf.int64))
         ends = tf.equal(place, tf.gather(end, group))
     table.add(
-        units.row("token"),
+        content.row("token"),
         section.long_positions,
         **columns,
-        long_token_ids=tf.gather(section.tokens, units.token_origin),
+        long_token_ids=tf.gather(section.tokens, content.token_origin),
         long_token_type_ids=types,
         long_sentence_ids=sentences,
         long_paragraph_ids=paragraphs,
@@ -270,20 +270,20 @@ def add_global(
         section: with positions.
         token_ids: `GlobalToken.token_id` -> id.
     """
-    units = section.units
+    content = section.content
     for level, token in section.spec.global_tokens.items():
         positions = section.global_positions[level]
         ends = 0
         if section.spec.breaks:
             group_end = section.group_ends
             if level != "group":
-                group_end = tf.gather(group_end, units.segment_group)
+                group_end = tf.gather(group_end, content.unit_group)
             if level == "token":
-                group_end = tf.gather(group_end, units.token_segment)
+                group_end = tf.gather(group_end, content.token_unit)
             ends = tf.equal(positions, group_end)
         columns = {
             **section.sources(level),
-            "row": units.row(level),
+            "row": content.row(level),
             "position": positions,
             "global_paragraph_breakpoints": ends,
         }

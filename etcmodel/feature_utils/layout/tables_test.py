@@ -43,12 +43,12 @@ class LayoutTablesTest(tf.test.TestCase):
         spec = LayoutSpec(
             [
                 Section("question", 3, cut="keep", breaks=False),
-                Section("text", 1, segment_global=GlobalToken(7)),
+                Section("text", 1, unit_global=GlobalToken(7)),
             ]
         ).with_blocks(2, GlobalToken(1, 4))
         contents = {
-            "question": layout.one_segment(ragged([[8]], 1)),
-            "text": layout.one_segment(ragged([[11, 12, 13, 14]], 1)),
+            "question": layout.one_unit(ragged([[8]], 1)),
+            "text": layout.one_unit(ragged([[11, 12, 13, 14]], 1)),
         }
         made = LayoutEngine(spec, 7, 4)(contents)
         self.assertFeatures(

@@ -1,4 +1,4 @@
-"""Tests of `units`."""
+"""Tests of `flat_content`."""
 
 import random
 
@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 
 
 def ragged(rows):
@@ -28,30 +28,30 @@ def random_rows(rng, number):
     ]
 
 
-def to_lists(units):
-    """Units as rows of groups of segments of their tokens' origins."""
+def to_lists(flat):
+    """Content as rows of groups of units of their tokens' origins."""
     return tf.RaggedTensor.from_nested_row_splits(
-        units.token_origin,
-        [units.group_splits, units.segment_splits, units.token_splits],
+        flat.token_origin,
+        [flat.group_splits, flat.unit_splits, flat.token_splits],
     ).to_list()
 
 
 def numbered(rows):
-    """Lists of rows with all units numbered: groups, segments, tokens."""
+    """Lists of rows with all elements numbered: groups, units, tokens."""
     groups = [group for row in rows for group in row]
-    segments = [segment for group in groups for segment in group]
-    return {"group": groups, "segment": segments}
+    units = [unit for group in groups for unit in group]
+    return {"group": groups, "unit": units}
 
 
-class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    def assertOrigins(self, units, content):
-        """Origins of groups and segments are those of what is in them."""
+class FlatContentTest(tf.test.TestCase, parameterized.TestCase):
+    def assertOrigins(self, left, content):
+        """Origins of groups and units are those of what is in them."""
         flat = numbered(content.to_list())
-        lists = to_lists(units)
+        lists = to_lists(left)
         tokens = content.flat_values.numpy()
         for level, origin in (
-            ("segment", units.segment_origin),
-            ("group", units.group_origin),
+            ("unit", left.unit_origin),
+            ("group", left.group_origin),
         ):
             for unit, i in zip(numbered(lists)[level], origin, strict=True):
                 inside = tf.nest.flatten(unit)
@@ -60,16 +60,18 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_examples(self):
         """Those of the docstrings."""
-        windows = units_lib.make_windows(
+        windows = flat_content.make_windows(
             tf.constant([9, 3], tf.int64), tf.constant([4, 4], tf.int64), 3
         )
         self.assertAllEqual(windows.owner, [0, 0, 0, 1])
         self.assertAllEqual(windows.starts, [0, 3, 6, 0])
         self.assertAllEqual(windows.sizes, [4, 4, 3, 3])
-        units = units_lib.flatten(ragged([[[[7, 8, 9], [5]]]]))
-        shown = units_lib.cut_windows(
-            units,
-            units_lib.Windows(*tf.constant([[0, 0], [0, 1], [2, 3]], tf.int64)),
+        content = flat_content.flatten(ragged([[[[7, 8, 9], [5]]]]))
+        shown = flat_content.cut_windows(
+            content,
+            flat_content.Windows(
+                *tf.constant([[0, 0], [0, 1], [2, 3]], tf.int64)
+            ),
         )
         self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
 
@@ -85,7 +87,7 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
         (9, 4, 7, [(0, 4), (4, 4), (8, 1)]),
     )
     def test_windows(self, length, room, stride, expected):
-        made = units_lib.make_windows(
+        made = flat_content.make_windows(
             tf.constant([length], tf.int64),
             tf.constant([room], tf.int64),
             stride,
@@ -107,9 +109,9 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
             ] * 2
             windows.sort()
             content = ragged(rows)
-            shown = units_lib.cut_windows(
-                units_lib.flatten(content),
-                units_lib.Windows(
+            shown = flat_content.cut_windows(
+                flat_content.flatten(content),
+                flat_content.Windows(
                     *np.reshape(windows, [-1, 3]).T.astype(np.int64)
                 ),
             )
@@ -119,8 +121,8 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
                 keep = range(first[i] + start, first[i] + start + size)
                 groups = [
                     [
-                        [token for token in segment if token in keep]
-                        for segment in group
+                        [token for token in unit if token in keep]
+                        for unit in group
                     ]
                     for group in rows[i]
                 ]
@@ -134,45 +136,45 @@ class LayoutUnitsTest(tf.test.TestCase, parameterized.TestCase):
         for _ in range(20):
             rows = random_rows(rng, rng.randint(1, 4))
             content = ragged(rows)
-            kept_groups, kept_segments, lengths, expected = [], [], [], []
+            kept_groups, kept_units, lengths, expected = [], [], [], []
             for row in rows:
                 expected.append([])
                 for group in row:
                     keep = rng.random() < 0.7
                     kept_groups.append(keep)
                     left = []
-                    for segment in group:
-                        keep_segment = keep and rng.random() < 0.7
-                        size = rng.randint(0, len(segment)) * keep_segment
-                        kept_segments.append(keep_segment)
+                    for unit in group:
+                        keep_unit = keep and rng.random() < 0.7
+                        size = rng.randint(0, len(unit)) * keep_unit
+                        kept_units.append(keep_unit)
                         lengths.append(size)
-                        if keep_segment:
-                            left.append(segment[:size])
+                        if keep_unit:
+                            left.append(unit[:size])
                     if keep:
                         expected[-1].append(left)
-            units = units_lib.select(
-                units_lib.flatten(content),
-                units_lib.Kept(
+            left = flat_content.select(
+                flat_content.flatten(content),
+                flat_content.Kept(
                     tf.constant(kept_groups, tf.bool),
-                    tf.constant(kept_segments, tf.bool),
+                    tf.constant(kept_units, tf.bool),
                     tf.constant(lengths, tf.int64),
                 ),
             )
-            self.assertEqual(to_lists(units), expected)
-            self.assertOrigins(units, content)
-            counts = units_lib.count(units_lib.flatten(content), units)
+            self.assertEqual(to_lists(left), expected)
+            self.assertOrigins(left, content)
+            counts = flat_content.count(flat_content.flatten(content), left)
             for name, lists in (("", rows), ("kept_", expected)):
                 groups = [len(row) for row in lists]
                 self.assertAllEqual(getattr(counts, f"{name}groups"), groups)
                 tokens = [len(tf.nest.flatten(row)) for row in lists]
                 self.assertAllEqual(getattr(counts, f"{name}tokens"), tokens)
             owner = [0, 0, *range(1, len(rows)), 0]
-            repeated = units_lib.repeat(units, tf.constant(owner, tf.int64))
+            repeated = flat_content.repeat(left, tf.constant(owner, tf.int64))
             self.assertEqual(to_lists(repeated), [expected[i] for i in owner])
             self.assertOrigins(repeated, content)
             # What is there twice counts once.
             self.assertAllEqual(
-                units_lib.count(units_lib.flatten(content), repeated),
+                flat_content.count(flat_content.flatten(content), repeated),
                 counts,
             )
 

@@ -1,6 +1,6 @@
-"""Flat units of one section of a layout; graph code.
+"""The content of one section of a layout, flat; graph code.
 
-A section's content [batch, (groups), (segments), (tokens)] is held flat, with
+A section's content [batch, (groups), (units), (tokens)] is held flat, with
 the splits of every level. Everything here works on whole batches at once with
 cumulative sums; nothing loops over records, sentences or tokens.
 """
@@ -15,26 +15,27 @@ from etcmodel.feature_utils import ragged_rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
-    """The groups, segments and tokens of one section, flat.
+class FlatContent:
+    """The groups, units and tokens of one section, flat.
 
-    A row is a record, or a window of one. Origins are the indices that units
-    have in the flat content, before anything is cut or repeated.
+    A row is a record, or a window of one. An *element* is a group, a unit or
+    a token. Origins are the indices that elements have in the flat content,
+    before anything is cut or repeated.
 
     Attributes:
         group_splits: <int64>[rows + 1], which groups a row has.
-        segment_splits: <int64>[groups + 1], which segments a group has.
-        token_splits: <int64>[segments + 1], which tokens a segment has.
+        unit_splits: <int64>[groups + 1], which units a group has.
+        token_splits: <int64>[units + 1], which tokens a unit has.
         group_origin: <int64>[groups].
-        segment_origin: <int64>[segments].
+        unit_origin: <int64>[units].
         token_origin: <int64>[tokens].
     """
 
     group_splits: tf.Tensor
-    segment_splits: tf.Tensor
+    unit_splits: tf.Tensor
     token_splits: tf.Tensor
     group_origin: tf.Tensor
-    segment_origin: tf.Tensor
+    unit_origin: tf.Tensor
     token_origin: tf.Tensor
 
     @functools.cached_property
@@ -43,108 +44,108 @@ class Units:
         return ragged_rows.owners(self.group_splits)
 
     @functools.cached_property
-    def segment_group(self) -> tf.Tensor:
-        """The groups of segments, <int64>[segments]."""
-        return ragged_rows.owners(self.segment_splits)
+    def unit_group(self) -> tf.Tensor:
+        """The groups of units, <int64>[units]."""
+        return ragged_rows.owners(self.unit_splits)
 
     @functools.cached_property
-    def segment_row(self) -> tf.Tensor:
-        """The rows of segments, <int64>[segments]."""
-        return tf.gather(self.group_row, self.segment_group)
+    def unit_row(self) -> tf.Tensor:
+        """The rows of units, <int64>[units]."""
+        return tf.gather(self.group_row, self.unit_group)
 
     @functools.cached_property
-    def token_segment(self) -> tf.Tensor:
-        """The segments of tokens, <int64>[tokens]."""
+    def token_unit(self) -> tf.Tensor:
+        """The units of tokens, <int64>[tokens]."""
         return ragged_rows.owners(self.token_splits)
 
     @functools.cached_property
-    def segment_lengths(self) -> tf.Tensor:
-        """How many tokens segments have, <int64>[segments]."""
+    def unit_lengths(self) -> tf.Tensor:
+        """How many tokens units have, <int64>[units]."""
         return ragged_rows.lengths(self.token_splits)
 
     @functools.cached_property
-    def row_segment_splits(self) -> tf.Tensor:
-        """Which segments a row has, <int64>[rows + 1]."""
-        return tf.gather(self.segment_splits, self.group_splits)
+    def row_unit_splits(self) -> tf.Tensor:
+        """Which units a row has, <int64>[rows + 1]."""
+        return tf.gather(self.unit_splits, self.group_splits)
 
     @functools.cached_property
     def row_token_splits(self) -> tf.Tensor:
         """Which tokens a row has, <int64>[rows + 1]."""
-        return tf.gather(self.token_splits, self.row_segment_splits)
+        return tf.gather(self.token_splits, self.row_unit_splits)
 
     def row_sizes(self, level: str) -> tf.Tensor:
-        """How many units of a level rows have, <int64>[rows]."""
+        """How many elements of a level rows have, <int64>[rows]."""
         return ragged_rows.lengths(self.splits(level))
 
     def splits(self, level: str) -> tf.Tensor:
-        """Which units of a level a row has, <int64>[rows + 1]."""
+        """Which elements of a level a row has, <int64>[rows + 1]."""
         if level == "group":
             return self.group_splits
-        if level == "segment":
-            return self.row_segment_splits
+        if level == "unit":
+            return self.row_unit_splits
         return self.row_token_splits
 
     def origin(self, level: str) -> tf.Tensor:
-        """Origins of the units of a level, <int64>[units]."""
+        """Origins of the elements of a level, <int64>[elements]."""
         return getattr(self, f"{level}_origin")
 
     def row(self, level: str) -> tf.Tensor:
-        """Rows of the units of a level, <int64>[units]."""
+        """Rows of the elements of a level, <int64>[elements]."""
         if level == "token":
-            return tf.gather(self.segment_row, self.token_segment)
-        return self.group_row if level == "group" else self.segment_row
+            return tf.gather(self.unit_row, self.token_unit)
+        return self.group_row if level == "group" else self.unit_row
 
     def group_index(self) -> tf.Tensor:
         """Index of each group within its row, <int64>[groups]."""
         return ragged_rows.index_in(self.group_row, self.group_splits)
 
-    def segment_index(self) -> tf.Tensor:
-        """Index of each segment within its group, <int64>[segments]."""
-        return ragged_rows.index_in(self.segment_group, self.segment_splits)
+    def unit_index(self) -> tf.Tensor:
+        """Index of each unit within its group, <int64>[units]."""
+        return ragged_rows.index_in(self.unit_group, self.unit_splits)
 
-    def segment_index_in_row(self) -> tf.Tensor:
-        """Index of each segment within its row, <int64>[segments]."""
-        return ragged_rows.index_in(self.segment_row, self.row_segment_splits)
+    def unit_index_in_row(self) -> tf.Tensor:
+        """Index of each unit within its row, <int64>[units]."""
+        return ragged_rows.index_in(self.unit_row, self.row_unit_splits)
 
     def token_index(self) -> tf.Tensor:
-        """Index of each token within its segment, <int64>[tokens]."""
-        return ragged_rows.index_in(self.token_segment, self.token_splits)
+        """Index of each token within its unit, <int64>[tokens]."""
+        return ragged_rows.index_in(self.token_unit, self.token_splits)
 
 
-def flatten(content: tf.RaggedTensor) -> Units:
+def flatten(content: tf.RaggedTensor) -> FlatContent:
     """Flattens the content of a section.
 
     Args:
-        content: <dtype>[batch, (groups), (segments), (tokens)].
+        content: <dtype>[batch, (groups), (units), (tokens)].
 
     Returns:
-        Its units.
+        The flat content.
     """
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:3]
-    return Units(*splits, *(tf.range(x[-1]) for x in splits))
+    return FlatContent(*splits, *(tf.range(x[-1]) for x in splits))
 
 
 class Costs(NamedTuple):
-    """What one unit of each level takes from the budgets: 0 or 1."""
+    """What one element of each level takes from the budgets: 0 or 1."""
 
     token_long: int
     token_global: int
-    segment_global: int
+    unit_global: int
     group_global: int
 
 
 class Kept(NamedTuple):
-    """What is left of a section. Of a segment the first tokens are kept.
+    """What is left of a section. Of a unit the first tokens are kept.
 
     Attributes:
         groups: <bool>[groups].
-        segments: <bool>[segments], none of a group that is not kept.
-        lengths: <int64>[segments], how many tokens of each are kept; 0 of
+        units: <bool>[units], none of a group that is not kept.
+        lengths: <int64>[units], how many tokens of each are kept; 0 of
             those that are not.
     """
 
     groups: tf.Tensor
-    segments: tf.Tensor
+    units: tf.Tensor
     lengths: tf.Tensor
 
 
@@ -153,88 +154,86 @@ class Counts(NamedTuple):
 
     tokens: tf.Tensor
     kept_tokens: tf.Tensor
-    segments: tf.Tensor
-    kept_segments: tf.Tensor
+    units: tf.Tensor
+    kept_units: tf.Tensor
     groups: tf.Tensor
     kept_groups: tf.Tensor
 
 
-def used(units: Units, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
+def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
     """What a section takes of both inputs, two <int64>[rows]."""
-    groups, segments, tokens = map(
-        units.row_sizes, ("group", "segment", "token")
-    )
+    groups, units, tokens = map(content.row_sizes, ("group", "unit", "token"))
     return (
         tokens * costs.token_long,
         tokens * costs.token_global
-        + segments * costs.segment_global
+        + units * costs.unit_global
         + groups * costs.group_global,
     )
 
 
-def count(content: Units, units: Units) -> Counts:
+def count(original: FlatContent, content: FlatContent) -> Counts:
     """How much of a section is left in any of a record's rows.
 
     Args:
-        content: its units before anything was cut.
-        units: what is left of them.
+        original: its content before anything was cut.
+        content: what is left of it.
 
     Returns:
         The counts of every record.
     """
     values = []
-    for level in ("token", "segment", "group"):
-        splits, origin = content.splits(level), units.origin(level)
-        # [units of the content]
+    for level in ("token", "unit", "group"):
+        splits, origin = original.splits(level), content.origin(level)
+        # [elements of the original]
         is_kept = tf.tensor_scatter_nd_update(
             tf.zeros([splits[-1]], tf.int64),
             origin[:, tf.newaxis],
             tf.ones_like(origin),
         )
         values += [
-            content.row_sizes(level),
+            original.row_sizes(level),
             ragged_rows.sum_rows(is_kept, splits),
         ]
     return Counts(*(tf.cast(value, tf.int32) for value in values))
 
 
-def select(units: Units, kept: Kept) -> Units:
-    """The units that are kept."""
-    # Tokens before each segment, and the first of each that has any.
+def select(content: FlatContent, kept: Kept) -> FlatContent:
+    """The content that is kept."""
+    # Tokens before each unit, and the first of each that has any.
     before = ragged_rows.cumulative(kept.lengths)
-    segment = ragged_rows.owners(before)
+    unit = ragged_rows.owners(before)
     # [kept tokens]
-    token = tf.gather(units.token_splits, segment) + ragged_rows.index_in(
-        segment, before
+    token = tf.gather(content.token_splits, unit) + ragged_rows.index_in(
+        unit, before
     )
     groups = tf.where(kept.groups)[:, 0]
-    segments = tf.where(kept.segments)[:, 0]
-    num_segments = ragged_rows.sum_rows(kept.segments, units.segment_splits)
-    return Units(
+    units = tf.where(kept.units)[:, 0]
+    num_units = ragged_rows.sum_rows(kept.units, content.unit_splits)
+    return FlatContent(
         ragged_rows.cumulative(
-            ragged_rows.sum_rows(kept.groups, units.group_splits)
+            ragged_rows.sum_rows(kept.groups, content.group_splits)
         ),
-        ragged_rows.cumulative(tf.gather(num_segments, groups)),
-        ragged_rows.cumulative(tf.gather(kept.lengths, segments)),
-        tf.gather(units.group_origin, groups),
-        tf.gather(units.segment_origin, segments),
-        tf.gather(units.token_origin, token),
+        ragged_rows.cumulative(tf.gather(num_units, groups)),
+        ragged_rows.cumulative(tf.gather(kept.lengths, units)),
+        tf.gather(content.group_origin, groups),
+        tf.gather(content.unit_origin, units),
+        tf.gather(content.token_origin, token),
     )
 
 
-def repeat(units: Units, owner: tf.Tensor) -> Units:
-    """Units of rows that are there several times.
+def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
+    """Content of rows that are there several times.
 
     Args:
-        units: the units.
+        content: of the rows.
         owner: which of their rows each new row is, <int64>[new rows].
 
     Returns:
-        The units of the new rows.
+        The content of the new rows.
     """
-    splits = [units.group_splits, units.segment_splits, units.token_splits]
-    origins = [units.group_origin, units.segment_origin, units.token_origin]
-    # Levels from the top: [new rows, (units)] of each.
+    splits = [content.group_splits, content.unit_splits, content.token_splits]
+    origins = [content.group_origin, content.unit_origin, content.token_origin]
+    # Levels from the top: [new rows, (elements)] of each.
     repeated = [
         tf.gather(
             tf.RaggedTensor.from_nested_row_splits(
@@ -244,7 +243,7 @@ def repeat(units: Units, owner: tf.Tensor) -> Units:
         )
         for level, origin in enumerate(origins)
     ]
-    return Units(
+    return FlatContent(
         *repeated[-1].nested_row_splits, *(x.flat_values for x in repeated)
     )
 
@@ -314,40 +313,40 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
     )
 
 
-def cut_windows(units: Units, windows: Windows) -> Units:
-    """The units that windows show at least a token of.
+def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
+    """The groups and units that windows show at least a token of.
 
-    Example: of a record with the segments `[7, 8, 9]` and `[5]`, the windows
+    Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows
     from 0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.
 
     Args:
-        units: of the records.
+        content: of the records.
         windows: parts of their tokens.
 
     Returns:
-        Units of the windows.
+        The content of the windows.
     """
-    first = tf.gather(units.row_token_splits, windows.owner) + windows.starts
+    first = tf.gather(content.row_token_splits, windows.owner) + windows.starts
     # [windows, (tokens)]
     index = tf.ragged.range(first, first + windows.sizes)
     row = ragged_rows.owners_in(index)
     # [tokens]
-    segment = tf.gather(units.token_segment, index.values)
-    token_splits = _runs(row, segment)
-    # [segments]
-    row, segment = (tf.gather(x, token_splits[:-1]) for x in (row, segment))
-    group = tf.gather(units.segment_group, segment)
-    segment_splits = _runs(row, group)
+    unit = tf.gather(content.token_unit, index.values)
+    token_splits = _runs(row, unit)
+    # [units]
+    row, unit = (tf.gather(x, token_splits[:-1]) for x in (row, unit))
+    group = tf.gather(content.unit_group, unit)
+    unit_splits = _runs(row, group)
     # [groups]
-    row, group = (tf.gather(x, segment_splits[:-1]) for x in (row, group))
+    row, group = (tf.gather(x, unit_splits[:-1]) for x in (row, group))
     number = tf.math.unsorted_segment_sum(
         tf.ones_like(row), row, tf.size(windows.owner)
     )
-    return Units(
+    return FlatContent(
         ragged_rows.cumulative(number),
-        segment_splits,
+        unit_splits,
         token_splits,
-        tf.gather(units.group_origin, group),
-        tf.gather(units.segment_origin, segment),
-        tf.gather(units.token_origin, index.values),
+        tf.gather(content.group_origin, group),
+        tf.gather(content.unit_origin, unit),
+        tf.gather(content.token_origin, index.values),
     )
