@@ -187,11 +187,13 @@ class RelativePositionGenerator:
         return ops.where(offsets < 0, labels + self.max_distance, labels)
 
 
-def _check_at_least(least, **values):
-    """Raises a ValueError if an int is below `least`."""
+def _check_at_least(min_value, **values):
+    """Raises a ValueError if an int is below `min_value`."""
     for name, value in values.items():
-        if isinstance(value, (int, np.integer)) and value < least:
-            raise ValueError(f"`{name}` must be {least} or more, got {value}.")
+        if isinstance(value, (int, np.integer)) and value < min_value:
+            raise ValueError(
+                f"`{name}` must be {min_value} or more, got {value}."
+            )
 
 
 def _as_size(size):

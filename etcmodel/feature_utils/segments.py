@@ -288,7 +288,7 @@ def lay_out_mentions(
     labels: tf.RaggedTensor,
     windows: Windows,
     shift: tf.Tensor,
-    most: int,
+    max_mentions: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """The mentions that begin in each segment.
 
@@ -300,13 +300,13 @@ def lay_out_mentions(
         labels: `<int32>[texts, (mentions)]`.
         windows: which tokens a segment has.
         shift: `<int32>[segments]` how many tokens stand before them.
-        most: mentions of a segment. Of more, `mention_selection` selects those
-            of different entities, spread over the segment.
+        max_mentions: mentions of a segment. Of more, `mention_selection`
+            selects those of different entities, spread over the segment.
 
     Returns:
-        begins: `<int32>[segments, most]` first token of each mention.
-        ends: `<int32>[segments, most]` its last.
-        labels: `<int32>[segments, most]` its label, 0 for padding.
+        begins: `<int32>[segments, max_mentions]` first token of each mention.
+        ends: `<int32>[segments, max_mentions]` its last.
+        labels: `<int32>[segments, max_mentions]` its label, 0 for padding.
         cut: `<int32>[segments]` mentions for which there was no room.
     """
     has_tokens = last_tokens.values >= first_tokens.values
@@ -335,15 +335,15 @@ def lay_out_mentions(
     )
     num_found = tf.cast(found.row_lengths(), tf.int32)
     selected = mention_selection.select_mentions(
-        found.with_values(tf.gather(label, found.values)), most
+        found.with_values(tf.gather(label, found.values)), max_mentions
     )
     found = ragged_rows.keep(found, selected.values)
     segment = ragged_rows.owners_in(found)
     shift = shift - windows.starts
 
     def table(values):
-        """`<int32>[segments, most]`."""
-        return found.with_values(values).to_tensor(shape=[None, most])
+        """`<int32>[segments, max_mentions]`."""
+        return found.with_values(values).to_tensor(shape=[None, max_mentions])
 
     return (
         table(tf.gather(first, found.values) + tf.gather(shift, segment)),
@@ -355,7 +355,7 @@ def lay_out_mentions(
             + tf.gather(shift, segment)
         ),
         table(tf.gather(label, found.values)),
-        tf.maximum(num_found - most, 0),
+        tf.maximum(num_found - max_mentions, 0),
     )
 
 

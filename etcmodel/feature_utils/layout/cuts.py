@@ -245,9 +245,14 @@ def _whole_groups(
         ],
         axis=1,
     )
-    most = tf.cast(_max_units(budget), tf.int64)
+    max_units = tf.cast(_max_units(budget), tf.int64)
     limits = tf.stack(
-        [budget.long, budget.global_, tf.fill(tf.shape(budget.long), most)], 1
+        [
+            budget.long,
+            budget.global_,
+            tf.fill(tf.shape(budget.long), max_units),
+        ],
+        1,
     )
     return takes, tf.gather(limits, content.group_row)
 
@@ -316,11 +321,11 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     lengths = _clipped_lengths(content, costs, budget, group_tokens)
 
     # The order in which units are kept, record by record.
-    most = tf.reduce_max(tf.concat([counts, [0]], 0)) + 1
-    most_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
-    key = content.unit_row * most + content.unit_index()
-    key = key * most - tf.gather(counts, content.unit_group)
-    key = key * most_groups - tf.gather(group_index, content.unit_group)
+    base = 1 + tf.reduce_max(tf.concat([counts, [0]], 0))
+    num_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
+    key = content.unit_row * base + content.unit_index()
+    key = key * base - tf.gather(counts, content.unit_group)
+    key = key * num_groups - tf.gather(group_index, content.unit_group)
     # [units]
     order = tf.argsort(key)
 

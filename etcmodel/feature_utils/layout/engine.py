@@ -434,7 +434,7 @@ class LayoutEngine:
                 content = flat_content.select(content, kept)
             section = section._replace(
                 content=content,
-                most_shared=global_left if spec.share_last_global else None,
+                max_shared=global_left if spec.share_last_global else None,
             )
             sections[name] = section
             if spec.cut == WINDOWS:

@@ -103,14 +103,14 @@ def resolve(
         content, level = section.content, link.target_level
         row = content.row(level)
         starts = section.original.splits(level)
-        most = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
+        max_units = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
         # [units]
         index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
         # Positions of all units of a record in each of its rows; the first
         # and the last place are for what does not exist.
         # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
-            tf.fill(tf.stack([tf.size(owner, tf.int64), most + 2]), -1),
+            tf.fill(tf.stack([tf.size(owner, tf.int64), max_units + 2]), -1),
             tf.stack([row, index + 1], axis=1),
             tf.cast(section.global_positions[level], tf.int32),
         )
@@ -125,7 +125,9 @@ def resolve(
             link.features, tf.unstack(of_units, axis=1), strict=True
         ):
             # [rows, length]
-            target = tf.clip_by_value(tf.gather(target, place + 1), -1, most)
+            target = tf.clip_by_value(
+                tf.gather(target, place + 1), -1, max_units
+            )
             found = tf.gather(positions, target + 1, batch_dims=1)
             before = result.get(feature.name, nothing[link.source])
             result[feature.name] = tf.where(found < 0, before, found)

@@ -30,7 +30,7 @@ class PlacedSection(NamedTuple):
         tokens: <int32>[tokens], of the content.
         original: what it has, before any cutting.
         content: what is left of it, in all rows.
-        most_shared: if units share the last global token, how many global
+        max_shared: if units share the last global token, how many global
             tokens each row has room for, <int64>[rows].
         long_positions: <int64>[tokens that are left], in the rows' inputs.
         global_positions: level -> <int64>[units that are left], of the levels
@@ -43,7 +43,7 @@ class PlacedSection(NamedTuple):
     tokens: tf.Tensor
     original: flat_content.FlatContent
     content: flat_content.FlatContent
-    most_shared: tf.Tensor | None = None
+    max_shared: tf.Tensor | None = None
     long_positions: tf.Tensor | None = None
     global_positions: Mapping[str, tf.Tensor] | None = None
     group_ends: tf.Tensor | None = None
@@ -51,17 +51,17 @@ class PlacedSection(NamedTuple):
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
         """What it takes of both inputs, two <int64>[rows]."""
         long, global_ = flat_content.used(self.content, self.spec.costs)
-        if self.most_shared is not None:
-            global_ = tf.minimum(global_, self.most_shared)
+        if self.max_shared is not None:
+            global_ = tf.minimum(global_, self.max_shared)
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
         """Which units of a level have a global token; None for all of them."""
-        if self.most_shared is None:
+        if self.max_shared is None:
             return None
         index = self.content.unit_index_in_row()
-        most = tf.gather(self.most_shared, self.content.row(level))
-        return tf.where(index < most)[:, 0]
+        limit = tf.gather(self.max_shared, self.content.row(level))
+        return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
         """Columns that tell where the units of a level come from."""
@@ -138,8 +138,8 @@ def place(
         ),
     }
     group_ends = group_sums[1:] + group_units[1:] + group_shift - 1
-    if section.most_shared is not None:
-        last = global_start + section.most_shared - 1
+    if section.max_shared is not None:
+        last = global_start + section.max_shared - 1
         units = tf.minimum(units, tf.gather(last, content.unit_row))
         group_ends = tf.minimum(group_ends, tf.gather(last, content.group_row))
     return section._replace(

@@ -22,7 +22,7 @@ _POWERS = 2 ** np.arange(62)
 
 
 def link_mentions(
-    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, most: int = 1
+    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, max_mentions: int = 1
 ) -> tf.RaggedTensor:
     """Says for every token which candidates it mentions; graph code.
 
@@ -46,12 +46,12 @@ def link_mentions(
             with any number of dimensions.
         candidates: keys of the candidates, <int32>[batch, (candidates),
             (tokens)].
-        most: how many candidates a token can have.
+        max_mentions: how many candidates a token can have.
 
     Returns:
         For every token the indices of the candidates in its record, falling,
         and -1 behind them: <int32> of the shape of `keys`, and
-        `[..., most]` if there can be several.
+        `[..., max_mentions]` if there can be several.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
@@ -75,12 +75,12 @@ def link_mentions(
         lengths=lengths,
         candidate_rows=candidate_rows,
         indices=ragged_rows.index_in(candidate_rows, candidates.row_splits),
-        most=most,
+        width=max_mentions,
     )
-    return keys.with_flat_values(linked[:, 0] if most == 1 else linked)
+    return keys.with_flat_values(linked[:, 0] if max_mentions == 1 else linked)
 
 
-def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
+def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
     """The greatest different values of rows, falling, and -1 behind them.
 
     Example: of `[3, 5, 3, -1]` the three greatest are `[5, 3, -1]`.
@@ -88,7 +88,7 @@ def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
     # Whole columns at a time: rows are many and short.
     columns = tf.unstack(values, axis=1)
     found = []
-    for _ in range(most):
+    for _ in range(width):
         if found:
             columns = [tf.where(x < found[-1], x, -1) for x in columns]
         found.append(functools.reduce(tf.maximum, columns))
@@ -96,9 +96,17 @@ def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
 
 
 def _match(
-    text, rows, ends, tokens, starts, lengths, candidate_rows, indices, most
+    text,
+    rows,
+    ends,
+    tokens,
+    starts,
+    lengths,
+    candidate_rows,
+    indices,
+    width,
 ) -> tf.Tensor:
-    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, most]`."""
+    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, width]`."""
     size = tf.size(text, tf.int64)
     # What is longer than every segment is mentioned nowhere.
     room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
@@ -140,7 +148,7 @@ def _match(
         complete = tf.equal(tf.gather(lengths, candidate), k + 1)
         number = tf.where(complete, tf.gather(indices, candidate), -1)
         best = []
-        for _ in range(most):
+        for _ in range(width):
             best.append(
                 tf.tensor_scatter_nd_max(
                     tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
@@ -150,18 +158,18 @@ def _match(
             )
             is_less = number < tf.gather(best[-1], candidate_node)
             number = tf.where(is_less, number, -1)
-        # [positions left, most]
+        # [positions left, width]
         found = tf.gather(tf.stack(best, axis=1), node)
         mention = tf.where(found[:, 0] >= 0)[:, 0]
         first = tf.gather(position, mention) + level * size
         second = first + k + 1 - tf.gather(_POWERS, level)
-        # [mentions, most]
+        # [mentions, width]
         value = tf.cast(tf.gather(found, mention), tf.int32)
         for run in (first, second):
-            # [mentions, 2 * most]
+            # [mentions, 2 * width]
             links = tf.concat([tf.gather(linked, run), value], axis=1)
             linked = tf.tensor_scatter_nd_update(
-                linked, run[:, tf.newaxis], _greatest(links, most)
+                linked, run[:, tf.newaxis], _greatest(links, width)
             )
         level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
         return k + 1, level, candidate, candidate_node, position, node, linked
@@ -182,32 +190,33 @@ def _match(
             candidate_rows,
             tf.range(size),
             rows,
-            # [(top + 1) * tokens, most]
-            tf.fill(tf.stack([(top + 1) * size, most]), -1),
+            # [(top + 1) * tokens, width]
+            tf.fill(tf.stack([(top + 1) * size, width]), -1),
         ),
         shape_invariants=(scalar,) * 2
         + (vector,) * 4
-        + (tf.TensorShape([None, most]),),
+        + (tf.TensorShape([None, width]),),
     )
 
     # A run is two runs of half the length, down to single tokens.
-    # [top + 1, tokens, most]
-    linked = tf.reshape(linked, tf.stack([top + 1, size, most]))
+    # [top + 1, tokens, width]
+    linked = tf.reshape(linked, tf.stack([top + 1, size, width]))
 
     def halve(level, runs):
         half = tf.gather(_POWERS, level - 1)
-        # [tokens, most]
+        # [tokens, width]
         second = tf.concat(
-            [tf.fill(tf.stack([half, most]), -1), runs[: size - half]], axis=0
+            [tf.fill(tf.stack([half, width]), -1), runs[: size - half]],
+            axis=0,
         )
         links = tf.concat([runs, second, linked[level - 1]], axis=1)
-        return level - 1, _greatest(links, most)
+        return level - 1, _greatest(links, width)
 
     _, linked = tf.while_loop(
         lambda level, runs: level > 0,
         halve,
         (top, linked[top]),
-        shape_invariants=(scalar, tf.TensorShape([None, most])),
+        shape_invariants=(scalar, tf.TensorShape([None, width])),
     )
     return linked
 
@@ -276,7 +285,7 @@ def link_word_mentions(
     texts: tf.RaggedTensor,
     token_ends: tf.RaggedTensor,
     candidates: tf.RaggedTensor,
-    most: int = 1,
+    max_mentions: int = 1,
 ) -> tf.RaggedTensor:
     """As `link_mentions`, but compares words, whatever their case.
 
@@ -291,17 +300,17 @@ def link_word_mentions(
         token_ends: where each token ends in its segment, in bytes, exclusive.
             <int32>[batch, ..., (segments), (tokens)].
         candidates: <string>[batch, (candidates)], UTF-8.
-        most: how many candidates a token can have.
+        max_mentions: how many candidates a token can have.
 
     Returns:
         As `link_mentions`, <int32> of the shape of `token_ends`, or
-        `[..., most]`.
+        `[..., max_mentions]`.
     """
     words = split_words(texts.flat_values)
     linked = link_mentions(
         texts.with_flat_values(words.keys),
         candidates.with_flat_values(split_words(candidates.flat_values).keys),
-        most,
+        max_mentions,
     )
     # [segments, (words), ...]
     linked = words.keys.with_values(linked.flat_values)
@@ -326,7 +335,7 @@ def link_word_mentions(
     )
     inside = last < tf.gather(padded_ends, word + 1)
     # The first place is for tokens that are in no word.
-    padding = [[1, 0]] + [[0, 0]] * (most > 1)
+    padding = [[1, 0]] + [[0, 0]] * (max_mentions > 1)
     links = tf.pad(linked.values, padding, constant_values=-1)
     return token_ends.with_flat_values(
         tf.gather(links, tf.where(inside, word + 1, 0))

@@ -108,7 +108,7 @@ def tokenize_pages(
     # The last candidate that starts at or before each word. One more word and
     # one more candidate, for when there are none.
     # [batch, words + 1]
-    most = 1 + tf.cast(
+    num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
     batch = tf.shape(candidate_starts)[0]
@@ -119,7 +119,7 @@ def tokenize_pages(
             [[0, 0], [0, 1]],
             constant_values=candidate_starts.dtype.max,
         ),
-        tf.tile(tf.range(most)[tf.newaxis], [batch, 1]),
+        tf.tile(tf.range(num_places)[tf.newaxis], [batch, 1]),
         side="right",
     )
     # [all words]
