@@ -49,17 +49,7 @@ FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
 
 
 def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
-    """Cuts the trailing padding of one feature of one record.
-
-    Example: `trim_padding([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`.
-
-    Args:
-        values: <int>[length].
-        pad_value: the value that stands for padding.
-
-    Returns:
-        <int>[trimmed length].
-    """
+    """Cuts trailing padding: `([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`."""
     used = np.flatnonzero(values != pad_value)
     return values[: used[-1] + 1] if used.size else values[:0]
 
@@ -101,14 +91,9 @@ def to_example(
     """One record as a `tf.train.Example`, without its trailing padding.
 
     Args:
-        features: EtcFeatures of one record, <int>[long_length] or
-            <int>[global_length] arrays. Some may be missing; other names than
-            those of `FEATURES` are refused.
-        extra: whatever else shall be stored under other names: ints, floats,
-            strings, bytes, or lists of one kind.
-
-    Returns:
-        The example. `parse` reads it.
+        features: some of the `FEATURES` of one record, vectors of ints.
+        extra: whatever else is stored under other names: ints, floats, strings,
+            bytes, or lists of one kind.
 
     Raises:
         ValueError: an unknown feature, one that is not a vector, or an extra
@@ -186,7 +171,7 @@ def parse(
     code, are read as well. A feature that an example lacks is all padding.
 
     Args:
-        serialized: <string>[batch].
+        serialized: `<string>[batch]`.
         long_length: length of the long features; None for the longest of the
             batch (feature by feature: then lengths can differ).
         global_length: likewise for the global features.
@@ -195,8 +180,7 @@ def parse(
         names: which features to read; all of `FEATURES` by default.
 
     Returns:
-        The features, <int32>[batch, long_length] or
-        <int32>[batch, global_length], and what `extra` names.
+        The features, `<int32>[batch, length]`, and what `extra` names.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if something that is not

@@ -1,10 +1,11 @@
 """Attention masks made from segment ids or breakpoints.
 
-All masks are int32; 1 means that the query may attend to the key. Segments
-come either as one id per token (equal ids belong together) or as breakpoints:
-a 0/1 vector in which a 1 marks the last token of a segment.
+Masks are int32; 1 means that the query may attend to the key. Tokens with
+equal ids are in one segment, which may have gaps. Breakpoints are 1 on the
+last token of each segment (on the first one: `use_starting_breakpoints`).
+All functions raise a `ValueError` for tensors of another rank.
 
-Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
+Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
 
 import tensorflow as tf
@@ -20,28 +21,20 @@ def overwrite_relative_att_ids_outside_segments(
 ) -> tf.Tensor:
     """Gives all pairs of tokens from different segments one label.
 
-    Args:
-        rel_att_ids: <int>[batch, seq, seq]. Relative position labels.
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; a segment may have gaps.
-        overwrite_value: int or <int>[]. The label of all other pairs.
-        name: string. Name scope of the operations.
+    Example: segments `[[10, 20, 10]]`, `overwrite_value=100`
 
-    Returns:
-        <int>[batch, seq, seq], of the type of `rel_att_ids`.
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix or `rel_att_ids` does not
-            have three dimensions.
-
-    Example:
-        Segments `[[10, 20, 10]]`, overwrite value 100:
-
-        ```
         0 1 2        0 100   2
         4 0 1   ->  100  0 100
         5 4 0        5 100   0
-        ```
+
+    Args:
+        rel_att_ids: `<int>[batch, seq, seq]`, relative position labels.
+        segment_ids: `<int>[batch, seq]`.
+        overwrite_value: the label of those pairs.
+        name: name scope.
+
+    Returns:
+        `<int>[batch, seq, seq]`, of the type of `rel_att_ids`.
     """
     with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
         rel_att_ids = tf.convert_to_tensor(rel_att_ids)
@@ -61,25 +54,11 @@ def make_att_mask_from_input_mask(
     """Makes a full attention mask that keeps padding apart from text.
 
     Text attends to text and padding to padding, so no row is empty.
+    `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Example:
 
-    Args:
-        input_mask: <int>[batch, seq]. 1 for text, 0 for padding.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `input_mask` is not a matrix.
-
-    Example:
-        `[[1, 1, 0]]`:
-
-        ```
-        1 1 0
-        1 1 0
-        0 0 1
-        ```
+        [[1, 1, 0]]  ->  1 1 0
+                         1 1 0
+                         0 0 1
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
         input_mask = tf.convert_to_tensor(input_mask)
@@ -92,25 +71,11 @@ def make_segmented_att_mask(
 ) -> tf.Tensor:
     """Makes a full attention mask within segments.
 
-    Args:
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; a segment may have gaps.
-        name: string. Name scope of the operations.
+    `<int>[batch, seq]` ids give `<int32>[batch, seq, seq]`. Example:
 
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix.
-
-    Example:
-        `[[0, 3, 0]]`:
-
-        ```
-        1 0 1
-        0 1 0
-        1 0 1
-        ```
+        [[0, 3, 0]]  ->  1 0 1
+                         0 1 0
+                         1 0 1
     """
     with tf.name_scope(name or "make_segmented_att_mask"):
         segment_ids = tf.convert_to_tensor(segment_ids)
@@ -125,26 +90,11 @@ def make_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a full attention mask within the segments of breakpoints.
 
-    Args:
-        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
-        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
-            segment instead of the last one.
-        name: string. Name scope of the operations.
+    `<int>[batch, seq]` gives `<int32>[batch, seq, seq]`. Example:
 
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `att_breakpoints` is not a matrix.
-
-    Example:
-        `[[0, 1, 0]]`, ending and starting breakpoints:
-
-        ```
-        1 1 0      1 0 0
-        1 1 0      0 1 1
-        0 0 1      0 1 1
-        ```
+        [[0, 1, 0]]  ->  1 1 0    starting:  1 0 0
+                         1 1 0               0 1 1
+                         0 0 1               0 1 1
     """
     with tf.name_scope(name or "make_att_mask_from_breakpoints"):
         return make_segmented_att_mask(
@@ -159,35 +109,24 @@ def make_local_segmented_att_mask(
 ) -> tf.Tensor:
     """Makes a local attention mask within segments.
 
-    Column `k` is the key at distance `k - local_radius`: the middle column
-    is the token itself, those before it are on its left, those after it on
-    its right. Keys before the first and after the last token are masked,
-    whatever the ids are.
+    Column `k` is the key at distance `k - local_radius`. Keys before the first
+    and after the last token are masked, whatever the ids are.
 
-    Args:
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; any values, a segment may have gaps. Any length, also one
-            shorter than the radius.
-        local_radius: int. How many tokens on each side are in reach.
-        name: string. Name scope of the operations.
+    Example: `[[7, 7, 7, 9, 9]]`, `local_radius=2`
 
-    Returns:
-        <int32>[batch, seq, 2 * local_radius + 1].
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix or `local_radius` is below
-            1.
-
-    Example:
-        `[[7, 7, 7, 9, 9]]`, radius 2:
-
-        ```
         0 0 1 1 1
         0 1 1 1 0
         1 1 1 0 0
         0 0 1 1 0
         0 1 1 0 0
-        ```
+
+    Args:
+        segment_ids: `<int>[batch, seq]`; may be shorter than the radius.
+        local_radius: tokens in reach on each side, at least 1.
+        name: name scope.
+
+    Returns:
+        `<int32>[batch, seq, 2 * local_radius + 1]`.
     """
     with tf.name_scope(name or "make_local_segmented_att_mask"):
         segment_ids = tf.convert_to_tensor(segment_ids)
@@ -209,32 +148,8 @@ def make_local_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a local attention mask within the segments of breakpoints.
 
-    Args:
-        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
-        local_radius: int. How many tokens on each side are in reach.
-        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
-            segment instead of the last one.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, 2 * local_radius + 1]; columns as in
-        `make_local_segmented_att_mask`.
-
-    Raises:
-        ValueError: if `att_breakpoints` is not a matrix or `local_radius` is
-            below 1.
-
-    Example:
-        `[[0, 1, 0, 0, 1, 0]]`, radius 1:
-
-        ```
-        0 1 1
-        1 1 0
-        0 1 1
-        1 1 1
-        1 1 0
-        0 1 0
-        ```
+    Arguments and columns as in `make_local_segmented_att_mask`. Example:
+    `[[0, 1, 0, 0]]` with radius 1 gives `[0 1 1], [1 1 0], [0 1 1], [1 1 0]`.
     """
     with tf.name_scope(name or "make_local_att_mask_from_breakpoints"):
         return make_local_segmented_att_mask(
@@ -258,7 +173,7 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
 
 
 def _same_segment(segment_ids):
-    """Returns <bool>[batch, seq, seq]: whether two ids are equal."""
+    """Returns whether two ids are equal, `<bool>[batch, seq, seq]`."""
     return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
 
 

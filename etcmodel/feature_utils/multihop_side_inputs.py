@@ -1,8 +1,7 @@
-"""Masks and labels of the four attention pieces, for questions on paragraphs.
+"""Side inputs for questions on paragraphs (HotpotQA, WikiHop).
 
-The structure of the multi-hop tasks (HotpotQA, WikiHop): a question or query,
-candidates, and paragraphs without an order among them, each made of ordered
-sentences.
+A row holds a question, candidates, and paragraphs without an order among them,
+each made of ordered sentences.
 
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
@@ -50,54 +49,10 @@ def make_multihop_side_inputs(
     in all pieces but l2l. Padding, all that follows the last breakpoint,
     attends to padding only; hard masks cut that, too.
 
-    Args:
-        long_paragraph_breakpoints: <int>[batch, long]. 1 for the last long
-            token of each context, else 0.
-        long_paragraph_ids: <int>[batch, long]. Index of the global token of
-            each long token's paragraph; -1 for none.
-        long_sentence_ids: <int>[batch, long]. Index of the global token of each
-            long token's sentence; -1 for none.
-        global_paragraph_breakpoints: <int>[batch, global]. 1 for the last
-            global token of each context, else 0.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. Distance at which labels are clipped; 0
-            for no labels at all.
-        use_hard_g2l_mask: bool. Whether a global token sees only the long
-            tokens of its own sentence or paragraph.
-        ignore_hard_g2l_mask: <int>[batch, global] or None. 1 for global tokens
-            that see all long tokens in spite of the hard g2l mask.
-        use_hard_l2g_mask: bool. Whether a long token sees only the global
-            tokens of its own sentence and paragraph.
-        ignore_hard_l2g_mask: <int>[batch, long] or None. 1 for long tokens that
-            see all global tokens in spite of the hard l2g mask.
-        flat_sequence: bool. Whether to treat the row as one text of sentences,
-            as in `make_global_local_transformer_side_inputs`: distances count
-            across contexts, and paragraphs, `l2g_linked_ids` and the two
-            ignore masks are not used.
-        l2g_linked_ids: <int>[batch, long] or None. Index of one more global
-            token each long token is linked with; -1 for none. It changes
-            labels only, never masks.
-        links: further links, of long or of global tokens. Where several links
-            hold for a pair, the last one gives the label.
-        materialize: bool. Whether masks and labels are tensors; if not, they
-            are descriptions, see `GlobalLocalTransformerSideInputs`.
-        name: string. Name scope of the operations.
+    Example: a question of two tokens with a global token each, a paragraph with
+    its own global token and two sentences, padding; radius 1, maximum distance
+    1 (3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
 
-    Returns:
-        `GlobalLocalTransformerSideInputs`; the labels are None if
-        `relative_pos_max_distance` is 0.
-
-    Raises:
-        ValueError: if an input is not a matrix, lengths that must agree do
-            not, `local_radius` is below 1, `relative_pos_max_distance` is
-            negative, or attributes of a link do not go together.
-
-    Example:
-        A question of two tokens with a global token each, a paragraph with its
-        own global token and two sentences, padding; radius 1, maximum distance
-        1 (so 3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
-
-        ```
         long breakpoints  010010       global breakpoints  01001
         sentence ids      0 1 3 4 4 -1
         paragraph ids     -1 -1 2 2 2 -1
@@ -109,7 +64,40 @@ def make_multihop_side_inputs(
         111       001000    334333      55201
         110       000110    333443      55220
         010
-        ```
+
+    Args:
+        long_paragraph_breakpoints: `<int>[batch, long]`, 1 for the last long
+            token of each context.
+        long_paragraph_ids: `<int>[batch, long]`, the global token of each long
+            token's paragraph; -1 for none.
+        long_sentence_ids: likewise, of its sentence.
+        global_paragraph_breakpoints: `<int>[batch, global]`, 1 for the last
+            global token of each context.
+        local_radius: how far a long token sees on each side, at least 1.
+        relative_pos_max_distance: distance at which labels are clipped; with 0
+            labels are None.
+        use_hard_g2l_mask: whether a global token sees only the long tokens of
+            its own sentence or paragraph.
+        ignore_hard_g2l_mask: `<int>[batch, global]`, 1 for global tokens that
+            the hard g2l mask spares.
+        use_hard_l2g_mask: whether a long token sees only the global tokens of
+            its own sentence and paragraph.
+        ignore_hard_l2g_mask: `<int>[batch, long]`, 1 for long tokens that the
+            hard l2g mask spares.
+        flat_sequence: whether the row is one text of sentences: distances count
+            across contexts, and paragraphs, `l2g_linked_ids` and the two ignore
+            masks are not used.
+        l2g_linked_ids: `<int>[batch, long]`, one more global token that each
+            long token is linked with; -1 for none. Never changes masks.
+        links: further links. The last one that holds for a pair gives its
+            label.
+        materialize: whether masks and labels are tensors; if not, they are
+            descriptions (see `GlobalLocalTransformerSideInputs`).
+        name: name scope.
+
+    Raises:
+        ValueError: an input is not a matrix, lengths that must agree do not, a
+            number is out of range, or a link's attributes do not go together.
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
         # [batch, long]
@@ -179,16 +167,7 @@ def make_multihop_side_inputs(
 
 
 def _check_exempt(name, is_exempt, **segments):
-    """Checks which tokens a hard mask spares.
-
-    Args:
-        name: string. What `is_exempt` is called in an error.
-        is_exempt: <int or bool>[batch, long or global] or None.
-        **segments: a tensor that must have the shape of `is_exempt`.
-
-    Returns:
-        <bool>[batch, long or global] or None.
-    """
+    """Which tokens a hard mask spares, `<bool>[batch, length]` or None."""
     if is_exempt is None:
         return None
     is_exempt = tf.cast(is_exempt, tf.bool)

@@ -25,15 +25,11 @@ def make_paragraph_positions(
     Args:
         breakpoints: `<int>[batch, length]`, 1 on the last token of every
             paragraph.
-        is_question: `<int or bool>[batch, length]`, 1 on the question's
-            tokens; None if there is none.
-        num_positions: how many there are, 0 to `num_positions - 1`.
+        is_question: `<int or bool>[batch, length]`, or None.
+        num_positions: how many there are, at least 2.
 
     Returns:
-        `<int32>[batch, length]`.
-
-    Raises:
-        ValueError: `num_positions` is less than 2.
+        `<int32>[batch, length]`, less than `num_positions`.
     """
     if num_positions < 2:
         raise ValueError(
@@ -84,16 +80,16 @@ def take_first_owned(
     BERT the position 0 is [CLS]'s alone, whose row of the table is unlike all
     others: a word with that position is read as another [CLS].
 
-    Example: positions of a [CLS], a question of two words, a sentence of two
+    Example: a [CLS], a question of two words, a sentence of two
 
-        values    0 1 2 3 4
-        owners    . 1 2 . .   (none is -1)
-        gives     0 1 2 0     for 4 global tokens
+        values  0 1 2 3 4
+        owners  . 1 2 . .   (none is -1)
+        gives   0 1 2 0     for 4 global tokens
 
     Args:
         values: `<int>[batch, long]`.
         owners: `<int>[batch, long]`, the global token of each, or -1.
-        num_global: int or `<int32>[]`, how many global tokens there are.
+        num_global: how many global tokens there are.
 
     Returns:
         `<int>[batch, num_global]` of the dtype of `values`, 0 of global tokens

@@ -1,9 +1,8 @@
-"""Documents as segments with entity mentions: the input of ReadTwice.
+"""Documents as segments with entity mentions: ReadTwice's input; graph code.
 
 A document is cut into segments of a fixed number of tokens, each of which
 begins with the same tokens: the CLS token, or that and a question. Segments may
 overlap. Mentions are spans of the text; in a segment they are spans of tokens.
-All is graph code.
 """
 
 import dataclasses
@@ -19,13 +18,12 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Spans of documents.
+    """Spans of documents, each `<int32>[documents, (mentions)]`.
 
     Attributes:
-        begins: `<int32>[documents, (mentions)]` first byte of each, in order.
-        ends: `<int32>[documents, (mentions)]` the byte behind the last.
-        labels: `<int32>[documents, (mentions)]` entity of each, 1 for an
-            unknown one.
+        begins: first byte of each, in order.
+        ends: the byte behind the last.
+        labels: entity of each, 1 for an unknown one.
     """
 
     begins: tf.RaggedTensor
@@ -66,15 +64,13 @@ class Segments(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[segments, block_length]`, 0 behind the last token.
-        is_continuation: `<int32>[segments, block_length]`, 1 for tokens that
-            continue a word.
+        is_continuation: likewise, 1 for tokens that continue a word.
         documents: `<int32>[segments]` index of the document of each.
         block_pos: `<int32>[segments]` its number in the document, from 1.
         annotation_begins: `<int32>[segments, max_num_annotations]` first token
             of each mention.
-        annotation_ends: `<int32>[segments, max_num_annotations]` its last.
-        annotation_labels: `<int32>[segments, max_num_annotations]` its entity,
-            0 for padding.
+        annotation_ends: likewise its last.
+        annotation_labels: likewise its entity, 0 for padding.
         mentions_cut: `<int32>[segments]` mentions for which there was no room.
     """
 
@@ -91,11 +87,8 @@ class Segments(NamedTuple):
 def entity_labels(names: tf.Tensor) -> tf.Tensor:
     """Numbers of entities, the same everywhere for the same name.
 
-    Args:
-        names: `<string>[...]` ids of entities, such as "Q42"; empty if unknown.
-
-    Returns:
-        `<int32>[...]`, 1 for unknown entities, hashes from 2 on for others.
+    `<string>[...]` ids of entities, such as "Q42", give `<int32>[...]`: 1 for
+    "", hashes from 2 on for others.
     """
     hashes = tf.strings.to_hash_bucket_fast(names, _NUM_ENTITIES) + 2
     return tf.where(
@@ -106,15 +99,15 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 def locate_spans(starts, ends, span_begins, span_ends):
     """Tokens that spans of text touch.
 
-    The tokens of "Jan lives in Brno" are at 0-3, 4-9, 10-12 and 13-17. A span
-    from 10 to 17 gives the tokens 2 to 3, one from 1 to 2 token 0 to 0, and one
-    from 3 to 4, the space, 1 to 0: none.
+    Example: the tokens of "Jan lives in Brno" are at 0-3, 4-9, 10-12 and 13-17.
+    A span from 10 to 17 gives the tokens 2 to 3, one from 1 to 2 token 0 to 0,
+    and one from 3 to 4, the space, 1 to 0: none.
 
     Args:
         starts: `<int32>[documents, (tokens)]` first byte of each token.
-        ends: `<int32>[documents, (tokens)]` the byte behind the last.
+        ends: likewise the byte behind the last.
         span_begins: `<int32>[documents, (spans)]`.
-        span_ends: `<int32>[documents, (spans)]`, exclusive.
+        span_ends: likewise, exclusive.
 
     Returns:
         First and last token of each span, two `<int32>[documents, (spans)]`;
@@ -148,12 +141,12 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Which tokens of which text each segment has.
+    """Which tokens of which text each segment has, each `<int32>[segments]`.
 
     Attributes:
-        texts: `<int32>[segments]` index of the text.
-        starts: `<int32>[segments]` its first token.
-        ends: `<int32>[segments]` the token behind its last.
+        texts: index of the text.
+        starts: its first token.
+        ends: the token behind its last.
     """
 
     texts: tf.Tensor
@@ -175,7 +168,7 @@ def find_windows(
         is_continuation: `<int32>[texts, (tokens)]`, 1 for tokens that continue
             a word.
         room: `<int32>[texts]` tokens of a window, more than `overlap`.
-        overlap: the most tokens that two windows share.
+        overlap: maximum number of tokens that two windows share.
 
     Returns:
         The windows, those of a text together and in order; a text without
@@ -257,7 +250,7 @@ def lay_out_tokens(
     length: int,
     fill: int = 0,
 ) -> tf.Tensor:
-    """What segments have at each of their tokens.
+    """What segments have at each of their tokens, `<int32>[segments, length]`.
 
     Args:
         values: `<int32>[texts, (tokens)]` a number of each token.
@@ -265,9 +258,6 @@ def lay_out_tokens(
         prefixes: `<int32>[texts, (tokens)]` what stands before them.
         length: tokens of a segment.
         fill: what stands behind them.
-
-    Returns:
-        `<int32>[segments, length]`.
     """
     offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
     # [segments, (tokens)]
@@ -294,20 +284,18 @@ def lay_out_mentions(
 
     Args:
         first_tokens: `<int32>[texts, (mentions)]`, in order.
-        last_tokens: `<int32>[texts, (mentions)]`; less than the first for
-            mentions without a token, which are left out. Those that go on
-            behind a segment are cut.
-        labels: `<int32>[texts, (mentions)]`.
+        last_tokens: likewise; less than the first for mentions without a token,
+            which are left out. Those that go on behind a segment are cut.
+        labels: likewise.
         windows: which tokens a segment has.
         shift: `<int32>[segments]` how many tokens stand before them.
         max_mentions: mentions of a segment. Of more, `mention_selection`
             selects those of different entities, spread over the segment.
 
     Returns:
-        begins: `<int32>[segments, max_mentions]` first token of each mention.
-        ends: `<int32>[segments, max_mentions]` its last.
-        labels: `<int32>[segments, max_mentions]` its label, 0 for padding.
-        cut: `<int32>[segments]` mentions for which there was no room.
+        First token, last token and label (0 for padding) of each mention,
+        `<int32>[segments, max_mentions]`, and `<int32>[segments]` mentions for
+        which there was no room.
     """
     has_tokens = last_tokens.values >= first_tokens.values
     text, first, last, label = (
@@ -368,24 +356,21 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments.
+    """Cuts documents into segments; none of a document without tokens.
 
-    With segments of 4 tokens, one document of the tokens 11, 12, 13, 14 with a
-    mention of the tokens 2 to 3 gives `[[cls, 11, 12, 13], [cls, 14, 0, 0]]`;
-    the mention is cut to the segment in which it begins, from 3 to 3.
+    Example: with segments of 4 tokens, one document of the tokens 11, 12, 13,
+    14 with a mention of the tokens 2 to 3 gives `[[cls, 11, 12, 13],
+    [cls, 14, 0, 0]]`; the mention is cut to the segment in which it begins,
+    from 3 to 3.
 
     Args:
         token_ids: `<int32>[documents, (tokens)]`.
-        is_continuation: `<int32>[documents, (tokens)]`.
-        first_tokens: `<int32>[documents, (mentions)]`, in order.
-        last_tokens: `<int32>[documents, (mentions)]`; less than the first for
-            mentions without a token, which are left out.
-        labels: `<int32>[documents, (mentions)]`.
+        is_continuation: likewise.
+        first_tokens: of mentions, see `lay_out_mentions`.
+        last_tokens: likewise.
+        labels: likewise.
         cls_id: the token that each segment begins with.
         config: sizes.
-
-    Returns:
-        The segments; none of a document without tokens.
     """
     room = config.block_length - 1
     # [documents, 1]
@@ -415,35 +400,15 @@ def cut_into_segments(
 
 
 class SegmentBuilder(tf.Module):
-    """Turns documents into segments with mentions.
-
-    Attributes:
-        config: sizes.
-        tokenizer: what cuts text into tokens.
-    """
+    """Turns documents into segments with mentions."""
 
     def __init__(self, config: SegmentConfig, tokenizer, name=None):
-        """Creates the builder.
-
-        Args:
-            config: sizes.
-            tokenizer: a tokenizer of `tokenizers`.
-            name: name of the module.
-        """
         super().__init__(name=name)
         self.config = config
         self.tokenizer = tokenizer
 
     def build(self, texts: tf.Tensor, mentions: Mentions) -> Segments:
-        """Builds the segments of a batch of documents.
-
-        Args:
-            texts: `<string>[documents]`.
-            mentions: their mentions, by bytes of the texts.
-
-        Returns:
-            The segments.
-        """
+        """Builds the segments of `<string>[documents]` and their mentions."""
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
         first, last = locate_spans(starts, ends, mentions.begins, mentions.ends)
         return cut_into_segments(

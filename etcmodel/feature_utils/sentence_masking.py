@@ -20,8 +20,7 @@ class MaskedSentences(NamedTuple):
     Attributes:
         token_ids: `<int32>[batch, long]` with the mask tokens put in.
         is_target: `<bool>[batch, long]`, the tokens that are to be predicted.
-        is_masked: `<bool>[batch, global]`, the sentences that are masked as a
-            whole.
+        is_masked: `<bool>[batch, global]`, sentences that are masked.
     """
 
     token_ids: tf.Tensor
@@ -57,14 +56,13 @@ def mask_sentences(
 
     Args:
         token_ids: `<int>[batch, long]`.
-        is_continuation: `<int>[batch, long]`, 1 for tokens that go on with the
-            word of the token before.
+        is_continuation: `<int>[batch, long]`, 1 for tokens that continue a
+            word.
         is_text: `<bool>[batch, long]`, False for padding and special tokens,
             which are never masked.
         sentence_ids: `<int>[batch, long]` global token of each token's
             sentence; anything else, such as -1, for none.
-        is_sentence: `<bool>[batch, global]`, which global tokens are those of
-            sentences.
+        is_sentence: `<bool>[batch, global]`, the global tokens of sentences.
         mask_token_id: what takes the place of a masked token.
         sentence_mask_token_id: what takes that of the tokens of a sentence.
         vocab_size: random tokens are less than this.
@@ -72,9 +70,6 @@ def mask_sentences(
             without.
         cpc_fraction: how many of the sentences are masked.
         mlm_fraction: with what probability a word is masked.
-
-    Returns:
-        A `MaskedSentences`.
 
     Raises:
         ValueError: a fraction is out of its range, or `token_ids` is no matrix.
@@ -130,14 +125,13 @@ class TakenSentences(NamedTuple):
     """Some sentences of texts, for each to be encoded by itself.
 
     Attributes:
-        sentences: `<int32>[batch, n]` global tokens of the sentences, in order;
-            0 for what fills up.
+        sentences: `<int32>[batch, n]` global tokens of the sentences, in order.
         weights: `<float32>[batch, n]`, 1 for a sentence of which a token at
-            least was taken, 0 for what fills up.
+            least was taken, 0 for padding.
         token_ids: `<int32>[batch, m]` their tokens, one sentence after the
-            other; 0 for what fills up.
+            other.
         owners: `<int32>[batch, m]` which of the `n` sentences each token is of;
-            -1 for what fills up.
+            -1 for padding.
     """
 
     sentences: tf.Tensor
@@ -169,12 +163,8 @@ def take_sentences(
         sentence_ids: `<int>[batch, long]` global token of each token's
             sentence, ascending; anything else for none.
         is_taken: `<bool>[batch, global]`.
-        max_sentences: how many sentences of a row there is room for.
-        max_tokens: how many of their tokens there is room for; the last
-            sentences are cut.
-
-    Returns:
-        A `TakenSentences`.
+        max_sentences: of a row.
+        max_tokens: of a row; the last sentences are cut.
     """
     is_taken = tf.cast(is_taken, tf.bool)
     # [batch, n]

@@ -11,12 +11,12 @@ from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """What a section may use, record by record.
+    """What a section may use of a record: `<int64>[batch]`, or a number.
 
     Attributes:
-        long: positions in the long input, <int64>[batch].
-        global_: positions in the global input, <int64>[batch].
-        max_units: maximum number of units of a record, or None.
+        long: positions in the long input.
+        global_: positions in the global input.
+        max_units: None for no limit.
     """
 
     long: tf.Tensor
@@ -131,23 +131,21 @@ def cut_tail(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def _skip_misfits(
     takes: tf.Tensor, limits: tf.Tensor, row: tf.Tensor, splits: tf.Tensor
 ) -> tf.Tensor:
-    """Goes through the items of a row and keeps each one there is room for.
-
-    Items are units or groups.
+    """Keeps, in order, each unit or group of a row that there is room for.
 
     Args:
-        takes: what each item takes of several things, <int64>[items, things].
-        limits: what a row has for the items up to each one, likewise.
-        row: the row of each item, <int64>[items].
-        splits: which items a row has, <int64>[rows + 1].
+        takes: what each takes of several things, `<int64>[n, things]`.
+        limits: what a row has for those up to each one, likewise.
+        row: the row of each, `<int64>[n]`.
+        splits: which of them a row has, `<int64>[rows + 1]`.
 
     Returns:
-        <bool>[items].
+        `<bool>[n]`.
     """
     row_first = splits[:-1]
 
     def room(kept):
-        """What those kept leave for each item, [items, things]."""
+        """What those kept leave for each one, `[n, things]`."""
         sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
         sums = tf.pad(sums, [[1, 0], [0, 0]])
         return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
@@ -187,11 +185,11 @@ def _max_units(budget: Budget) -> int:
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every unit for which there is no room, whole.
 
-    In order, each unit that fits into what those before it have left is
-    kept, so a short one can follow a long one that was skipped. Groups stay,
-    even those that lose all units, as long as the global input lasts. That
-    is how HotpotQA's paragraphs are laid out (paper, Appendix C: as many
-    tokens as possible).
+    In order, each unit that fits into what those before it have left is kept,
+    so a short one can follow a long one that was skipped. Groups stay, even
+    those that lose all units, as long as the global input lasts. That is how
+    HotpotQA's paragraphs are laid out (paper, Appendix C: as many tokens as
+    possible).
 
     Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
     """
@@ -297,12 +295,12 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     longest time is the next. That is the max-heap of ETC (paper, Appendix C),
     in closed form: the units go in the order of (-position in their group,
     size of the group, group), so the reverse of it is how they are kept, as
-    long as the budgets last. Groups stay, even those that lose all units;
-    but if the global input has no room for every group with one unit, the
-    last groups go.
+    long as the budgets last. Groups stay, even those that lose all units; but
+    if the global input has no room for every group with one unit, the last
+    groups go.
 
-    Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0
-    lose one each, which leaves 2, 2 and 3.
+    Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0 lose
+    one each, which leaves 2, 2 and 3.
     """
     group_index = content.group_index()
     counts = ragged_rows.lengths(content.unit_splits)

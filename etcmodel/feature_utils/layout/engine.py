@@ -1,12 +1,11 @@
-"""The layout engine: ragged units and a specification to EtcFeatures.
+"""The layout engine: ragged content and a specification to EtcFeatures.
 
-What tasks differ in is which units exist, which of them get a global token,
-what is linked to what, and what gives way when the budget is full. All of that
-is a specification, a `LayoutSpec`; `LayoutEngine` does the rest, for a whole
-batch at once, in graph code.
+Tasks differ in which units exist, which of them get a global token, what is
+linked to what, and what gives way when the budget is full. All of that is a
+`LayoutSpec`; `LayoutEngine` does the rest, for a whole batch, in graph code.
 
-A section's content has four levels, [batch, (groups), (units), (tokens)]:
-a document is a group of sentences, a question one group of one unit. The
+A section's content has four levels, [batch, (groups), (units), (tokens)]: a
+document is a group of sentences, a question one group of one unit. The
 sections follow each other in both inputs. The global tokens of a group come
 depth first: the group's own, then for each unit its own and those of its
 tokens.
@@ -29,12 +28,6 @@ Worked example, a question above two paragraphs of one and two sentences:
     long_paragraph_breakpoints   0  1  0  1  0  1  0  0
     global_token_ids             3  3  5  1  5  1  1  0
     global_paragraph_breakpoints 0  1  0  1  0  0  1  0
-
-A link ties tokens to any global tokens, with a relative label of its own if
-it shall have one: `Link("mentions", "text", "question", "token")` takes for
-each token of the text the index of a token of the question. A value is laid
-out with its unit, such as a position on a page. Of a section of "windows" a
-record has as many rows as it takes to show all of it.
 
 Source: paper, sections 3.3, 3.4 and Appendices C and D.
 """
@@ -76,20 +69,18 @@ class Layout(NamedTuple):
     """What the engine makes. A row is a record, or a window of one.
 
     Attributes:
-        features: the EtcFeatures, <int32>[rows, long_length] and
-            <int32>[rows, global_length], with the features of other links.
-        values: the features of values, <dtype>[rows, length, ...].
-        long_sources: where each long token comes from, before any cutting:
-            its section, its group in the section, its unit in the group and
-            its index in the unit. <int32>[rows, long_length, 4], padding
-            -1.
+        features: the EtcFeatures and those of links, `<int32>[rows, length]`.
+        values: the features of values, `<dtype>[rows, length, ...]`.
+        long_sources: where each long token comes from, before any cutting: its
+            section, its group in the section, its unit in the group and its
+            index in the unit; padding -1. `<int32>[rows, long_length, 4]`.
         global_sources: likewise for the global tokens; -1 at the levels below
-            the token's own. <int32>[rows, global_length, 4].
+            the token's own.
         counts: section -> what was cut of each record.
-        owner: the record of each row, <int32>[rows].
+        owner: the record of each row, `<int32>[rows]`.
         windows: of windows, `starts` and `sizes`: the first token that each
             shows, counted through the record's, and how many,
-            <int64>[batch, (rows)]. Nothing without.
+            `<int64>[batch, (rows)]`.
     """
 
     features: dict[str, tf.Tensor]
@@ -107,10 +98,16 @@ class LayoutEngine:
     Nothing is ever too long: what exceeds the lengths is cut as the sections
     say, and counted. A record's result does not depend on its batch.
 
-    Attributes:
+    Args:
         spec: the specification.
-        long_length: length of the long input, or None.
-        global_length: length of the global input, or None.
+        long_length: length of the long input; None for as long as the longest
+            of the batch needs.
+        global_length: length of the global input; likewise.
+        special_ids: ids of global tokens that the specification names.
+
+    Raises:
+        ValueError: a length is negative, is needed for windows, or a global
+            token has no id.
     """
 
     def __init__(
@@ -120,19 +117,6 @@ class LayoutEngine:
         global_length: int | None,
         special_ids: Mapping[str, int] | None = None,
     ):
-        """Checks the lengths and looks up the global tokens.
-
-        Args:
-            spec: the specification.
-            long_length: length of the long input; None for as long as the
-                longest of the batch needs.
-            global_length: length of the global input; likewise.
-            special_ids: ids of global tokens that the specification names.
-
-        Raises:
-            ValueError: a length is negative, is needed for windows, or a
-                global token has no id.
-        """
         for length in (long_length, global_length):
             if length is not None and length < 0:
                 raise ValueError(f"A length is negative: {length}.")
@@ -174,20 +158,16 @@ class LayoutEngine:
 
         Args:
             contents: token ids of each section that has none of its own,
-                <int>[batch, (groups), (units), (tokens)]. See
-                `one_unit`, `one_group` and `groups_of_one` for content of a
-                lower rank.
+                `<int>[batch, (groups), (units), (tokens)]`. `one_unit`,
+                `one_group` and `groups_of_one` lift content of a lower rank.
             targets: those of each link; see `Link`.
             values: those of each value; see `Value`.
-
-        Returns:
-            The layout.
 
         Raises:
             ValueError: what is given does not match the specification.
             tf.errors.InvalidArgumentError: when run, if contents differ in the
                 number of records, or there is not one target or value for each
-                unit.
+                element.
         """
         targets, values = dict(targets or {}), dict(values or {})
         self._check(contents, targets, values)
@@ -245,16 +225,7 @@ class LayoutEngine:
         )
 
     def _lay_out(self, sections, rows):
-        """Gives all units their places.
-
-        Args:
-            sections: name -> section, without positions.
-            rows: how many there are.
-
-        Returns:
-            The sections with positions; the features; of both inputs the
-            marks of a table.
-        """
+        """Places everything: sections, features and both inputs' marks."""
         sections = dict(sections)
         long_used = global_used = tf.zeros([rows], tf.int64)
         for name, section in sections.items():
@@ -347,7 +318,7 @@ class LayoutEngine:
                 )
 
     def _check_sizes(self, sections, batch, targets, values):
-        """Compares the numbers of records and units; when run."""
+        """Compares the numbers of records and elements; when run."""
         for name, section in sections.items():
             tf.debugging.assert_equal(
                 tf.size(section.original.group_splits, tf.int64) - 1,
@@ -380,11 +351,7 @@ class LayoutEngine:
             )
 
     def _cut(self, sections, batch):
-        """Shares the budgets among the sections, the first in rank first.
-
-        Returns:
-            The sections with the units that are left, and the rows.
-        """
+        """Shares the budgets among the sections, the first in rank first."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:

@@ -1,8 +1,7 @@
 """The content of one section of a layout, flat; graph code.
 
-A section's content [batch, (groups), (units), (tokens)] is held flat, with
-the splits of every level. Everything here works on whole batches at once with
-cumulative sums; nothing loops over records, sentences or tokens.
+Everything here works on whole batches at once with cumulative sums; nothing
+loops over records, sentences or tokens.
 """
 
 import dataclasses
@@ -16,19 +15,19 @@ from etcmodel.feature_utils import ragged_rows
 
 @dataclasses.dataclass(frozen=True)
 class FlatContent:
-    """The groups, units and tokens of one section, flat.
+    """The groups, units and tokens of one section, and their splits.
 
-    A row is a record, or a window of one. An *element* is a group, a unit or
-    a token. Origins are the indices that elements have in the flat content,
-    before anything is cut or repeated.
+    A row is a record, or a window of one. An *element* is a group, a unit or a
+    token. Origins are the indices that elements have in the flat content before
+    anything is cut or repeated.
 
     Attributes:
-        group_splits: <int64>[rows + 1], which groups a row has.
-        unit_splits: <int64>[groups + 1], which units a group has.
-        token_splits: <int64>[units + 1], which tokens a unit has.
-        group_origin: <int64>[groups].
-        unit_origin: <int64>[units].
-        token_origin: <int64>[tokens].
+        group_splits: `<int64>[rows + 1]`, which groups a row has.
+        unit_splits: `<int64>[groups + 1]`, which units a group has.
+        token_splits: `<int64>[units + 1]`, which tokens a unit has.
+        group_origin: `<int64>[groups]`.
+        unit_origin: `<int64>[units]`.
+        token_origin: `<int64>[tokens]`.
     """
 
     group_splits: tf.Tensor
@@ -40,45 +39,45 @@ class FlatContent:
 
     @functools.cached_property
     def group_row(self) -> tf.Tensor:
-        """The rows of groups, <int64>[groups]."""
+        """The row of each group."""
         return ragged_rows.owners(self.group_splits)
 
     @functools.cached_property
     def unit_group(self) -> tf.Tensor:
-        """The groups of units, <int64>[units]."""
+        """The group of each unit."""
         return ragged_rows.owners(self.unit_splits)
 
     @functools.cached_property
     def unit_row(self) -> tf.Tensor:
-        """The rows of units, <int64>[units]."""
+        """The row of each unit."""
         return tf.gather(self.group_row, self.unit_group)
 
     @functools.cached_property
     def token_unit(self) -> tf.Tensor:
-        """The units of tokens, <int64>[tokens]."""
+        """The unit of each token."""
         return ragged_rows.owners(self.token_splits)
 
     @functools.cached_property
     def unit_lengths(self) -> tf.Tensor:
-        """How many tokens units have, <int64>[units]."""
+        """How many tokens each unit has."""
         return ragged_rows.lengths(self.token_splits)
 
     @functools.cached_property
     def row_unit_splits(self) -> tf.Tensor:
-        """Which units a row has, <int64>[rows + 1]."""
+        """Which units a row has, `<int64>[rows + 1]`."""
         return tf.gather(self.unit_splits, self.group_splits)
 
     @functools.cached_property
     def row_token_splits(self) -> tf.Tensor:
-        """Which tokens a row has, <int64>[rows + 1]."""
+        """Which tokens a row has, `<int64>[rows + 1]`."""
         return tf.gather(self.token_splits, self.row_unit_splits)
 
     def row_sizes(self, level: str) -> tf.Tensor:
-        """How many elements of a level rows have, <int64>[rows]."""
+        """How many elements of a level rows have, `<int64>[rows]`."""
         return ragged_rows.lengths(self.splits(level))
 
     def splits(self, level: str) -> tf.Tensor:
-        """Which elements of a level a row has, <int64>[rows + 1]."""
+        """Which elements of a level a row has, `<int64>[rows + 1]`."""
         if level == "group":
             return self.group_splits
         if level == "unit":
@@ -86,41 +85,34 @@ class FlatContent:
         return self.row_token_splits
 
     def origin(self, level: str) -> tf.Tensor:
-        """Origins of the elements of a level, <int64>[elements]."""
+        """Origins of a level's elements."""
         return getattr(self, f"{level}_origin")
 
     def row(self, level: str) -> tf.Tensor:
-        """Rows of the elements of a level, <int64>[elements]."""
+        """The row of each element of a level."""
         if level == "token":
             return tf.gather(self.unit_row, self.token_unit)
         return self.group_row if level == "group" else self.unit_row
 
     def group_index(self) -> tf.Tensor:
-        """Index of each group within its row, <int64>[groups]."""
+        """Index of each group within its row."""
         return ragged_rows.index_in(self.group_row, self.group_splits)
 
     def unit_index(self) -> tf.Tensor:
-        """Index of each unit within its group, <int64>[units]."""
+        """Index of each unit within its group."""
         return ragged_rows.index_in(self.unit_group, self.unit_splits)
 
     def unit_index_in_row(self) -> tf.Tensor:
-        """Index of each unit within its row, <int64>[units]."""
+        """Index of each unit within its row."""
         return ragged_rows.index_in(self.unit_row, self.row_unit_splits)
 
     def token_index(self) -> tf.Tensor:
-        """Index of each token within its unit, <int64>[tokens]."""
+        """Index of each token within its unit."""
         return ragged_rows.index_in(self.token_unit, self.token_splits)
 
 
 def flatten(content: tf.RaggedTensor) -> FlatContent:
-    """Flattens the content of a section.
-
-    Args:
-        content: <dtype>[batch, (groups), (units), (tokens)].
-
-    Returns:
-        The flat content.
-    """
+    """Flattens content, `<dtype>[batch, (groups), (units), (tokens)]`."""
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:3]
     return FlatContent(*splits, *(tf.range(x[-1]) for x in splits))
 
@@ -138,10 +130,9 @@ class Kept(NamedTuple):
     """What is left of a section. Of a unit the first tokens are kept.
 
     Attributes:
-        groups: <bool>[groups].
-        units: <bool>[units], none of a group that is not kept.
-        lengths: <int64>[units], how many tokens of each are kept; 0 of
-            those that are not.
+        groups: `<bool>[groups]`.
+        units: `<bool>[units]`, none of a group that is not kept.
+        lengths: `<int64>[units]`, how many tokens of each are kept.
     """
 
     groups: tf.Tensor
@@ -150,7 +141,7 @@ class Kept(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much of a section there was and how much is left, <int32>[batch]."""
+    """What a section had and what is left of it, `<int32>[batch]`."""
 
     tokens: tf.Tensor
     kept_tokens: tf.Tensor
@@ -161,7 +152,7 @@ class Counts(NamedTuple):
 
 
 def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
-    """What a section takes of both inputs, two <int64>[rows]."""
+    """What a section takes of both inputs, two `<int64>[rows]`."""
     groups, units, tokens = map(content.row_sizes, ("group", "unit", "token"))
     return (
         tokens * costs.token_long,
@@ -172,15 +163,7 @@ def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def count(original: FlatContent, content: FlatContent) -> Counts:
-    """How much of a section is left in any of a record's rows.
-
-    Args:
-        original: its content before anything was cut.
-        content: what is left of it.
-
-    Returns:
-        The counts of every record.
-    """
+    """How much of the original content is left in any of a record's rows."""
     values = []
     for level in ("token", "unit", "group"):
         splits, origin = original.splits(level), content.origin(level)
@@ -222,15 +205,7 @@ def select(content: FlatContent, kept: Kept) -> FlatContent:
 
 
 def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
-    """Content of rows that are there several times.
-
-    Args:
-        content: of the rows.
-        owner: which of their rows each new row is, <int64>[new rows].
-
-    Returns:
-        The content of the new rows.
-    """
+    """Content of rows that are there several times, `owner` says which."""
     splits = [content.group_splits, content.unit_splits, content.token_splits]
     origins = [content.group_origin, content.unit_origin, content.token_origin]
     # Levels from the top: [new rows, (elements)] of each.
@@ -249,13 +224,12 @@ def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
 
 
 class Windows(NamedTuple):
-    """Parts of a section's tokens; a record has one or more.
+    """Parts of a section's tokens, each `<int64>[windows]`.
 
     Attributes:
-        owner: the record of each window, <int64>[windows].
-        starts: its first token, counted through the record's,
-            <int64>[windows].
-        sizes: how many tokens it has, <int64>[windows].
+        owner: the record of each window; a record has one or more.
+        starts: its first token, counted through the record's.
+        sizes: how many tokens it has.
     """
 
     owner: tf.Tensor
@@ -274,13 +248,10 @@ def make_windows(
     owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
 
     Args:
-        lengths: tokens of each text, <int64>[batch].
-        room: the most tokens of a window, <int64>[batch].
+        lengths: tokens of each text, `<int64>[batch]`.
+        room: maximum number of tokens of a window, likewise.
         stride: from the start of a window to that of the next; at most the
             room, which stands for None, or tokens would be in no window.
-
-    Returns:
-        The windows.
     """
     step = tf.maximum(room, 1)
     if stride is not None:
@@ -302,7 +273,7 @@ def make_windows(
 
 
 def _runs(*keys: tf.Tensor) -> tf.Tensor:
-    """Where runs of equal keys begin, and the end; each <int64>[n]."""
+    """Where runs of equal keys begin, and the end; each `<int64>[n]`."""
     changes = tf.zeros_like(keys[0][1:], tf.bool)
     for key in keys:
         changes |= tf.not_equal(key[1:], key[:-1])
@@ -316,15 +287,8 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
     """The groups and units that windows show at least a token of.
 
-    Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows
-    from 0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.
-
-    Args:
-        content: of the records.
-        windows: parts of their tokens.
-
-    Returns:
-        The content of the windows.
+    Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows from
+    0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.
     """
     first = tf.gather(content.row_token_splits, windows.owner) + windows.starts
     # [windows, (tokens)]

@@ -1,7 +1,4 @@
-"""Links, values and vectors of a layout's tokens; graph code.
-
-See `layout.py`.
-"""
+"""Links, values and vectors of a layout's tokens; graph code."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,16 +18,7 @@ Marks = Mapping[str, Mapping[str, tf.Tensor]]
 
 
 def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
-    """Which unit of the flat content each token has a value of, or -1.
-
-    Args:
-        spec: the specification.
-        part: the link or value.
-        marks: of both inputs.
-
-    Returns:
-        <int32>[rows, length].
-    """
+    """The element of the flat content that each token is of, or -1."""
     of_input = marks[part.source]
     is_own = tf.equal(of_input["section"], spec.index(part.section))
     if part.source == "global":
@@ -43,16 +31,7 @@ def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
 def look_up(
     spec: LayoutSpec, marks: Marks, values: Mapping[str, tf.RaggedTensor]
 ) -> dict[str, tf.Tensor]:
-    """Lays values out with their tokens.
-
-    Args:
-        spec: the specification.
-        marks: of both inputs.
-        values: name -> those of every unit.
-
-    Returns:
-        Feature -> <dtype>[rows, length, ...].
-    """
+    """Lays out values: feature -> `<dtype>[rows, length, ...]`."""
     result = {}
     for value in spec.values:
         flat = tf.cast(values[value.name].flat_values, value.dtype)
@@ -82,15 +61,7 @@ def resolve(
 ) -> dict[str, tf.Tensor]:
     """Finds the positions of what tokens are tied to.
 
-    Args:
-        spec: the specification.
-        sections: with positions.
-        marks: of both inputs.
-        targets: link -> what every unit is tied to.
-        owner: the record of each row, <int64>[rows].
-
-    Returns:
-        Feature -> <int32>[rows, length], -1 for what is tied to nothing.
+    Feature -> `<int32>[rows, length]`, -1 for what is tied to nothing.
     """
     # [rows, length]
     nothing = {
@@ -142,39 +113,33 @@ def pick_units(
     level: str,
     sizes: Sequence[int] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Picks the vectors of a section's units out of an encoder's output.
+    """Picks the vectors of a section's elements out of an encoder's output.
 
-    Graph code. Example: the global tokens of two records are
-
-        title, clause 0, clause 1
-        title, clause 0, padding
-
-    where each clause is a group of the section "clauses". Then
+    Example: with the global tokens `title, clause 0, clause 1` and `title,
+    clause 0, padding` of two records, where each clause is a group,
 
         made = engine(contents)
         output = encoder(made.features)["global_output"]  # [2, 3, hidden]
         pick_units(spec, made.global_sources, output, "clauses", "group")
 
-    gives the vectors `[2, 2, hidden]` of both records' clauses, zeros for the
-    second clause of the second record, and `[[True, True], [True, False]]`.
+    gives the vectors `[2, 2, hidden]` of the clauses, zeros for the second one
+    of the second record, and `[[True, True], [True, False]]`.
 
     Args:
         spec: the specification.
-        sources: the layout's `global_sources`, or `long_sources` for the
-            tokens of the text, `<int32>[rows, length, 4]`.
+        sources: the layout's `global_sources`, or `long_sources` for the tokens
+            of the text.
         vectors: `<float>[rows, length, hidden]`, `global_output` or
             `long_output`.
         section: name of the section.
         level: "group", "unit" or "token".
-        sizes: sizes of the output: groups, units of a group and tokens of
-            a unit, down to the level. Units beyond are left out. By default
-            the largest numbers that occur.
+        sizes: numbers of groups, of units of a group and of tokens of a unit,
+            down to the level; what is beyond is left out. By default the
+            largest that occur.
 
     Returns:
-        Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
-        groups, units, hidden]` or `[rows, groups, units, tokens,
-        hidden]`, and of whether each exists, `<bool>[rows, groups, ...]`.
-        Indices are those in the content before truncation. Vectors of units
+        The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by
+        indices in the content before truncation, and whether each exists. Those
         that were cut, or have no token, are 0.
 
     Raises:

@@ -1,7 +1,4 @@
-"""Units of a layout to dense tables: positions, and a row for each token.
-
-See `layout.py`; everything here is graph code.
-"""
+"""Positions of a layout's elements, and dense tables of tokens; graph code."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,15 +24,15 @@ class PlacedSection(NamedTuple):
     Attributes:
         spec: what it is.
         index: which of the sections.
-        tokens: <int32>[tokens], of the content.
-        original: what it has, before any cutting.
+        tokens: `<int32>[tokens]`, of the content.
+        original: its content, before any cutting.
         content: what is left of it, in all rows.
-        max_shared: if units share the last global token, how many global
-            tokens each row has room for, <int64>[rows].
-        long_positions: <int64>[tokens that are left], in the rows' inputs.
-        global_positions: level -> <int64>[units that are left], of the levels
-            that have global tokens.
-        group_ends: <int64>[groups that are left], the last global position.
+        max_shared: if units share the last global token, how many global tokens
+            each row has room for, `<int64>[rows]`.
+        long_positions: `<int64>[tokens that are left]`, in the rows' inputs.
+        global_positions: level -> `<int64>[elements that are left]`, of the
+            levels that have global tokens.
+        group_ends: `<int64>[groups that are left]`, the last global position.
     """
 
     spec: Section
@@ -49,14 +46,14 @@ class PlacedSection(NamedTuple):
     group_ends: tf.Tensor | None = None
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """What it takes of both inputs, two <int64>[rows]."""
+        """What it takes of both inputs, two `<int64>[rows]`."""
         long, global_ = flat_content.used(self.content, self.spec.costs)
         if self.max_shared is not None:
             global_ = tf.minimum(global_, self.max_shared)
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
-        """Which units of a level have a global token; None for all of them."""
+        """Which elements of a level have a global token; None for all."""
         if self.max_shared is None:
             return None
         index = self.content.unit_index_in_row()
@@ -64,7 +61,7 @@ class PlacedSection(NamedTuple):
         return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
-        """Columns that tell where the units of a level come from."""
+        """Columns that tell where the elements of a level come from."""
         content, original = self.content, self.original
         depth = LEVELS.index(level) + 1
         # Units of the higher levels that those of the level are in.
@@ -95,16 +92,7 @@ def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
 def place(
     section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
 ) -> PlacedSection:
-    """Gives every unit its position in both inputs.
-
-    Args:
-        section: without positions.
-        long_start: first position of each row, <int64>[rows].
-        global_start: likewise.
-
-    Returns:
-        The section with positions.
-    """
+    """Gives every element its position, from the rows' first ones."""
     content, costs = section.content, section.spec.costs
     token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
@@ -152,14 +140,12 @@ def place(
 
 
 class Table:
-    """Collects values of tokens of all sections and makes dense tensors."""
+    """Collects columns of tokens of all sections and makes dense tensors.
+
+    Columns are features and marks, whose padding `pads` says.
+    """
 
     def __init__(self, pads: Mapping[str, int]):
-        """Makes a table without tokens.
-
-        Args:
-            pads: features -> what positions without a token have.
-        """
         self._pads = {**pads, **_MARKS}
         # Not without any: a specification may have no global tokens.
         self._places = [tf.zeros([0, 2], tf.int64)]
@@ -168,14 +154,7 @@ class Table:
     def add(
         self, row: tf.Tensor, position: tf.Tensor, **values: tf.Tensor | int
     ) -> None:
-        """Adds tokens.
-
-        Args:
-            row: <int64>[tokens].
-            position: in their rows, <int64>[tokens].
-            **values: features and marks, <int>[tokens] or one for all; what is
-                not given is padding.
-        """
+        """Adds tokens, each value `<int>[tokens]` or one for all."""
         # [tokens, 2]
         self._places.append(tf.stack([row, position], axis=1))
         shape = tf.shape(position)
@@ -186,15 +165,7 @@ class Table:
     def dense(
         self, rows: tf.Tensor, length: int | tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """The features and the marks; what is not used costs nothing.
-
-        Args:
-            rows: how many there are, <int64>[].
-            length: of all rows.
-
-        Returns:
-            Two dicts of <int32>[rows, length].
-        """
+        """The features and the marks, `<int32>[rows, length]` each."""
         places = tf.concat(self._places, axis=0)
         # Which of the tokens stands where, 0 for none.
         # [rows, length]
@@ -214,12 +185,7 @@ class Table:
 
 
 def add_long(table: Table, section: PlacedSection) -> None:
-    """Adds a section's tokens to the long input.
-
-    Args:
-        table: of the long input.
-        section: with positions.
-    """
+    """Adds a section's tokens to the table of the long input."""
     spec, content = section.spec, section.content
     if not spec.in_long:
         return
@@ -263,13 +229,7 @@ def add_long(table: Table, section: PlacedSection) -> None:
 def add_global(
     table: Table, section: PlacedSection, token_ids: Mapping[int | str, int]
 ) -> None:
-    """Adds the global tokens of a section's units.
-
-    Args:
-        table: of the global input.
-        section: with positions.
-        token_ids: `GlobalToken.token_id` -> id.
-    """
+    """Adds a section's global tokens to the table of the global input."""
     content = section.content
     for level, token in section.spec.global_tokens.items():
         positions = section.global_positions[level]
@@ -304,14 +264,7 @@ def add_blocks(
     token_ids: Mapping[int | str, int],
     numbers: tf.Tensor,
 ) -> None:
-    """Adds the global tokens of blocks.
-
-    Args:
-        table: of the global input.
-        blocks: the blocks.
-        token_ids: `GlobalToken.token_id` -> id.
-        numbers: how many each row has, <int64>[rows].
-    """
+    """Adds the global tokens of blocks, `numbers` of each row."""
     index = tf.ragged.range(numbers)
     table.add(
         ragged_rows.owners_in(index),

@@ -76,14 +76,7 @@ class Words(NamedTuple):
     chars: "_Chars"
 
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Gathers the tokens of the texts from those of distinct words.
-
-        Args:
-            tokens: `<any>[words, (tokens)]`.
-
-        Returns:
-            The tokens of the texts, `<any>[n, (tokens)]`.
-        """
+        """Tokens of the texts from those of `texts`: `<any>[n, (tokens)]`."""
         return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
     def join_spans(
@@ -100,8 +93,7 @@ class Words(NamedTuple):
         Args:
             tokens: `<int32>[words, (tokens)]`.
             starts: in bytes of the word, likewise.
-            ends: exclusive, more than `starts`; clipped to the end of the
-                word. Likewise.
+            ends: exclusive, more than `starts`; clipped to the word. Likewise.
 
         Returns:
             The tokens of the texts, and their starts and exclusive ends in
@@ -189,8 +181,7 @@ class _Chars(NamedTuple):
     Attributes:
         codes: code points of the normalized characters, `<int32>[chars]`.
         source: the character that each is from, ascending, `<int32>[chars]`.
-        starts: where those start, in bytes, and the end,
-            `<int32>[source + 1]`.
+        starts: where those start, in bytes, and the end, `<int32>[source + 1]`.
         chunk_starts: where the chunks start, in bytes, and the end,
             `<int32>[distinct chunks + 1]`.
     """
@@ -208,8 +199,8 @@ class _Chars(NamedTuple):
 class BertWords:
     """Splits texts into words; graph code.
 
-    Example: in lower case without accents, "Né 中国!" becomes the words
-    `ne`, `中`, `国` and `!`.
+    Example: in lower case without accents, "Né 中国!" becomes the words `ne`,
+    `中`, `国` and `!`.
     """
 
     def __init__(
@@ -219,27 +210,12 @@ class BertWords:
         tokenize_chinese_chars: bool = True,
         clean_text: bool = True,
     ):
-        """Makes the table of characters.
-
-        Args:
-            lower_case: whether letters are lower-cased.
-            strip_accents: whether accents are removed.
-            tokenize_chinese_chars: whether each Chinese character is a word.
-            clean_text: whether control characters are dropped.
-        """
         self._table = _character_table(
             lower_case, strip_accents, tokenize_chinese_chars, clean_text
         )
 
     def __call__(self, texts: tf.Tensor) -> Words:
-        """Splits texts into words.
-
-        Args:
-            texts: `<string>[n]`; invalid UTF-8 counts as U+FFFD.
-
-        Returns:
-            The words.
-        """
+        """Splits `<string>[n]` into words; invalid UTF-8 counts as U+FFFD."""
         # [n, (chunks)]
         chunks = tf.strings.split(texts, " ")
         # Texts repeat their words: each is cut once.
@@ -355,7 +331,6 @@ def _character_table(
     tokenize_chinese_chars: bool,
     clean_text: bool,
 ) -> _CharacterTable:
-    """Makes the table."""
     entries = np.zeros(_NUM_CODES, np.int32)
     sequences, numbers = [()], {(): 0}
     chinese = np.zeros(_NUM_CODES, bool)
@@ -454,7 +429,6 @@ def _is_younger(char: str) -> bool:
 
 @functools.cache
 def _younger() -> frozenset[int]:
-    """The characters of `_YOUNGER`."""
     ranges = (x.partition("-") for x in _YOUNGER.split())
     return frozenset(
         code

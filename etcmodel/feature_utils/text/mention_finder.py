@@ -35,18 +35,11 @@ _COMMON_WORD = "(?:" + "|".join(_COMMON) + ")"
 
 
 def find_mentions(texts: tf.Tensor) -> segments.Mentions:
-    """Finds rows of capitalized words.
+    """Finds rows of capitalized words in `<string>[texts]`.
 
-    "In 1990 Jan Novak left the Bank of England. Jan Novak won." gives mentions
-    from 8 to 17, from 27 to 42 and from 44 to 53, the first and the last of the
-    same entity.
-
-    Args:
-        texts: `<string>[texts]`.
-
-    Returns:
-        The mentions of each text, by bytes of it (of `tokenizers.sanitize` of
-        it, if it was not valid UTF-8).
+    Places are bytes of `tokenizers.sanitize` of the texts. Example: "In 1990
+    Jan Novak left the Bank of England. Jan Novak won." gives mentions from 8 to
+    17, 27 to 42 and 44 to 53, the first and the last of the same entity.
     """
     texts = sanitize(texts)
     # [texts, (pieces)]: mentions and what is between them.

@@ -16,19 +16,13 @@ def select_mentions(
     First mentions of entities are selected before second ones, second ones
     before third ones, and so on. If not all second ones (say) fit, evenly
     spaced ones are selected. Mentions of unknown entities count as second ones.
-    Graph code.
+    `labels`, `<int32>[segments, (mentions)]`, are in the order of the text.
 
     Example: for three of the labels `[7, 7, 8, 7, 9]` these are those at 0, 2
     and 4; for two of `[5, 6, 7, 8]` those at 0 and 2.
 
-    Args:
-        labels: entities of mentions in the order of the text, 1 for an unknown
-            one. `<int32>[segments, (mentions)]`.
-        max_mentions: maximum number of mentions of a segment.
-
     Returns:
-        Which are selected, `<bool>[segments, (mentions)]`: all, or
-        `max_mentions`.
+        Which are selected, `<bool>[segments, (mentions)]`.
     """
     labels = labels.with_row_splits_dtype(tf.int64)
     segment = ragged_rows.owners_in(labels)

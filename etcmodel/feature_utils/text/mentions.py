@@ -26,31 +26,30 @@ def link_mentions(
 ) -> tf.RaggedTensor:
     """Says for every token which candidates it mentions; graph code.
 
-    A candidate is mentioned where its tokens stand in a row within one
-    segment. Where mentions overlap, a token belongs to several candidates; of
-    more than there is room for, those of the greatest indices count. A
-    candidate without tokens is mentioned nowhere.
+    A candidate is mentioned where its tokens stand in a row within one text.
+    Where mentions overlap, a token belongs to several candidates; of more than
+    there is room for, those of the greatest indices count. A candidate without
+    tokens is mentioned nowhere.
 
     All beginnings of candidates are followed at once: in step k stand those
     positions at which the first k tokens of some candidate begin. So the work
     is bounded by the length of the text times that of the longest candidate,
     however many candidates begin alike and however much mentions overlap.
 
-    Example: in the segments `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]`
-    and `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1],
-    [1, 0], [-1, -1]], [[0, -1]]`.
+    Example: in the texts `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]` and
+    `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1], [1, 0],
+    [-1, -1]], [[0, -1]]`.
 
     Args:
         keys: what tells tokens apart, not negative: ids or
-            `tokenize_with_keys`. <int32>[batch, ..., (segments), (tokens)]
-            with any number of dimensions.
-        candidates: keys of the candidates, <int32>[batch, (candidates),
-            (tokens)].
+            `tokenize_with_keys`. `<int32>[batch, ..., (texts), (tokens)]`.
+        candidates: keys of the candidates, `<int32>[batch, (candidates),
+            (tokens)]`.
         max_mentions: how many candidates a token can have.
 
     Returns:
         For every token the indices of the candidates in its record, falling,
-        and -1 behind them: <int32> of the shape of `keys`, and
+        and -1 behind them: `<int32>` of the shape of `keys`, and
         `[..., max_mentions]` if there can be several.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
@@ -81,10 +80,7 @@ def link_mentions(
 
 
 def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
-    """The greatest different values of rows, falling, and -1 behind them.
-
-    Example: of `[3, 5, 3, -1]` the three greatest are `[5, 3, -1]`.
-    """
+    """The greatest different values of rows, falling, and -1 behind them."""
     # Whole columns at a time: rows are many and short.
     columns = tf.unstack(values, axis=1)
     found = []
@@ -228,9 +224,9 @@ class Words(NamedTuple):
 
     Attributes:
         keys: hashes of the lower-cased words in Unicode's normal form C,
-            <int32>[n, (words)].
-        starts: where each begins, in bytes, <int32>[n, (words)].
-        ends: where each ends, exclusive, <int32>[n, (words)].
+            `<int32>[n, (words)]`.
+        starts: where each begins, in bytes, likewise.
+        ends: where each ends, exclusive.
     """
 
     keys: tf.RaggedTensor
@@ -239,16 +235,10 @@ class Words(NamedTuple):
 
 
 def split_words(texts: tf.Tensor) -> Words:
-    """Cuts texts into words, with their places; graph code.
+    """Cuts `<string>[n]` into words, with their places; graph code.
 
     Example: `"Dr. Ünal"` has the words `dr`, `.` and `ünal`, with the starts
     `0 2 4` and the ends `2 3 9`.
-
-    Args:
-        texts: <string>[n], UTF-8 (see `tokenizers.sanitize`).
-
-    Returns:
-        The words.
     """
     texts = tf.strings.regex_replace(texts, _MARK, " ")
     # `\0` is several times as fast as a group.
@@ -296,15 +286,11 @@ def link_word_mentions(
     the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
 
     Args:
-        texts: the segments, <string>[batch, ..., (segments)], UTF-8.
-        token_ends: where each token ends in its segment, in bytes, exclusive.
-            <int32>[batch, ..., (segments), (tokens)].
-        candidates: <string>[batch, (candidates)], UTF-8.
+        texts: `<string>[batch, ..., (texts)]`, UTF-8.
+        token_ends: where each token ends in its text, in bytes, exclusive,
+            `<int32>[batch, ..., (texts), (tokens)]`.
+        candidates: `<string>[batch, (candidates)]`, UTF-8.
         max_mentions: how many candidates a token can have.
-
-    Returns:
-        As `link_mentions`, <int32> of the shape of `token_ends`, or
-        `[..., max_mentions]`.
     """
     words = split_words(texts.flat_values)
     linked = link_mentions(

@@ -13,8 +13,7 @@ class PageTokens(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[batch, (candidates), (tokens)]`.
-        words: the word that each token is a part of, never less than before,
-            likewise.
+        words: the word of each token, never less than before, likewise.
     """
 
     token_ids: tf.RaggedTensor
@@ -26,16 +25,9 @@ def outer_spans(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Spans that lie inside no other one, in order; the others become empty.
 
-    Example: the spans 3-5, 0-9, 9-12 and padding, starts `[3, 0, 9, -1]` and
-    ends `[5, 9, 12, -1]`, give the starts `[0, 9, M, M]` and the ends
-    `[9, 12, M, M]`, where M is the greatest int32.
-
-    Args:
-        starts: `<int>[batch, spans]`; -1 is padding.
-        ends: exclusive, `<int>[batch, spans]`.
-
-    Returns:
-        Two `<int32>[batch, spans]`, sorted.
+    Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, -1 is
+    padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`, where
+    M is the greatest int32. All are `<int32>[batch, spans]`.
     """
     starts, ends = tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
     nothing = tf.int32.max
@@ -96,9 +88,6 @@ def tokenize_pages(
         candidate_ends: exclusive, likewise.
         html_ids: the tokens for tags that open and for those that close; None
             to leave tags out.
-
-    Returns:
-        The tokens.
     """
     row = ragged_rows.owners_in(words)
     # [all words]

@@ -99,17 +99,11 @@ _REWRITES = (
 def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits texts into sentences; graph code.
 
+    `<string>[...]`, dense or ragged, UTF-8, gives `<string>[..., (sentences)]`.
     Nothing is lost but white space around sentences.
 
     Example: `"Mr. Bo ran 3.5 km. He won!"` gives `["Mr. Bo ran 3.5 km.",
     "He won!"]`, and `""` gives `[]`.
-
-    Args:
-        texts: <string>[...], dense or ragged, UTF-8 (see
-            `tokenizers.sanitize`).
-
-    Returns:
-        <string>[..., (sentences)].
     """
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(split_sentences(texts.flat_values))

@@ -40,17 +40,7 @@ class TokenizerSettings(NamedTuple):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TokenizerSettings":
-        """Makes settings of what `_asdict` returned.
-
-        Args:
-            content: name -> value.
-
-        Returns:
-            The settings.
-
-        Raises:
-            ValueError: there is a setting of another name.
-        """
+        """Makes settings of what `_asdict` returned; refuses other names."""
         unknown = sorted(set(content) - set(cls._fields))
         if unknown:
             raise ValueError(
@@ -66,14 +56,7 @@ class TokenizerSettings(NamedTuple):
         )
 
     def resolve(self, is_uncased: bool) -> "TokenizerSettings":
-        """Fills in defaults.
-
-        Args:
-            is_uncased: whether the vocabulary seems to be uncased.
-
-        Returns:
-            Settings without None.
-        """
+        """Fills in defaults for an uncased or a cased vocabulary."""
         lower_case = is_uncased if self.lower_case is None else self.lower_case
         return TokenizerSettings(
             lower_case, lower_case, True, True, 200
@@ -114,12 +97,7 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
     """Reads settings from `tokenizer_config.json` and `tokenizer.json`.
 
     If they differ, `tokenizer_config.json` wins, as in Hugging Face's library.
-
-    Args:
-        directory: where the vocabulary is; "" is the current directory.
-
-    Returns:
-        The settings; all are None if neither file is there.
+    All settings are None if neither file is in the directory.
 
     Raises:
         ValueError: a file is damaged, or asks for something that this package
@@ -151,14 +129,7 @@ def settings_files(directory: str | os.PathLike) -> list[str]:
 
 
 def to_config(settings: TokenizerSettings) -> dict[str, Any]:
-    """Returns the content of `tokenizer_config.json`.
-
-    Args:
-        settings: the settings; those that are None are left out.
-
-    Returns:
-        The settings by their names in that file.
-    """
+    """Returns the content of `tokenizer_config.json`."""
     return {
         _NAMES[name][0]: value
         for name, value in settings._asdict().items()
@@ -169,12 +140,7 @@ def to_config(settings: TokenizerSettings) -> dict[str, Any]:
 def write_settings(
     directory: str | os.PathLike, settings: TokenizerSettings
 ) -> None:
-    """Writes `tokenizer_config.json`.
-
-    Args:
-        directory: an existing directory.
-        settings: the settings; those that are None are left out.
-    """
+    """Writes `tokenizer_config.json` into an existing directory."""
     path = os.path.join(os.fspath(directory), CONFIG_FILE)
     with tf.io.gfile.GFile(path, "w") as stream:
         json.dump(to_config(settings), stream, indent=2, sort_keys=True)
