@@ -78,25 +78,12 @@ def mask_same_entity_mentions(
     one of another entity does not make that entity masked in turn. An addition
     to the ReadTwice paper, section 2.2, which masks chosen mentions alone.
 
-    Example: `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions 1 and 6 with
-    the token 13, with mentions of the entity 100 from 0 to 0 and from 5 to 7,
-    becomes `[13, 13, 2, 3, 4, 13, 13, 13]`.
-
-    Args:
-        token_ids: `<int>[batch, length]`, masked already.
-        annotation_begins: `<int>[batch, mentions]`, see `mask_tokens`.
-        annotation_ends: likewise.
-        annotation_labels: likewise.
-        masked_lm_positions: `<int>[batch, predictions]` masked tokens.
-        masked_lm_weights: `<int or float>[batch, predictions]`, less than 1 for
-            positions that do not count.
-        mask_token_id: what takes the place of a token.
-        apply_across_whole_batch: whether mentions in other segments of the
-            document are masked, too, rather than those of the same segment.
-        block_ids: see `mask_tokens`; for `apply_across_whole_batch` alone.
-
-    Returns:
-        Token ids of the same shape and type.
+    `masked_lm_positions`, `<int>[batch, predictions]`, with a weight of less
+    than 1 do not count. Mentions and `block_ids` are as in `mask_tokens`; with
+    `apply_across_whole_batch` mentions in other segments of the document are
+    masked, too. Example: `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions
+    1 and 6 with the token 13, with mentions of the entity 100 from 0 to 0 and
+    from 5 to 7, becomes `[13, 13, 2, 3, 4, 13, 13, 13]`.
     """
     token_ids = tf.convert_to_tensor(token_ids)
     batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
@@ -169,11 +156,9 @@ def mask_tokens(
             word. The first token of a segment begins a word in any case.
         is_text: `<bool>[batch, length]`, False for padding and special tokens,
             which are never masked.
-        annotation_begins: `<int32>[batch, mentions]` first token of each
-            mention.
-        annotation_ends: `<int32>[batch, mentions]` last token of each.
-        annotation_labels: `<int32>[batch, mentions]` entity of each, 1 for an
-            unknown one, 0 for padding.
+        annotation_begins: `<int32>[batch, mentions]` first token of mentions.
+        annotation_ends: likewise, last token.
+        annotation_labels: likewise, entity: 1 if unknown, 0 for padding.
         mask_token_id: what takes the place of a token.
         seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
             without.

@@ -77,21 +77,18 @@ def make_global_local_transformer_side_inputs(
     """Makes the side inputs of rows that hold one or more packed examples.
 
     `long_breakpoints`, `<int>[batch, long]`, and `global_breakpoints`,
-    `<int>[batch, global]`, mark the last token of each example; what
-    follows the last one is padding. Tokens of different examples never
-    attend to each other, and padding attends to padding only. All other
-    arguments are those of
+    `<int>[batch, global]`, mark the last token of each example; what follows
+    the last one is padding. All other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
     Example: radius 2, long breakpoints `00000100` (6 tokens, 2 of padding),
     global breakpoints `0010` (3 tokens, 1 of padding), sentence ids `00012200`,
     hard g2l mask, maximum distance 2 (5 is "not linked", 6 "linked"):
 
-        g2g mask  l2g mask  g2l mask  g2l labels
-        1110      1110 (6x) 11100000  66655566
-        1110      0001 (2x) 00010000  55565555
-        1110                00001100  55556655
-        0001                00000000  55555555
+        g2g mask    1110 1110 1110 0001
+        l2g mask    1110 (6 times) 0001 0001
+        g2l mask    11100000 00010000 00001100 00000000
+        g2l labels  66655566 55565555 55556655 55555555
     """
     with tf.name_scope(name or "make_global_local_transformer_side_inputs"):
         return make_global_local_transformer_side_inputs_from_example_ids(
@@ -132,12 +129,8 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     * V + 1: a long token and the global token of its sentence.
 
     Example: two examples and padding, long ids `2221100`, global ids `2210`,
-    sentence ids `0012200`, hard g2l mask:
-
-        g2l mask  1100000    l2g mask  1100 (3x)
-                  0010000              0010 (2x)
-                  0001100              0001 (2x)
-                  0000000
+    sentence ids `0012200`; the hard g2l mask is `1100000 0010000 0001100
+    0000000`, without it the l2g mask is `1100 1100 1100 0010 0010 0001 0001`.
 
     Args:
         long_example_ids: `<int>[batch, long]`, any id per packed example, and
@@ -205,13 +198,9 @@ def make_fixed_block_side_inputs(
     `<int or bool>[batch, long]`, 1 for text; all other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
-    Example: input mask `1111100000`, 3 tokens a block, maximum distance 2
-
-        global token ids  g2l labels
-        1                 6665555555
-        1                 5556665555
-        0                 5555556665
-        0                 5555555556
+    Example: the input mask `1111100000`, 3 tokens a block and maximum distance
+    2 give the global ids `1100` and the g2l labels `6665555555 5556665555
+    5555556665 5555555556`.
 
     Returns:
         The side inputs, and the ids of the global tokens, 0 where there is
@@ -258,18 +247,11 @@ def make_fixed_block_side_inputs(
 def add_side_input_features(
     model_config: Any, features: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Adds the side inputs to a batch of features, for `Dataset.map`.
+    """Adds the side inputs that are not None to a batch, for `Dataset.map`.
 
-    Example: `dataset.batch(8).map(partial(add_side_input_features, config))`.
-
-    Args:
-        model_config: `EtcConfig`.
-        features: has `long_breakpoints`, `global_breakpoints` and
-            `sentence_ids` (see `make_global_local_transformer_side_inputs`).
-
-    Returns:
-        `features` with the fields of `GlobalLocalTransformerSideInputs` that
-        are not None.
+    `features` has `long_breakpoints`, `global_breakpoints` and `sentence_ids`
+    (see `make_global_local_transformer_side_inputs`). Example:
+    `dataset.batch(8).map(partial(add_side_input_features, config))`.
     """
     needed = ("long_breakpoints", "global_breakpoints", "sentence_ids")
     missing = [name for name in needed if name not in features]
@@ -293,11 +275,8 @@ def example_ids_from_breakpoints(
 ) -> tf.Tensor:
     """Numbers packed examples backwards, so that padding gets 0.
 
-    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`.
-
-    Args:
-        name: what the breakpoints are called in an error.
-        breakpoints: `<int or bool>[batch, seq]`.
+    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. `name` is what
+    the breakpoints are called in an error.
     """
     # Small types such as uint8 could not count all of them.
     breakpoints = tf.cast(breakpoints, tf.int32)
@@ -318,19 +297,10 @@ def assemble_side_inputs(
 ) -> GlobalLocalTransformerSideInputs:
     """Puts the side inputs together from what differs between the kinds.
 
-    Args:
-        long_segment_ids: `<int>[batch, long]`. Long tokens attend to those in
-            reach that have an equal id.
-        g2g_att_mask: `<int32>[batch, global, global]`.
-        l2g_att_mask: which global tokens the long tokens may attend to.
-        g2l_att_mask: which long tokens the global tokens may attend to.
-        links: those that have labels, at least one of them of long tokens.
-            Masks do not depend on them.
-        local_radius: how far a long token sees on each side.
-        relative_pos_max_distance: 0 for no labels.
-        global_segment_ids: `<int>[batch, global]`. Global tokens of different
-            segments have no distance but the label "other context".
-        materialize: whether pieces with long tokens are tensors.
+    Long tokens attend to those in reach that have an equal `long_segment_ids`.
+    Global tokens of different `global_segment_ids` have no distance but the
+    label "other context". Of `links`, at least one is of long tokens; masks do
+    not depend on them.
     """
     generator = RelativePositionGenerator(relative_pos_max_distance)
     # Made in any case, for it checks the radius.

@@ -21,20 +21,9 @@ def overwrite_relative_att_ids_outside_segments(
 ) -> tf.Tensor:
     """Gives all pairs of tokens from different segments one label.
 
-    Example: segments `[[10, 20, 10]]`, `overwrite_value=100`
-
-        0 1 2        0 100   2
-        4 0 1   ->  100  0 100
-        5 4 0        5 100   0
-
-    Args:
-        rel_att_ids: `<int>[batch, seq, seq]`, relative position labels.
-        segment_ids: `<int>[batch, seq]`.
-        overwrite_value: the label of those pairs.
-        name: name scope.
-
-    Returns:
-        `<int>[batch, seq, seq]`, of the type of `rel_att_ids`.
+    Labels are `<int>[batch, seq, seq]`, ids `<int>[batch, seq]`. Example: the
+    label rows `012 401 540`, the segments `[[10, 20, 10]]` and the value 9 give
+    `092 909 590`.
     """
     with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
         rel_att_ids = tf.convert_to_tensor(rel_att_ids)
@@ -53,12 +42,9 @@ def make_att_mask_from_input_mask(
 ) -> tf.Tensor:
     """Makes a full attention mask that keeps padding apart from text.
 
-    Text attends to text and padding to padding, so no row is empty.
-    `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Example:
-
-        [[1, 1, 0]]  ->  1 1 0
-                         1 1 0
-                         0 0 1
+    `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Text
+    attends to text and padding to padding, so no row is empty. Example:
+    `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
         input_mask = tf.convert_to_tensor(input_mask)
@@ -69,13 +55,9 @@ def make_att_mask_from_input_mask(
 def make_segmented_att_mask(
     segment_ids: tf.Tensor, name: str | None = None
 ) -> tf.Tensor:
-    """Makes a full attention mask within segments.
+    """Makes a full attention mask within segments, `<int32>[batch, seq, seq]`.
 
-    `<int>[batch, seq]` ids give `<int32>[batch, seq, seq]`. Example:
-
-        [[0, 3, 0]]  ->  1 0 1
-                         0 1 0
-                         1 0 1
+    Example: the ids `[[0, 3, 0]]` give the rows `101 010 101`.
     """
     with tf.name_scope(name or "make_segmented_att_mask"):
         segment_ids = tf.convert_to_tensor(segment_ids)
@@ -88,13 +70,10 @@ def make_att_mask_from_breakpoints(
     use_starting_breakpoints: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Makes a full attention mask within the segments of breakpoints.
+    """Makes a full attention mask within segments, `<int32>[batch, seq, seq]`.
 
-    `<int>[batch, seq]` gives `<int32>[batch, seq, seq]`. Example:
-
-        [[0, 1, 0]]  ->  1 1 0    starting:  1 0 0
-                         1 1 0               0 1 1
-                         0 0 1               0 1 1
+    Example: `[[0, 1, 0]]` gives the rows `110 110 001`, as starting breakpoints
+    `100 011 011`.
     """
     with tf.name_scope(name or "make_att_mask_from_breakpoints"):
         return make_segmented_att_mask(
@@ -109,21 +88,10 @@ def make_local_segmented_att_mask(
 ) -> tf.Tensor:
     """Makes a local attention mask within segments.
 
-    Column `k` is the key at distance `k - local_radius`. Keys before the first
-    and after the last token are masked, whatever the ids are.
-
-    Example: `[[7, 7, 7, 9, 9]]`, `local_radius=2`
-
-        0 0 1 1 1
-        0 1 1 1 0
-        1 1 1 0 0
-        0 0 1 1 0
-        0 1 1 0 0
-
-    Args:
-        segment_ids: `<int>[batch, seq]`; may be shorter than the radius.
-        local_radius: tokens in reach on each side, at least 1.
-        name: name scope.
+    Column `k` is the key at distance `k - local_radius`, which is at least 1.
+    Keys before the first and after the last token are masked, whatever the ids
+    are. Example: `[[7, 7, 7, 9, 9]]` with a radius of 2 gives the rows
+    `00111 01110 11100 00110 01100`.
 
     Returns:
         `<int32>[batch, seq, 2 * local_radius + 1]`.
@@ -148,8 +116,8 @@ def make_local_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a local attention mask within the segments of breakpoints.
 
-    Arguments and columns as in `make_local_segmented_att_mask`. Example:
-    `[[0, 1, 0, 0]]` with radius 1 gives `[0 1 1], [1 1 0], [0 1 1], [1 1 0]`.
+    Columns as in `make_local_segmented_att_mask`. Example: `[[0, 1, 0, 0]]`
+    with a radius of 1 gives the rows `011 110 011 110`.
     """
     with tf.name_scope(name or "make_local_att_mask_from_breakpoints"):
         return make_local_segmented_att_mask(

@@ -53,17 +53,13 @@ def make_multihop_side_inputs(
     its own global token and two sentences, padding; radius 1, maximum distance
     1 (3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
 
-        long breakpoints  010010       global breakpoints  01001
-        sentence ids      0 1 3 4 4 -1
-        paragraph ids     -1 -1 2 2 2 -1
+        long breakpoints  010010           global breakpoints  01001
+        sentence ids      0 1 3 4 4 -1     paragraph ids  -1 -1 2 2 2 -1
 
-        l2l mask  g2l mask  g2l labels  g2g labels
-        011       100000    433333      01555
-        110       010000    343333      20555
-        011       001110    334443      55011
-        111       001000    334333      55201
-        110       000110    333443      55220
-        010
+        l2l mask    011 110 011 111 110 010
+        g2l mask    100000 010000 001110 001000 000110
+        g2l labels  433333 343333 334443 334333 333443
+        g2g labels  01555 20555 55011 55201 55220
 
     Args:
         long_paragraph_breakpoints: `<int>[batch, long]`, 1 for the last long
@@ -82,8 +78,7 @@ def make_multihop_side_inputs(
             the hard g2l mask spares.
         use_hard_l2g_mask: whether a long token sees only the global tokens of
             its own sentence and paragraph.
-        ignore_hard_l2g_mask: `<int>[batch, long]`, 1 for long tokens that the
-            hard l2g mask spares.
+        ignore_hard_l2g_mask: `<int>[batch, long]`, likewise.
         flat_sequence: whether the row is one text of sentences: distances count
             across contexts, and paragraphs, `l2g_linked_ids` and the two ignore
             masks are not used.

@@ -14,21 +14,11 @@ class RelativePositionGenerator:
         d >= 0: label = min(d, m)         0 is the token itself, 1..m the right
         d <  0: label = m + min(-d, m)    m+1..2m the left
 
-    With `ignore_direction` the left has the labels of the right, 0..m.
-
-    Example: `RelativePositionGenerator(2).make_relative_att_ids(4)`
-
-        0 1 2 2
-        3 0 1 2
-        4 3 0 1
-        4 4 3 0
+    With `ignore_direction` the left has the labels of the right, 0..m. Example:
+    `RelativePositionGenerator(2).make_relative_att_ids(4)` has the rows
+    `0122 3012 4301 4430`.
 
     Source: ETC (Ainslie et al., 2020), section 3.1; Shaw et al., 2018.
-
-    Args:
-        max_distance: distance at which labels are clipped, at least 0 (one
-            label for all pairs).
-        ignore_direction: whether left and right share their labels.
 
     Attributes:
         right_pad_value: label of everything far on the right.
@@ -60,17 +50,8 @@ class RelativePositionGenerator:
     ) -> tf.Tensor:
         """Makes the labels of full attention of a sequence to itself.
 
-        Args:
-            seq_len: length of the sequence, an int or `<int>[]`.
-            batch_size: how often the labels are repeated, likewise.
-            name: name scope.
-
-        Returns:
-            `<int32>[batch_size, seq_len, seq_len]`, at `[:, i, j]` the label of
-            key j for query i.
-
-        Raises:
-            ValueError: a size is an int below 0.
+        `<int32>[batch_size, seq_len, seq_len]`, at `[:, i, j]` that of key j
+        for query i. Sizes are ints, not below 0, or `<int>[]`.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -95,8 +76,7 @@ class RelativePositionGenerator:
 
         `<int32>[batch_size, seq_len, 2 * local_radius + 1]`, the row of
         `make_local_relative_att_spec` everywhere: what lies outside of the
-        sequence is left to masks. Raises a `ValueError` for a radius below 1 or
-        a negative size.
+        sequence is left to masks.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)

@@ -97,21 +97,12 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 
 
 def locate_spans(starts, ends, span_begins, span_ends):
-    """Tokens that spans of text touch.
+    """First and last tokens that spans of text touch; last < first if none.
 
-    Example: the tokens of "Jan lives in Brno" are at 0-3, 4-9, 10-12 and 13-17.
-    A span from 10 to 17 gives the tokens 2 to 3, one from 1 to 2 token 0 to 0,
-    and one from 3 to 4, the space, 1 to 0: none.
-
-    Args:
-        starts: `<int32>[documents, (tokens)]` first byte of each token.
-        ends: likewise the byte behind the last.
-        span_begins: `<int32>[documents, (spans)]`.
-        span_ends: likewise, exclusive.
-
-    Returns:
-        First and last token of each span, two `<int32>[documents, (spans)]`;
-        the last is less than the first if there is none.
+    All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes,
+    ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
+    4-9, 10-12 and 13-17. A span from 10 to 17 gives the tokens 2 to 3, one from
+    1 to 2 token 0 to 0, and one from 3 to 4, the space, 1 to 0: none.
     """
     # Bytes are counted through all documents, so that one search does.
     limit = tf.cast(
@@ -157,7 +148,7 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap.
+    """Cuts texts into windows that may overlap; none of a text without tokens.
 
     A window begins with the last `overlap` tokens of the one before it, or
     fewer, so that it does not begin inside of a word. Example: with room for 5
@@ -169,10 +160,6 @@ def find_windows(
             a word.
         room: `<int32>[texts]` tokens of a window, more than `overlap`.
         overlap: maximum number of tokens that two windows share.
-
-    Returns:
-        The windows, those of a text together and in order; a text without
-        tokens has none.
     """
     # Tokens are counted through all texts.
     offsets = tf.cast(is_continuation.row_starts(), tf.int32)
@@ -252,12 +239,8 @@ def lay_out_tokens(
 ) -> tf.Tensor:
     """What segments have at each of their tokens, `<int32>[segments, length]`.
 
-    Args:
-        values: `<int32>[texts, (tokens)]` a number of each token.
-        windows: which tokens a segment has.
-        prefixes: `<int32>[texts, (tokens)]` what stands before them.
-        length: tokens of a segment.
-        fill: what stands behind them.
+    `values` are those of the texts' tokens, `prefixes` stand before them in
+    each segment, both `<int32>[texts, (tokens)]`; `fill` stands behind them.
     """
     offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
     # [segments, (tokens)]
@@ -289,8 +272,8 @@ def lay_out_mentions(
         labels: likewise.
         windows: which tokens a segment has.
         shift: `<int32>[segments]` how many tokens stand before them.
-        max_mentions: mentions of a segment. Of more, `mention_selection`
-            selects those of different entities, spread over the segment.
+        max_mentions: of a segment. Of more, `mention_selection` selects those
+            of different entities, spread over the segment.
 
     Returns:
         First token, last token and label (0 for padding) of each mention,
@@ -358,19 +341,11 @@ def cut_into_segments(
 ) -> Segments:
     """Cuts documents into segments; none of a document without tokens.
 
-    Example: with segments of 4 tokens, one document of the tokens 11, 12, 13,
-    14 with a mention of the tokens 2 to 3 gives `[[cls, 11, 12, 13],
+    Tokens are `<int32>[documents, (tokens)]`, mentions as for
+    `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,
+    13, 14 with a mention of the tokens 2 to 3 give `[[cls, 11, 12, 13],
     [cls, 14, 0, 0]]`; the mention is cut to the segment in which it begins,
     from 3 to 3.
-
-    Args:
-        token_ids: `<int32>[documents, (tokens)]`.
-        is_continuation: likewise.
-        first_tokens: of mentions, see `lay_out_mentions`.
-        last_tokens: likewise.
-        labels: likewise.
-        cls_id: the token that each segment begins with.
-        config: sizes.
     """
     room = config.block_length - 1
     # [documents, 1]

@@ -56,8 +56,7 @@ def mask_sentences(
 
     Args:
         token_ids: `<int>[batch, long]`.
-        is_continuation: `<int>[batch, long]`, 1 for tokens that continue a
-            word.
+        is_continuation: likewise, 1 for tokens that continue a word.
         is_text: `<bool>[batch, long]`, False for padding and special tokens,
             which are never masked.
         sentence_ids: `<int>[batch, long]` global token of each token's

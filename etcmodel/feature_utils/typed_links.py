@@ -15,15 +15,11 @@ class TypedLink(NamedTuple):
     the way back.
 
     Example: three long tokens, each a sentence, maximum distance 1 (3 is "not
-    linked", 4 "linked", 6 to 8 are own labels), and the links
+    linked", 4 "linked", 6 to 8 are own labels): `TypedLink([[-1, 0, -1]],
+    label=0)` and `TypedLink([[2, -1, -1]], source="global", label=1,
+    back_label=2)` give the labels
 
-        TypedLink([[-1, 0, -1]], label=0)
-        TypedLink([[2, -1, -1]], source="global", label=1, back_label=2)
-
-        l2g labels  g2l labels  g2g labels
-        433         463         017
-        643         343         201
-        334         334         820
+        l2g  433 643 334    g2l  463 343 334    g2g  017 201 820
 
     Attributes:
         ids: `<int>[batch, long]` or `<int>[batch, global]`, the global token
