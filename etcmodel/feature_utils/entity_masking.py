@@ -40,20 +40,17 @@ class MaskedTokens(NamedTuple):
 def mention_token_mask(begins, ends, labels, length) -> tf.Tensor:
     """Which tokens belong to a mention, `<bool>[batch, length]`.
 
-    Mentions are given by their first and last tokens and their labels (0 for
-    one that is not there), each `<int>[batch, mentions]`. Example:
-    `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`, `labels=[[7, 8, 0]]` and a length
-    of 5 give `[[0, 1, 1, 0, 1]]`.
+    Mentions are `<int>[batch, mentions]` first tokens, last tokens and labels,
+    0 for one that is not there. Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4,
+    0]]`, `labels=[[7, 8, 0]]` and a length of 5 give `[[0, 1, 1, 0, 1]]`.
     """
     # [1, 1, length]
     positions = tf.range(length, dtype=begins.dtype)[tf.newaxis, tf.newaxis]
     # [batch, mentions, length]
-    inside = tf.logical_and(
-        tf.logical_and(
-            positions >= begins[..., tf.newaxis],
-            positions <= ends[..., tf.newaxis],
-        ),
-        tf.not_equal(labels, 0)[..., tf.newaxis],
+    inside = (
+        (positions >= begins[..., tf.newaxis])
+        & (positions <= ends[..., tf.newaxis])
+        & tf.not_equal(labels, 0)[..., tf.newaxis]
     )
     # [batch, length]
     return tf.reduce_any(inside, axis=1)
@@ -97,9 +94,7 @@ def mask_same_entity_mentions(
             masked_lm_weights,
         )
     )
-    counts = tf.logical_and(
-        weights >= 1, tf.logical_and(positions >= 0, positions < length)
-    )
+    counts = (weights >= 1) & (positions >= 0) & (positions < length)
     # [batch, predictions]; tokens are numbered through, -1 is dropped.
     numbers = tf.where(
         counts, tf.range(batch)[:, tf.newaxis] * length + positions, -1
@@ -152,8 +147,7 @@ def mask_tokens(
 
     Args:
         token_ids: `<int32>[batch, length]`, a segment a row.
-        is_continuation: `<int32>[batch, length]`, 1 for tokens that continue a
-            word. The first token of a segment begins a word in any case.
+        is_continuation: likewise, 1 for tokens that continue a word.
         is_text: `<bool>[batch, length]`, False for padding and special tokens,
             which are never masked.
         annotation_begins: `<int32>[batch, mentions]` first token of mentions.
@@ -221,7 +215,7 @@ def mask_tokens(
         mlm_fraction_to_mask,
         mlm_max_consecutive_masks,
     )
-    is_target = tf.logical_and(tf.where(is_entity, in_chosen, in_run), is_text)
+    is_target = tf.where(is_entity, in_chosen, in_run) & is_text
 
     is_masked = is_target
     if mention_mask_mode != "whole_mention":
@@ -231,7 +225,7 @@ def mask_tokens(
         is_hidden = _same_entity_tokens(
             begins, ends, labels, is_target, documents
         )
-        is_masked = tf.logical_or(is_target, tf.logical_and(is_hidden, is_text))
+        is_masked = is_target | (is_hidden & is_text)
     return MaskedTokens(
         token_ids=tf.where(
             is_masked, tf.cast(mask_token_id, tf.int32), token_ids
@@ -300,9 +294,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
     is_reached = tf.zeros([batch, length], tf.bool)
     for distance in range(max_length):
         start = max_length - 1 - distance
-        is_reached = tf.logical_or(
-            is_reached, run_lengths[:, start : start + length] > distance
-        )
+        is_reached |= run_lengths[:, start : start + length] > distance
     return tf.gather(is_reached, word, batch_dims=1)
 
 
@@ -335,15 +327,9 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
         return tf.gather(before, position, batch_dims=1)
 
     # [batch, mentions]
-    is_known = tf.logical_and(
-        tf.logical_and(
-            tf.not_equal(labels, 0), tf.not_equal(labels, UNKNOWN_ENTITY)
-        ),
-        tf.not_equal(documents, 0)[:, tf.newaxis],
-    )
-    is_cause = tf.logical_and(
-        is_known, count_before(ends + 1) > count_before(begins)
-    )
+    is_known = tf.not_equal(labels, 0) & tf.not_equal(labels, UNKNOWN_ENTITY)
+    is_known &= tf.not_equal(documents, 0)[:, tf.newaxis]
+    is_cause = is_known & (count_before(ends + 1) > count_before(begins))
 
     # Mentions are sorted by document and entity. Then those of an entity stand
     # side by side, and no table of all pairs is needed.
@@ -367,7 +353,7 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     )
     # [batch, mentions]
     is_same = tf.reshape(mention_causes > 0, [batch, mentions])
-    is_hidden = tf.logical_and(is_known, is_same)
+    is_hidden = is_known & is_same
     return mention_token_mask(
         begins, ends, tf.where(is_hidden, labels, 0), length
     )

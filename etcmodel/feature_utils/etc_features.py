@@ -2,8 +2,8 @@
 
 A dict of dense int32 tensors. Those of the *long* input, the text, have shape
 [batch, long_length]; those of the *global* input, the auxiliary tokens, have
-shape [batch, global_length]. Attention masks and relative labels are made from
-them on the device (see `side_inputs.py`); they alone are what is stored.
+shape [batch, global_length]. They alone are stored: masks and relative labels
+are made from them on the device (see `models.etc.side_inputs`).
 
 Stored as `tf.train.Example`, every feature loses its trailing padding and gets
 it back when parsed, each with its own padding value:
@@ -144,7 +144,7 @@ def _pad(
         return tf.cast(values.to_tensor(default_value=pad_value), tf.int32)
     beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
     check = tf.debugging.Assert(
-        tf.logical_not(beyond),
+        ~beyond,
         [
             f"An example has a {name!r} that is longer than the {length} "
             "positions asked for. Use the lengths with which the examples "
@@ -165,22 +165,13 @@ def parse(
     extra: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Reads serialized examples back; graph code.
+    """Reads serialized examples, `<string>[batch]`, back; graph code.
 
     Examples that were stored with their padding, such as those of the original
     code, are read as well. A feature that an example lacks is all padding.
-
-    Args:
-        serialized: `<string>[batch]`.
-        long_length: length of the long features; None for the longest of the
-            batch (feature by feature: then lengths can differ).
-        global_length: likewise for the global features.
-        extra: for other names their specification, as for
-            `tf.io.parse_example`.
-        names: which features to read; all of `FEATURES` by default.
-
-    Returns:
-        The features, `<int32>[batch, length]`, and what `extra` names.
+    Without a length features are as long as the longest of the batch, each by
+    itself. `extra` is the specification of other names, as for
+    `tf.io.parse_example`; `names` are the features to read, all by default.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if something that is not

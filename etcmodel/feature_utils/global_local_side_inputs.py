@@ -31,18 +31,19 @@ class GlobalLocalTransformerSideInputs:
     axis), labels hold relative position ids; every field may be None. Where
     long tokens take part, a field may also be a description (see
     `etcmodel.ops.attention`), which takes memory for each token rather than for
-    each pair.
+    each pair: `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or
+    `LongGlobalLabels`.
 
     Attributes:
-        l2l_att_mask: `<int32>[batch, long, 2 * local_radius + 1]` or
-            `SegmentMask`. Column `k` is the key at distance `k - local_radius`.
+        l2l_att_mask: `<int32>[batch, long, 2 * local_radius + 1]`. Column `k`
+            is the key at distance `k - local_radius`.
         g2g_att_mask: `<int32>[batch, global, global]`.
-        l2g_att_mask: `<int32>[batch, long, global]` or `LongGlobalMask`.
-        g2l_att_mask: `<int32>[batch, global, long]` or `LongGlobalMask`.
-        l2l_relative_att_ids: as `l2l_att_mask`, or `DistanceLabels`.
-        g2g_relative_att_ids: as `g2g_att_mask`.
-        l2g_relative_att_ids: as `l2g_att_mask`, or `LongGlobalLabels`.
-        g2l_relative_att_ids: as `g2l_att_mask`, or `LongGlobalLabels`.
+        l2g_att_mask: `<int32>[batch, long, global]`.
+        g2l_att_mask: `<int32>[batch, global, long]`.
+        l2l_relative_att_ids: as its mask.
+        g2g_relative_att_ids: as its mask.
+        l2g_relative_att_ids: as its mask.
+        g2l_relative_att_ids: as its mask.
     """
 
     l2l_att_mask: Any

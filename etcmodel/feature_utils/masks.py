@@ -26,10 +26,8 @@ def overwrite_relative_att_ids_outside_segments(
     `092 909 590`.
     """
     with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
-        rel_att_ids = tf.convert_to_tensor(rel_att_ids)
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("rel_att_ids", rel_att_ids, 3)
-        _check_rank("segment_ids", segment_ids, 2)
+        rel_att_ids = _checked("rel_att_ids", rel_att_ids, 3)
+        segment_ids = _checked("segment_ids", segment_ids)
         return tf.where(
             _same_segment(segment_ids),
             rel_att_ids,
@@ -47,9 +45,7 @@ def make_att_mask_from_input_mask(
     `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
-        input_mask = tf.convert_to_tensor(input_mask)
-        _check_rank("input_mask", input_mask, 2)
-        return make_segmented_att_mask(input_mask)
+        return make_segmented_att_mask(_checked("input_mask", input_mask))
 
 
 def make_segmented_att_mask(
@@ -60,8 +56,7 @@ def make_segmented_att_mask(
     Example: the ids `[[0, 3, 0]]` give the rows `101 010 101`.
     """
     with tf.name_scope(name or "make_segmented_att_mask"):
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("segment_ids", segment_ids, 2)
+        segment_ids = _checked("segment_ids", segment_ids)
         return tf.cast(_same_segment(segment_ids), tf.int32)
 
 
@@ -97,8 +92,7 @@ def make_local_segmented_att_mask(
         `<int32>[batch, seq, 2 * local_radius + 1]`.
     """
     with tf.name_scope(name or "make_local_segmented_att_mask"):
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("segment_ids", segment_ids, 2)
+        segment_ids = _checked("segment_ids", segment_ids)
         if local_radius < 1:
             raise ValueError(
                 f"`local_radius` must be 1 or more, got {local_radius}."
@@ -131,8 +125,8 @@ def make_local_att_mask_from_breakpoints(
 def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
     # Booleans cannot be counted, and small types not all of them.
+    att_breakpoints = _checked("att_breakpoints", att_breakpoints)
     att_breakpoints = tf.cast(att_breakpoints, tf.int32)
-    _check_rank("att_breakpoints", att_breakpoints, 2)
     # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
     # it counts for the tokens after it only.
     return tf.cumsum(
@@ -145,9 +139,12 @@ def _same_segment(segment_ids):
     return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
 
 
-def _check_rank(name, tensor, rank):
+def _checked(name, tensor, rank=2):
+    """A tensor of the right rank."""
+    tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != rank:
         raise ValueError(
             f"`{name}` must have {rank} dimensions (the first is the batch), "
             f"got shape {tensor.shape}."
         )
+    return tensor

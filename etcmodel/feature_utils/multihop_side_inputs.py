@@ -61,34 +61,20 @@ def make_multihop_side_inputs(
         g2l labels  433333 343333 334443 334333 333443
         g2g labels  01555 20555 55011 55201 55220
 
-    Args:
-        long_paragraph_breakpoints: `<int>[batch, long]`, 1 for the last long
-            token of each context.
-        long_paragraph_ids: `<int>[batch, long]`, the global token of each long
-            token's paragraph; -1 for none.
-        long_sentence_ids: likewise, of its sentence.
-        global_paragraph_breakpoints: `<int>[batch, global]`, 1 for the last
-            global token of each context.
-        local_radius: how far a long token sees on each side, at least 1.
-        relative_pos_max_distance: distance at which labels are clipped; with 0
-            labels are None.
-        use_hard_g2l_mask: whether a global token sees only the long tokens of
-            its own sentence or paragraph.
-        ignore_hard_g2l_mask: `<int>[batch, global]`, 1 for global tokens that
-            the hard g2l mask spares.
-        use_hard_l2g_mask: whether a long token sees only the global tokens of
-            its own sentence and paragraph.
-        ignore_hard_l2g_mask: `<int>[batch, long]`, likewise.
-        flat_sequence: whether the row is one text of sentences: distances count
-            across contexts, and paragraphs, `l2g_linked_ids` and the two ignore
-            masks are not used.
-        l2g_linked_ids: `<int>[batch, long]`, one more global token that each
-            long token is linked with; -1 for none. Never changes masks.
-        links: further links. The last one that holds for a pair gives its
-            label.
-        materialize: whether masks and labels are tensors; if not, they are
-            descriptions (see `GlobalLocalTransformerSideInputs`).
-        name: name scope.
+    Breakpoints are 1 for the last token of each context, ids the index of a
+    global token, or -1. All else is as in
+    `make_global_local_transformer_side_inputs_from_example_ids`, and
+
+    * with hard masks a token and its paragraph's global token see each other,
+      too; `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for tokens that
+      the hard g2l mask spares, `ignore_hard_l2g_mask`, `<int>[batch, long]`,
+      likewise;
+    * `l2g_linked_ids` link each long token with one more global token. They
+      never change masks;
+    * `links` are further ones. The last one that holds for a pair counts;
+    * with `flat_sequence` the row is one text of sentences: distances count
+      across contexts, and paragraphs, `l2g_linked_ids` and what hard masks
+      spare are not used.
 
     Raises:
         ValueError: an input is not a matrix, lengths that must agree do not, a

@@ -66,11 +66,11 @@ class Segments(NamedTuple):
         token_ids: `<int32>[segments, block_length]`, 0 behind the last token.
         is_continuation: likewise, 1 for tokens that continue a word.
         documents: `<int32>[segments]` index of the document of each.
-        block_pos: `<int32>[segments]` its number in the document, from 1.
+        block_pos: its number in the document, from 1.
         annotation_begins: `<int32>[segments, max_num_annotations]` first token
             of each mention.
-        annotation_ends: likewise its last.
-        annotation_labels: likewise its entity, 0 for padding.
+        annotation_ends: its last token.
+        annotation_labels: its entity, 0 for padding.
         mentions_cut: `<int32>[segments]` mentions for which there was no room.
     """
 
@@ -198,8 +198,8 @@ def find_windows(
 
     # At least once, which tells the number of texts.
     number, _, _, all_starts, all_ends = tf.while_loop(
-        lambda number, starts, *_: tf.logical_or(
-            tf.equal(number, 0), tf.reduce_any(starts < limits)
+        lambda number, starts, *_: (
+            tf.equal(number, 0) | tf.reduce_any(starts < limits)
         ),
         step,
         (
@@ -265,15 +265,11 @@ def lay_out_mentions(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """The mentions that begin in each segment.
 
-    Args:
-        first_tokens: `<int32>[texts, (mentions)]`, in order.
-        last_tokens: likewise; less than the first for mentions without a token,
-            which are left out. Those that go on behind a segment are cut.
-        labels: likewise.
-        windows: which tokens a segment has.
-        shift: `<int32>[segments]` how many tokens stand before them.
-        max_mentions: of a segment. Of more, `mention_selection` selects those
-            of different entities, spread over the segment.
+    `first_tokens` (in order), `last_tokens` and `labels` are `<int32>[texts,
+    (mentions)]`. Mentions without a token (last < first) are left out; those
+    that go on behind a segment are cut. `shift`, `<int32>[segments]`, says how
+    many tokens stand before a segment's. Of more than `max_mentions` of a
+    segment, `mention_selection` selects those of different entities.
 
     Returns:
         First token, last token and label (0 for padding) of each mention,

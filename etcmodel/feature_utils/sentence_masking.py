@@ -46,29 +46,18 @@ def mask_sentences(
     Of each row, as many sentences are chosen as come closest to the fraction;
     all of their text becomes the token for masked sentences. Of what is left,
     each word is chosen with the same probability, as a whole; its tokens are
-    targets, of which 80 % become the mask token, 10 % any token of the
-    vocabulary, and 10 % stay.
+    targets, of which 80 % become the mask token, 10 % any token below
+    `vocab_size`, and 10 % stay. The same seed, `<int32>[2]`, gives the same
+    masks, with XLA or without.
 
     Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If the
     sentence 1 is chosen, and the word `cats`, the text becomes
     `the [M] [M] . [S] [S] [S]`, or one of its two [M] is another token or what
     it was.
 
-    Args:
-        token_ids: `<int>[batch, long]`.
-        is_continuation: likewise, 1 for tokens that continue a word.
-        is_text: `<bool>[batch, long]`, False for padding and special tokens,
-            which are never masked.
-        sentence_ids: `<int>[batch, long]` global token of each token's
-            sentence; anything else, such as -1, for none.
-        is_sentence: `<bool>[batch, global]`, the global tokens of sentences.
-        mask_token_id: what takes the place of a masked token.
-        sentence_mask_token_id: what takes that of the tokens of a sentence.
-        vocab_size: random tokens are less than this.
-        seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
-            without.
-        cpc_fraction: how many of the sentences are masked.
-        mlm_fraction: with what probability a word is masked.
+    `is_continuation` is 1 for tokens that continue a word, `is_text` False for
+    what is never masked, all `[batch, long]`; `sentence_ids` name the global
+    token of each token's sentence, anything else is none.
 
     Raises:
         ValueError: a fraction is out of its range, or `token_ids` is no matrix.
@@ -124,13 +113,10 @@ class TakenSentences(NamedTuple):
     """Some sentences of texts, for each to be encoded by itself.
 
     Attributes:
-        sentences: `<int32>[batch, n]` global tokens of the sentences, in order.
-        weights: `<float32>[batch, n]`, 1 for a sentence of which a token at
-            least was taken, 0 for padding.
-        token_ids: `<int32>[batch, m]` their tokens, one sentence after the
-            other.
-        owners: `<int32>[batch, m]` which of the `n` sentences each token is of;
-            -1 for padding.
+        sentences: `<int32>[batch, n]` their global tokens, in order.
+        weights: `<float32>[batch, n]`, 1 for a sentence with a token at least.
+        token_ids: `<int32>[batch, m]`, one sentence after the other.
+        owners: `<int32>[batch, m]` which of the `n` sentences; -1 for padding.
     """
 
     sentences: tf.Tensor
@@ -146,24 +132,16 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes some sentences out of texts.
+    """Takes some sentences out of texts: `is_taken`, `<bool>[batch, global]`.
 
     They stand behind each other, so that few places stay empty; masks keep
-    them apart.
+    them apart. The last ones are cut. Ids of sentences ascend.
 
     Example: of the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
     with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:
 
         sentences  1 2 0        token_ids  21 22 23 31  0
         weights    1 1 0        owners      0  0  0  1 -1
-
-    Args:
-        token_ids: `<int>[batch, long]`.
-        sentence_ids: `<int>[batch, long]` global token of each token's
-            sentence, ascending; anything else for none.
-        is_taken: `<bool>[batch, global]`.
-        max_sentences: of a row.
-        max_tokens: of a row; the last sentences are cut.
     """
     is_taken = tf.cast(is_taken, tf.bool)
     # [batch, n]

@@ -11,8 +11,8 @@ class TypedLink(NamedTuple):
     With `V = 2 * relative_pos_max_distance + 1`, the label of a tied pair is
     V + 1, that of a token and its sentence, or V + 3 + n for the own label n.
     It replaces distances, too. Where several links hold for a pair, the last
-    one wins; between global tokens those of the way there win over those of
-    the way back.
+    one wins; between global tokens those of the way there before those of the
+    way back.
 
     Example: three long tokens, each a sentence, maximum distance 1 (3 is "not
     linked", 4 "linked", 6 to 8 are own labels): `TypedLink([[-1, 0, -1]],
@@ -25,10 +25,8 @@ class TypedLink(NamedTuple):
         ids: `<int>[batch, long]` or `<int>[batch, global]`, the global token
             that each token is tied to; anything out of range for none.
         source: "long" if tokens of the long input are tied, or "global".
-        label: number of the own label, from 0; None for V + 1. If long tokens
-            are tied, the way back has it, too.
-        back_label: likewise from a target to the global token that is tied to
-            it; None for `label`.
+        label: number of the own label, from 0; None for V + 1.
+        back_label: likewise the way back of a global token; None for `label`.
         opens_hard_masks: whether tied long and global tokens see each other in
             spite of hard masks.
     """

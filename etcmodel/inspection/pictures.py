@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc.side_inputs import SideInputs
 from etcmodel.pipeline import preprocessor

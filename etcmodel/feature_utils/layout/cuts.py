@@ -11,17 +11,11 @@ from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """What a section may use of a record: `<int64>[batch]`, or a number.
-
-    Attributes:
-        long: positions in the long input.
-        global_: positions in the global input.
-        max_units: None for no limit.
-    """
+    """What a section may use of each record: `<int64>[batch]`, and units."""
 
     long: tf.Tensor
     global_: tf.Tensor
-    max_units: int | None
+    max_units: int = tf.int64.max
 
 
 def _clipped_lengths(
@@ -42,7 +36,7 @@ def _clipped_lengths(
 
 def _has_tokens_left(content: FlatContent, lengths: tf.Tensor) -> tf.Tensor:
     """False for units of which cropping leaves nothing."""
-    return tf.logical_or(lengths > 0, tf.equal(content.unit_lengths, 0))
+    return (lengths > 0) | tf.equal(content.unit_lengths, 0)
 
 
 def _keep_prefix(
@@ -69,17 +63,16 @@ def _keep_prefix(
     )
     long_room = tf.gather(budget.long, row) - costs.token_long * tokens_before
     global_room = tf.gather(budget.global_, row) - globals_before
-    fits = tf.logical_and(long_room >= 0, global_room >= 0)
-    if budget.max_units is not None:
-        fits = tf.logical_and(fits, unit_index < budget.max_units)
+    fits = (long_room >= 0) & (global_room >= 0)
+    fits &= unit_index < budget.max_units
     room = lengths
     if costs.token_long:
         room = tf.minimum(room, long_room)
     if costs.token_global:
         room = tf.minimum(room, global_room)
     if not crop:
-        fits = tf.logical_and(fits, tf.equal(lengths, room))
-    fits = tf.logical_and(fits, _has_tokens_left(content, room))
+        fits &= tf.equal(lengths, room)
+    fits &= _has_tokens_left(content, room)
     # Behind one that does not fit nothing does, not even what is empty.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
@@ -96,16 +89,13 @@ def _keep_prefix(
         + costs.unit_global * (first - base)
         + costs.token_global * tokens_before
     )
-    group_fits = tf.logical_and(
+    group_fits = (
         costs.token_long * tokens_before
-        <= tf.gather(budget.long, content.group_row),
-        globals_before <= tf.gather(budget.global_, content.group_row),
-    )
+        <= tf.gather(budget.long, content.group_row)
+    ) & (globals_before <= tf.gather(budget.global_, content.group_row))
     # Up to the first unit of each group.
     seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
-    groups = tf.logical_and(
-        group_fits, tf.equal(seen, tf.gather(misfits, base))
-    )
+    groups = group_fits & tf.equal(seen, tf.gather(misfits, base))
     return Kept(groups=groups, units=fits, lengths=kept_lengths)
 
 
@@ -133,14 +123,8 @@ def _skip_misfits(
 ) -> tf.Tensor:
     """Keeps, in order, each unit or group of a row that there is room for.
 
-    Args:
-        takes: what each takes of several things, `<int64>[n, things]`.
-        limits: what a row has for those up to each one, likewise.
-        row: the row of each, `<int64>[n]`.
-        splits: which of them a row has, `<int64>[rows + 1]`.
-
-    Returns:
-        `<bool>[n]`.
+    `takes`, `<int64>[n, things]`, is what each takes of several things,
+    `limits` what its `row` has for those up to it; `splits` are the rows'.
     """
     row_first = splits[:-1]
 
@@ -177,11 +161,6 @@ def _skip_misfits(
     return kept
 
 
-def _max_units(budget: Budget) -> int:
-    """The limit of units, or what is never reached."""
-    return tf.int64.max if budget.max_units is None else budget.max_units
-
-
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every unit for which there is no room, whole.
 
@@ -209,7 +188,7 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
             tf.gather(budget.long, row),
             tf.gather(budget.global_, row)
             - tf.gather(group_costs, content.unit_group),
-            tf.fill(tf.shape(row), tf.cast(_max_units(budget), tf.int64)),
+            tf.fill(tf.shape(row), tf.constant(budget.max_units, tf.int64)),
         ],
         axis=1,
     )
@@ -243,7 +222,7 @@ def _whole_groups(
         ],
         axis=1,
     )
-    max_units = tf.cast(_max_units(budget), tf.int64)
+    max_units = tf.constant(budget.max_units, tf.int64)
     limits = tf.stack(
         [
             budget.long,
@@ -295,9 +274,8 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     longest time is the next. That is the max-heap of ETC (paper, Appendix C),
     in closed form: the units go in the order of (-position in their group,
     size of the group, group), so the reverse of it is how they are kept, as
-    long as the budgets last. Groups stay, even those that lose all units; but
-    if the global input has no room for every group with one unit, the last
-    groups go.
+    long as the budgets last. Groups stay, even without units; but if the
+    global input has no room for every group with one unit, the last groups go.
 
     Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0 lose
     one each, which leaves 2, 2 and 3.
@@ -343,8 +321,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     fits &= used(costs.unit_global + costs.token_global * lengths) <= tf.gather(
         budget.global_ - group_tokens, row
     )
-    if budget.max_units is not None:
-        fits &= used(tf.ones_like(lengths)) <= budget.max_units
+    fits &= used(tf.ones_like(lengths)) <= budget.max_units
     fits = tf.gather(fits, tf.math.invert_permutation(order))
     units = fits & alive & _has_tokens_left(content, lengths)
     return Kept(

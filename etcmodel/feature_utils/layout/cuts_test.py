@@ -3,7 +3,6 @@
 import heapq
 import random
 
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -50,7 +49,7 @@ def random_lengths(rng, most_groups, most_units, most_tokens):
     return lengths, content_of(lengths)
 
 
-def budget(long, global_=PLENTY, units=None, batch=1):
+def budget(long, global_=PLENTY, units=PLENTY, batch=1):
     fill = lambda x: tf.fill([batch], tf.constant(x, tf.int64))  # noqa: E731
     return Budget(fill(long), fill(global_), units)
 
@@ -138,94 +137,19 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
         kept = cuts.cut_balanced(flatten([[[50]]]), COSTS, budget(9))
         self.assertAllEqual(kept.lengths, [9])
 
-    @parameterized.parameters(COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0))
-    def test_fit_against_one_after_the_other(self, *costs):
-        costs = Costs(*costs)
-        rng = random.Random(0)
-
-        @tf.function(input_signature=SPECS)
-        def cut(content, long, global_):
-            content = flat_content.flatten(content)
-            return cuts.cut_fit(content, costs, Budget(long, global_, 9))
-
-        for _ in range(30):
-            rows, content = random_lengths(rng, 5, 6, 9)
-            longs = [rng.randint(0, 60) for _ in rows]
-            globals_ = [rng.randint(0, 60) for _ in rows]
-            kept = cut(content, longs, globals_)
-            groups, units = [], []
-            for row, long, global_ in zip(rows, longs, globals_, strict=True):
-                left = 9
-                for group in row:
-                    groups.append(global_ >= costs.group_global)
-                    global_ -= costs.group_global
-                    for n in group:
-                        cost = costs.unit_global + n * costs.token_global
-                        fits = n <= long and cost <= global_ and left > 0
-                        units.append(fits)
-                        if fits:
-                            long -= n
-                            global_ -= cost
-                            left -= 1
-            self.assertAllEqual(kept.groups, groups)
-            self.assertAllEqual(kept.units, units)
-            flat = [n for row in rows for group in row for n in group]
-            self.assertAllEqual(kept.lengths, np.multiply(flat, units))
-
-    @parameterized.product(
-        costs=[COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0)], skip=[True, False]
-    )
-    def test_whole_groups_against_one_after_the_other(self, costs, skip):
-        rng = random.Random(1)
-        cut_groups = cuts.cut_fit_groups if skip else cuts.cut_tail_groups
-
-        @tf.function(input_signature=SPECS)
-        def cut(content, long, global_):
-            content = flat_content.flatten(content)
-            return cut_groups(content, costs, Budget(long, global_, 6))
-
-        for _ in range(20):
-            rows, content = random_lengths(rng, 5, 4, 6)
-            longs = [rng.randint(0, 40) for _ in rows]
-            globals_ = [rng.randint(0, 40) for _ in rows]
-            kept = cut(content, longs, globals_)
-            groups = []
-            for row, long, global_ in zip(rows, longs, globals_, strict=True):
-                left = (long, global_, 6)
-                for group in row:
-                    takes = (
-                        sum(group),
-                        costs.group_global
-                        + costs.unit_global * len(group)
-                        + costs.token_global * sum(group),
-                        len(group),
-                    )
-                    rest = np.subtract(left, takes)
-                    groups.append(min(rest) >= 0)
-                    if groups[-1] or not skip:
-                        # Behind one that is dropped nothing is kept.
-                        left = rest
-            sizes = [len(group) for row in rows for group in row]
-            self.assertAllEqual(kept.groups, groups)
-            self.assertAllEqual(kept.units, np.repeat(groups, sizes))
-            flat = [n for row in rows for group in row for n in group]
-            self.assertAllEqual(
-                kept.lengths, np.multiply(flat, np.repeat(groups, sizes))
-            )
-
     @parameterized.parameters(
-        (20, PLENTY, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (13, PLENTY, None, [3, 4, 2, 4], [3, 4, 2, 0]),
-        (8, PLENTY, None, [3, 4, 1, 0], [3, 4, 0, 0]),
-        (7, PLENTY, None, [3, 4, 0, 0], [3, 4, 0, 0]),
+        (20, PLENTY, PLENTY, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (13, PLENTY, PLENTY, [3, 4, 2, 4], [3, 4, 2, 0]),
+        (8, PLENTY, PLENTY, [3, 4, 1, 0], [3, 4, 0, 0]),
+        (7, PLENTY, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),
         # The first alone is too long, and is cropped.
-        (2, PLENTY, None, [2, 0, 0, 0], [2, 0, 0, 0]),
-        (0, PLENTY, None, [0, 0, 0, 0], [0, 0, 0, 0]),
+        (2, PLENTY, PLENTY, [2, 0, 0, 0], [2, 0, 0, 0]),
+        (0, PLENTY, PLENTY, [0, 0, 0, 0], [0, 0, 0, 0]),
         # Two groups and four units: six global tokens.
-        (20, 6, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (20, 5, None, [3, 4, 2, 0], [3, 4, 2, 0]),
-        (20, 3, None, [3, 4, 0, 0], [3, 4, 0, 0]),
-        (20, 1, None, [0, 0, 0, 0], [0, 0, 0, 0]),
+        (20, 6, PLENTY, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (20, 5, PLENTY, [3, 4, 2, 0], [3, 4, 2, 0]),
+        (20, 3, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),
+        (20, 1, PLENTY, [0, 0, 0, 0], [0, 0, 0, 0]),
         (20, PLENTY, 2, [3, 4, 0, 0], [3, 4, 0, 0]),
     )
     def test_keep_and_tail(self, long, global_, units, *expected):
@@ -240,57 +164,6 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(kept.units, [n > 0 for n in lengths])
             # A group goes when nothing of it is left.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
-
-    def test_tokens_with_global_tokens(self):
-        costs = Costs(1, 1, 0, 0)
-        content = flatten([[[3, 4]], [[2]]])
-        kept = cuts.cut_keep(content, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 2, 2])
-        kept = cuts.cut_tail(content, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 0, 2])
-        # What is alone too long is cropped to what the others leave.
-        content = flatten([[[9]]])
-        kept = cuts.cut_tail(content, Costs(1, 1, 1, 1), budget(9, 5))
-        self.assertAllEqual(kept.lengths, [3])
-
-    @parameterized.product(
-        cut=[cuts.cut_keep, cuts.cut_tail],
-        costs=[COSTS, Costs(1, 0, 0, 0), Costs(1, 1, 0, 1), Costs(1, 0, 1, 0)],
-    )
-    def test_behind_what_does_not_fit_nothing_is_kept(self, cut, costs):
-        """Not even what is empty, when all is used up."""
-        rng = random.Random(4)
-
-        @tf.function(input_signature=SPECS)
-        def run(content, long, global_):
-            content = flat_content.flatten(content)
-            return cut(content, costs, Budget(long, global_, 5))
-
-        for _ in range(20):
-            rows, content = random_lengths(rng, 4, 3, 2)
-            kept = run(
-                content,
-                [rng.randint(0, 6) for _ in rows],
-                [rng.randint(0, 6) for _ in rows],
-            )
-            groups, units = (iter(x.numpy()) for x in (kept.groups, kept.units))
-            for row in rows:
-                order = []
-                for group in row:
-                    keep = next(groups)
-                    order.append(keep)
-                    for _ in group:
-                        order.append(next(units))
-                        self.assertLessEqual(order[-1], keep)
-                self.assertEqual(order, sorted(order, reverse=True))
-
-    def test_empty_units_cost_only_their_global_tokens(self):
-        content = flatten([[[], [0], [2]]])
-        for cut in (cuts.cut_keep, cuts.cut_tail):
-            for size, groups in ((5, [1, 1, 1]), (2, [1, 0, 0])):
-                kept = cut(content, COSTS, budget(2, size))
-                self.assertAllEqual(kept.groups, np.array(groups, bool))
-                self.assertAllEqual(kept.units, [size == 5] * 2)
 
 
 if __name__ == "__main__":

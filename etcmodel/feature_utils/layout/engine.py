@@ -52,7 +52,6 @@ from etcmodel.feature_utils.layout.spec import INPUTS
 from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import WINDOWS
 from etcmodel.feature_utils.layout.spec import LayoutSpec
-from etcmodel.feature_utils.layout.spec import Section
 from etcmodel.feature_utils.layout.tables import SOURCES
 from etcmodel.feature_utils.layout.tables import PlacedSection
 from etcmodel.feature_utils.layout.tables import Table
@@ -96,14 +95,9 @@ class LayoutEngine:
     """Lays out ragged content as EtcFeatures; see the module's docstring.
 
     Nothing is ever too long: what exceeds the lengths is cut as the sections
-    say, and counted. A record's result does not depend on its batch.
-
-    Args:
-        spec: the specification.
-        long_length: length of the long input; None for as long as the longest
-            of the batch needs.
-        global_length: length of the global input; likewise.
-        special_ids: ids of global tokens that the specification names.
+    say, and counted. A record's result does not depend on its batch. Without a
+    length an input is as long as the longest of the batch needs. `special_ids`
+    are ids of global tokens that the specification names.
 
     Raises:
         ValueError: a length is negative, is needed for windows, or a global
@@ -117,13 +111,15 @@ class LayoutEngine:
         global_length: int | None,
         special_ids: Mapping[str, int] | None = None,
     ):
+        special_ids = special_ids or {}
         for length in (long_length, global_length):
             if length is not None and length < 0:
                 raise ValueError(f"A length is negative: {length}.")
         self.spec = spec
         self.long_length = long_length
         self.global_length = global_length
-        if long_length is None and self._window_section() is not None:
+        self._has_windows = any(x.cut == WINDOWS for x in spec.sections)
+        if long_length is None and self._has_windows:
             raise ValueError("Windows need a long_length.")
         tokens = [x for s in spec.sections for x in s.global_tokens.values()]
         tokens += [spec.blocks.global_token] if spec.blocks else []
@@ -132,19 +128,13 @@ class LayoutEngine:
             *(token.token_id for token in tokens),
             *(token for section in spec.sections for token in section.tokens),
         ):
-            if isinstance(name, str) and name not in (special_ids or {}):
+            if isinstance(name, str) and name not in special_ids:
                 raise ValueError(
                     f"There is no special token {name!r}, expected one of "
-                    f"{sorted(special_ids or {})}."
+                    f"{sorted(special_ids)}."
                 )
-            self._ids[name] = (
-                special_ids[name] if isinstance(name, str) else name
-            )
-
-    def _window_section(self) -> Section | None:
-        """The section that has windows, if any."""
-        found = [x for x in self.spec.sections if x.cut == WINDOWS]
-        return found[0] if found else None
+            named = isinstance(name, str)
+            self._ids[name] = special_ids[name] if named else name
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
@@ -211,16 +201,14 @@ class LayoutEngine:
                 for name, section in sections.items()
             },
             owner=tf.cast(windows.owner, tf.int32),
-            windows={}
-            if self._window_section() is None
-            else {
+            windows={
                 name: tf.RaggedTensor.from_value_rowids(
-                    x, windows.owner, nrows=batch, validate=False
+                    getattr(windows, name),
+                    windows.owner,
+                    nrows=batch,
+                    validate=False,
                 )
-                for name, x in (
-                    ("starts", windows.starts),
-                    ("sizes", windows.sizes),
-                )
+                for name in (("starts", "sizes") if self._has_windows else ())
             },
         )
 
@@ -268,12 +256,9 @@ class LayoutEngine:
 
     def _check(self, contents, targets, values):
         """Compares what is given with the specification."""
+        sections = [x for x in self.spec.sections if not x.tokens]
         for what, given, parts in (
-            (
-                "contents",
-                contents,
-                [x for x in self.spec.sections if not x.tokens],
-            ),
+            ("contents", contents, sections),
             ("targets", targets, self.spec.links),
             ("values", values, self.spec.values),
         ):
@@ -294,16 +279,8 @@ class LayoutEngine:
                     f"{getattr(content, 'shape', content)}. See one_unit, "
                     "one_group and groups_of_one."
                 )
-        for part, given, inner in (
-            *(
-                (link, targets[link.name], (link.number,) * (link.number > 1))
-                for link in self.spec.links
-            ),
-            *(
-                (value, values[value.name], tuple(value.shape))
-                for value in self.spec.values
-            ),
-        ):
+        for part, given in self._told(targets, values):
+            inner = part.inner_shape
             rank = LEVELS.index(part.level) + 1
             if (
                 not isinstance(given, tf.RaggedTensor)
@@ -317,6 +294,11 @@ class LayoutEngine:
                     f"{getattr(given, 'shape', given)}."
                 )
 
+    def _told(self, targets, values):
+        """Pairs of each link or value and what is told of it."""
+        pairs = [(x, targets[x.name]) for x in self.spec.links]
+        return pairs + [(x, values[x.name]) for x in self.spec.values]
+
     def _check_sizes(self, sections, batch, targets, values):
         """Compares the numbers of records and elements; when run."""
         for name, section in sections.items():
@@ -326,10 +308,7 @@ class LayoutEngine:
                 f"Records of the content of {name!r}, expected as many as of "
                 "the others.",
             )
-        for part, given in (
-            *((x, targets[x.name]) for x in self.spec.links),
-            *((x, values[x.name]) for x in self.spec.values),
-        ):
+        for part, given in self._told(targets, values):
             content = sections[part.section].content
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
             # Which units a record has, there and here.
@@ -396,7 +375,9 @@ class LayoutEngine:
             if spec.cut != WINDOWS or (
                 spec.global_tokens and not spec.share_last_global
             ):
-                budget = Budget(long_budget, global_left, spec.max_units)
+                budget = Budget(long_budget, global_left)
+                if spec.max_units is not None:
+                    budget = budget._replace(max_units=spec.max_units)
                 kept = CUTS[spec.cut, spec.whole](content, spec.costs, budget)
                 content = flat_content.select(content, kept)
             section = section._replace(

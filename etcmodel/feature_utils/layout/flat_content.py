@@ -242,16 +242,12 @@ def make_windows(
 ) -> Windows:
     """Windows over texts, the last of which may be shorter.
 
-    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` of them.
+    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` of them. The
+    stride is at most the room, which stands for None, or tokens would be in no
+    window. Lengths and room are `<int64>[batch]`.
 
     Example: lengths of 9 and 3 with room for 4 and a stride of 3 give the
     owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
-
-    Args:
-        lengths: tokens of each text, `<int64>[batch]`.
-        room: maximum number of tokens of a window, likewise.
-        stride: from the start of a window to that of the next; at most the
-            room, which stands for None, or tokens would be in no window.
     """
     step = tf.maximum(room, 1)
     if stride is not None:

@@ -123,19 +123,10 @@ def pick_units(
         pick_units(spec, made.global_sources, output, "clauses", "group")
 
     gives the vectors `[2, 2, hidden]` of the clauses, zeros for the second one
-    of the second record, and `[[True, True], [True, False]]`.
-
-    Args:
-        spec: the specification.
-        sources: the layout's `global_sources`, or `long_sources` for the tokens
-            of the text.
-        vectors: `<float>[rows, length, hidden]`, `global_output` or
-            `long_output`.
-        section: name of the section.
-        level: "group", "unit" or "token".
-        sizes: numbers of groups, of units of a group and of tokens of a unit,
-            down to the level; what is beyond is left out. By default the
-            largest that occur.
+    of the second record, and `[[True, True], [True, False]]`. With
+    `long_sources` and `long_output` it picks tokens of the text. `sizes` are
+    numbers of groups, of units of a group and of tokens of a unit, down to the
+    level; what is beyond is left out. By default they are the largest.
 
     Returns:
         The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by

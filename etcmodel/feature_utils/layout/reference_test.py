@@ -1,6 +1,6 @@
 """Tests of `layout` against a loop in plain Python on random specifications.
 
-A unit is named by its path, its indices in the content of a record: a group
+An element is named by its path, its indices in the content of a record: a group
 is `(1,)`, its first unit `(1, 0)`, the first token of that `(1, 0, 0)`.
 What is left of a section is a list of paths, depth first.
 """
@@ -113,6 +113,16 @@ def pack(section, pieces, budget):
                 parent = kept.pop()[:-1]
             break
     return kept
+
+
+def counts_of(content, rows):
+    """Tokens, units and groups of a section, and those any row has."""
+    kept = {*itertools.chain(*rows)}
+    return [
+        count(paths, level)
+        for level in reversed(LEVELS)
+        for paths in (paths_of(content), kept)
+    ]
 
 
 def windows_of(section, content, budget):
@@ -383,7 +393,7 @@ def ragged(nested, level, shape=()):
 
 
 def run_engine(case, records):
-    """The owners of the rows, and all the rest by name."""
+    """The owners of the rows, the counts, and all the rest by name."""
     contents = {
         x.name: ragged([y.contents[x.name] for y in records], "token")
         for x in case.spec.sections
@@ -401,24 +411,31 @@ def run_engine(case, records):
     sources = [f"{x}_sources" for x in ("long", "global")]
     made = {x: getattr(layout, x) for x in sources}
     made |= layout.features | layout.values
-    return layout.owner.numpy(), {k: v.numpy() for k, v in made.items()}
+    owners, counts = layout.owner.numpy(), layout.counts
+    return owners, counts, {k: v.numpy() for k, v in made.items()}
 
 
 class LayoutReferenceTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*range(5))
     def test_random_layouts(self, seed):
         rng = random.Random(seed)
-        for _ in range(10):
+        for _ in range(30):
             case = draw_case(rng)
             size = min(3, rng.randint(0, 6))
             records = [draw_record(rng, case.spec) for _ in range(size)]
-            owners, made = run_engine(case, records)
+            owners, counts, made = run_engine(case, records)
             numbers = []
             for i, record in enumerate(records):
                 rows, room = cut(case, record.contents)
+                message = f"{case}\n{record}\n"
+                for name, content in record.contents.items():
+                    self.assertEqual(
+                        counts_of(content, [row[name] for row in rows]),
+                        [int(x[i]) for x in counts[name]],
+                        message + name,
+                    )
                 rows = [row_of(case, record, kept, room) for kept in rows]
                 numbers.append(len(rows))
-                message = f"{case}\n{record}\n"
                 self.assertEqual(numbers[-1], sum(owners == i), message)
                 self.assertEqual({*made}, {*rows[0]}, message)
                 for name, array in made.items():

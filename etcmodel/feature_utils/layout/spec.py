@@ -84,8 +84,8 @@ class Section:
             windows come last.
         max_units: of a record.
         max_tokens: of a record, or of a window.
-        tokens: the same tokens for every record, such as a CLS: ids, or names
-            as of global tokens. No content is given for such a section.
+        tokens: the same for every record, such as a CLS: ids, or names as of
+            global tokens. No content is given for such a section.
     """
 
     name: str
@@ -183,8 +183,8 @@ class Link:
 
     Attributes:
         name: what the targets are called.
-        section: name of the section whose tokens are tied.
-        target_section: name of the section with the global tokens.
+        section: the section whose tokens are tied.
+        target_section: the section with the global tokens.
         target_level: "group", "unit" or "token".
         level: what a target is told for, likewise.
         source: "long" if tokens of the long input are tied, all of an element
@@ -235,6 +235,11 @@ class Link:
             raise ValueError(
                 f"Link {self.name!r}: no hard mask is between global tokens."
             )
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Shape of what is told for an element."""
+        return (self.number,) * (self.number > 1)
 
     @property
     def features(self) -> tuple["LinkFeature", ...]:
@@ -314,6 +319,11 @@ class Value:
                 f"Value {self.name!r}: embed={list(added_to)}, but one of the "
                 f"{self.source} input can be added to {list(possible)}."
             )
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Shape of what is told for an element."""
+        return tuple(self.shape)
 
     @property
     def added_to(self) -> tuple[str, ...] | None:

@@ -29,10 +29,9 @@ class PlacedSection(NamedTuple):
         content: what is left of it, in all rows.
         max_shared: if units share the last global token, how many global tokens
             each row has room for, `<int64>[rows]`.
-        long_positions: `<int64>[tokens that are left]`, in the rows' inputs.
-        global_positions: level -> `<int64>[elements that are left]`, of the
-            levels that have global tokens.
-        group_ends: `<int64>[groups that are left]`, the last global position.
+        long_positions: of the tokens that are left, in the rows' inputs.
+        global_positions: of the elements of levels that have global tokens.
+        group_ends: the last global position of each group.
     """
 
     spec: Section

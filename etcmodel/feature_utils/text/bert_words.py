@@ -85,20 +85,13 @@ class Words(NamedTuple):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gathers tokens of the texts and their places.
+        """Gathers tokens of the texts and their places, `<int32>[n, (tokens)]`.
 
-        A token ends where the next character that is not dropped starts, or at
-        a space: an accent belongs to its letter.
-
-        Args:
-            tokens: `<int32>[words, (tokens)]`.
-            starts: in bytes of the word, likewise.
-            ends: exclusive, more than `starts`; clipped to the word. Likewise.
-
-        Returns:
-            The tokens of the texts, and their starts and exclusive ends in
-            bytes of the text, where invalid UTF-8 counts as U+FFFD: three
-            `<int32>[n, (tokens)]`.
+        Tokens, starts and exclusive ends are given by words, and in their bytes
+        (ends are clipped to the word); the places found are bytes of the text,
+        where invalid UTF-8 counts as U+FFFD. A token ends where the next
+        character that is not dropped starts, or at a space: an accent belongs
+        to its letter.
         """
         starts, ends = self._places(
             ragged_rows.owners_in(tokens), starts.values, ends.values
@@ -180,10 +173,9 @@ class _Chars(NamedTuple):
 
     Attributes:
         codes: code points of the normalized characters, `<int32>[chars]`.
-        source: the character that each is from, ascending, `<int32>[chars]`.
+        source: the character that each is from, ascending, likewise.
         starts: where those start, in bytes, and the end, `<int32>[source + 1]`.
-        chunk_starts: where the chunks start, in bytes, and the end,
-            `<int32>[distinct chunks + 1]`.
+        chunk_starts: where the chunks start, in bytes, and the end.
     """
 
     codes: tf.Tensor

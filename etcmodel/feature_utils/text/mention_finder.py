@@ -51,12 +51,8 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
     # of it; a span of nothing else is no name.
     leading = rf"(?i)^(?:{_COMMON_WORD}[ \t]+)+"
     stripped = tf.strings.regex_replace(names, leading, "")
-    is_name = tf.logical_and(
-        tf.strings.regex_full_match(names, _SPAN),
-        tf.logical_not(
-            tf.strings.regex_full_match(stripped, rf"(?i){_COMMON_WORD}")
-        ),
-    )
+    is_name = tf.strings.regex_full_match(names, _SPAN)
+    is_name &= ~tf.strings.regex_full_match(stripped, rf"(?i){_COMMON_WORD}")
     begins = begins.with_values(
         tf.cast(begins.values, tf.int32)
         + tf.strings.length(names)

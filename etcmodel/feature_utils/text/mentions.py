@@ -28,7 +28,7 @@ def link_mentions(
 
     A candidate is mentioned where its tokens stand in a row within one text.
     Where mentions overlap, a token belongs to several candidates; of more than
-    there is room for, those of the greatest indices count. A candidate without
+    `max_mentions`, those of the greatest indices count. A candidate without
     tokens is mentioned nowhere.
 
     All beginnings of candidates are followed at once: in step k stand those
@@ -43,14 +43,9 @@ def link_mentions(
     Args:
         keys: what tells tokens apart, not negative: ids or
             `tokenize_with_keys`. `<int32>[batch, ..., (texts), (tokens)]`.
-        candidates: keys of the candidates, `<int32>[batch, (candidates),
-            (tokens)]`.
-        max_mentions: how many candidates a token can have.
-
-    Returns:
-        For every token the indices of the candidates in its record, falling,
-        and -1 behind them: `<int32>` of the shape of `keys`, and
-        `[..., max_mentions]` if there can be several.
+        candidates: keys, `<int32>[batch, (candidates), (tokens)]`.
+        max_mentions: how many candidates a token can have; if several, the
+            result has one more axis.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
@@ -172,7 +167,7 @@ def _match(
 
     def goes_on(k, level, candidate, candidate_node, position, node, linked):
         del level, candidate, candidate_node, node, linked
-        return tf.logical_and(k < longest, tf.size(position) > 0)
+        return (k < longest) & (tf.size(position) > 0)
 
     zero = tf.constant(0, tf.int64)
     scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
@@ -253,9 +248,7 @@ def split_words(texts: tf.Tensor) -> Words:
         ragged_rows.cumulative(sizes.values), pieces.row_starts()
     )
     ends -= tf.cast(tf.gather(before, ragged_rows.owners_in(pieces)), tf.int32)
-    is_word = tf.logical_not(
-        tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
-    )
+    is_word = ~tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
     # [n, (words)]
     words = ragged_rows.keep(pieces, is_word)
     ends = tf.boolean_mask(ends, is_word)
@@ -280,17 +273,12 @@ def link_word_mentions(
     """As `link_mentions`, but compares words, whatever their case.
 
     For tokenizers that keep the case or cut a word by what stands before it,
-    such as SentencePiece. A token belongs to the word in which it ends.
+    such as SentencePiece. A token belongs to the word in which it ends; the
+    exclusive `token_ends` are in bytes, `<int32>[batch, ..., (texts),
+    (tokens)]`.
 
     Example: in "in New York" with the tokens `_in _New _York`, which end at
     the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
-
-    Args:
-        texts: `<string>[batch, ..., (texts)]`, UTF-8.
-        token_ends: where each token ends in its text, in bytes, exclusive,
-            `<int32>[batch, ..., (texts), (tokens)]`.
-        candidates: `<string>[batch, (candidates)]`, UTF-8.
-        max_mentions: how many candidates a token can have.
     """
     words = split_words(texts.flat_values)
     linked = link_mentions(

@@ -78,16 +78,10 @@ def tokenize_pages(
 ) -> PageTokens:
     """Cuts every word that lies in a candidate into tokens.
 
-    Args:
-        tokenizer: the tokenizer.
-        words: words and HTML tags, `<string>[batch, (words)]`.
-        is_html: whether each is a tag, `<bool>[batch, at least words]`; None
-            if none is.
-        candidate_starts: sorted spans that do not overlap, as from
-            `outer_spans`, `<int32>[batch, candidates]`.
-        candidate_ends: exclusive, likewise.
-        html_ids: the tokens for tags that open and for those that close; None
-            to leave tags out.
+    Words and HTML tags are `<string>[batch, (words)]`. `is_html` tells the
+    tags, `<bool>`, with as many columns at least. They become one of the two
+    `html_ids` (opening, closing), or are left out without them. Candidates are
+    sorted spans that do not overlap, as from `outer_spans`.
     """
     row = ragged_rows.owners_in(words)
     # [all words]

@@ -67,16 +67,8 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
 # What a WordPiece vocabulary must have, in the order in which one that is
 # made for this package can begin.
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
-    "[PAD]",
-    "[unused0]",
-    "[unused1]",
-    "[unused2]",
-    "[unused3]",
-    "[unused4]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
+    *("[PAD]", *(f"[unused{i}]" for i in range(5))),
+    *("[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 )
 # Keys of unknown words: a polynomial of their bytes, less than this prime.
 _PRIME = 2**31 - 1
@@ -114,8 +106,7 @@ class _Tokenizer(tf.Module):
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
             vocabulary has them, "html_open", "html_close" and "mask".
         unknown_id: id of what the vocabulary cannot express.
-        lower_case: whether case is lost.
-        settings: how text is prepared, without None; None for SentencePiece.
+        settings: how text is prepared; None for SentencePiece.
     """
 
     kind: str
@@ -128,19 +119,16 @@ class _Tokenizer(tf.Module):
     _continuation: str
 
     def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
-        """Ids of `<string>[n]`, one `<int32>[n, (tokens)]`."""
         raise NotImplementedError
 
     def _tokenize_flat_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, starts and ends of `<string>[n]`."""
         raise NotImplementedError
 
     def _tokenize_flat_with_keys(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids of `<string>[n]` and their keys."""
         raise NotImplementedError
 
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
@@ -176,12 +164,8 @@ class _Tokenizer(tf.Module):
         """Cuts texts into tokens and says where they were; graph code.
 
         Example: WordPiece gives for "Unaffable é" the tokens `una ##ffa ##ble
-        e`, the starts `0 3 6 10` and the ends `3 6 9 12`.
-
-        Returns:
-            Token ids and, in bytes of the original text (of `sanitize` of it,
-            if it was not valid UTF-8), the start and the exclusive end of each
-            token: three `<int32>[..., (tokens)]`.
+        e`, the starts `0 3 6 10` and the ends `3 6 9 12`: bytes of the text,
+        or of `sanitize` of it. Three `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_offsets, texts)
 
@@ -192,11 +176,8 @@ class _Tokenizer(tf.Module):
 
         Two unknown words share one id, but not one key: keys are equal where
         the ids are and, if the id is the unknown token's, the words are, too.
-
-        Returns:
-            Token ids and keys, two `<int32>[..., (tokens)]`. The key of a token
-            of the vocabulary is its id, that of an unknown one is a hash of the
-            text, not less than `vocab_size`.
+        The key of a token of the vocabulary is its id, that of an unknown one a
+        hash of the text, from `vocab_size` on. Two `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_keys, texts)
 
@@ -263,16 +244,7 @@ class _Tokenizer(tf.Module):
 class WordpieceTokenizer(_Tokenizer):
     """BERT's tokenizer; see the module's docstring.
 
-    Args:
-        vocab_file: path of a text file with one token a line.
-        lower_case: whether text is lower-cased.
-        strip_accents: whether accents are removed; by default if text is
-            lower-cased.
-        tokenize_chinese_chars: whether each Chinese character is a word of its
-            own.
-        clean_text: whether control characters are dropped.
-        max_chars_per_word: longer words are unknown.
-        name: name of the module.
+    `vocab_file` has one token a line; all else is as in `TokenizerSettings`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -319,7 +291,7 @@ class WordpieceTokenizer(_Tokenizer):
                 **WORDPIECE_SPECIAL_TOKENS,
                 **WORDPIECE_OPTIONAL_TOKENS,
             }.items()
-            if name in WORDPIECE_SPECIAL_TOKENS or token in ids
+            if token in ids
         }
         self._tokens = tuple(tokens)
         self._words = bert_words.BertWords(
@@ -503,15 +475,11 @@ def make_tokenizer(
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
     """Makes the tokenizer of a vocabulary file; the content tells its kind.
 
-    For a WordPiece vocabulary, `tokenizer_config.json` and `tokenizer.json`
-    beside it set the defaults, which `settings` override. If they do not say
-    whether text is lower-cased, it is unless more than 1 % of the tokens have
-    capital letters.
-
-    Args:
-        vocab_file: path of a WordPiece vocabulary (text, one token a line) or
-            of a SentencePiece model (a protocol buffer).
-        settings: settings of a WordPiece tokenizer.
+    A WordPiece vocabulary is text with one token a line, a SentencePiece model
+    a protocol buffer. For the former, `tokenizer_config.json` and
+    `tokenizer.json` beside it set the defaults, which `settings` override. If
+    they do not say whether text is lower-cased, it is unless more than 1 % of
+    the tokens have capital letters.
 
     Raises:
         FileNotFoundError: no such file.
