@@ -1,4 +1,4 @@
-"""Masking of tokens for the masked language model of ReadTwice; graph code.
+"""Masking of tokens for ReadTwice's masked language model; graph code.
 
 A batch is a list of segments of one or more documents, a segment a row.
 Mentions of entities are masked as a whole and more often than other text, so
@@ -23,13 +23,12 @@ UNKNOWN_ENTITY = 1
 
 
 class MaskedTokens(NamedTuple):
-    """Tokens of which some are masked.
+    """Tokens of which some are masked, each `[batch, length]`.
 
     Attributes:
-        token_ids: `<int32>[batch, length]` with the mask token put in.
-        is_target: `<bool>[batch, length]`, tokens that are to be predicted: not
-            those that are hidden in addition.
-        is_entity: `<bool>[batch, length]`, tokens of mentions, masked or not.
+        token_ids: with the mask token put in.
+        is_target: tokens to be predicted: not those hidden in addition.
+        is_entity: tokens of mentions, masked or not.
     """
 
     token_ids: tf.Tensor
@@ -236,15 +235,11 @@ def mask_tokens(
 
 
 def _run_probability(fraction: float, max_length: int) -> float:
-    """With what probability q a word has to begin a run of masks.
+    """With what probability q a word has to begin a run of masks."""
 
-    A word is reached by a run that begins d words before with the probability
-    `q * (max_length - d) / max_length`, as only lengths above d do. It is
-    masked unless none of those that may reach it does. Example: with runs of
-    one or two words and q = 0.2 a word stays with the probability 0.8 * 0.9 =
-    0.72, so 0.2 is the answer for the fraction 0.28.
-    """
-
+    # A word is reached by a run that begins d words before with the probability
+    # q * (max_length - d) / max_length, as only lengths above d do. It stays if
+    # none of those reaches it.
     def masked_fraction(q):
         return -math.expm1(
             math.fsum(
@@ -265,11 +260,7 @@ def _run_probability(fraction: float, max_length: int) -> float:
 
 
 def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
-    """Tokens of words that a random run of words reaches.
-
-    Example: runs of length 2 that begin at the second and the fourth word of
-    `a b ##b c d e` give `[0, 1, 1, 1, 1, 1]`.
-    """
+    """Tokens of words that a random run of words reaches."""
     # [batch, length]
     word = random_masks.word_numbers(is_continuation)
     batch, length = shapes.get_shape_list(word)
@@ -310,9 +301,7 @@ def _document_ids(batch, apply_across_whole_batch, block_ids):
 def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     """Tokens of mentions of those entities of which a token is masked.
 
-    Example: one segment, mentions of the entity 7 from 0 to 0 and from 2 to 3,
-    and the masked tokens `[[1, 0, 0, 0]]` give `[[1, 0, 1, 1]]`. Equal labels
-    in segments of different `documents` are different entities.
+    Equal labels in segments of different `documents` are different entities.
     """
     batch, length = shapes.get_shape_list(is_masked)
     mentions = shapes.get_shape_list(labels)[1]

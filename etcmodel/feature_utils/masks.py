@@ -3,7 +3,7 @@
 Masks are int32; 1 means that the query may attend to the key. Tokens with
 equal ids are in one segment, which may have gaps. Breakpoints are 1 on the
 last token of each segment (on the first one: `use_starting_breakpoints`).
-All functions raise a `ValueError` for tensors of another rank.
+A `ValueError` says which tensor has another rank than expected.
 
 Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
@@ -135,7 +135,6 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
 
 
 def _same_segment(segment_ids):
-    """Returns whether two ids are equal, `<bool>[batch, seq, seq]`."""
     return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
 
 

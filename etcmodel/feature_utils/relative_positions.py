@@ -109,7 +109,6 @@ class RelativePositionGenerator:
 
 
 def _check_at_least(min_value, **values):
-    """Raises a ValueError if an int is below `min_value`."""
     for name, value in values.items():
         if isinstance(value, (int, np.integer)) and value < min_value:
             raise ValueError(
@@ -118,7 +117,6 @@ def _check_at_least(min_value, **values):
 
 
 def _as_size(size):
-    """A size as an int if it is a number, or else as <int32>[]."""
     if isinstance(size, (int, np.integer)):
         return int(size)
     return tf.cast(size, tf.int32)

@@ -18,12 +18,9 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Spans of documents, each `<int32>[documents, (mentions)]`.
+    """Spans of documents, each `<int32>[documents, (mentions)]`, in order.
 
-    Attributes:
-        begins: first byte of each, in order.
-        ends: the byte behind the last.
-        labels: entity of each, 1 for an unknown one.
+    Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
     """
 
     begins: tf.RaggedTensor
@@ -132,13 +129,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Which tokens of which text each segment has, each `<int32>[segments]`.
-
-    Attributes:
-        texts: index of the text.
-        starts: its first token.
-        ends: the token behind its last.
-    """
+    """Which tokens of which text each segment has, each `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -150,16 +141,11 @@ def find_windows(
 ) -> Windows:
     """Cuts texts into windows that may overlap; none of a text without tokens.
 
-    A window begins with the last `overlap` tokens of the one before it, or
-    fewer, so that it does not begin inside of a word. Example: with room for 5
-    and an overlap of 3, a text of 8 tokens, of which the second to the fourth
-    continue the first one's word, has windows from 0 to 5 and from 4 to 8.
-
-    Args:
-        is_continuation: `<int32>[texts, (tokens)]`, 1 for tokens that continue
-            a word.
-        room: `<int32>[texts]` tokens of a window, more than `overlap`.
-        overlap: maximum number of tokens that two windows share.
+    A window, of `room` tokens (`<int32>[texts]`), begins with the last
+    `overlap` tokens of the one before it, or fewer, so that it does not begin
+    inside of a word. Example: with room for 5 and an overlap of 3, a text of 8
+    tokens, of which the second to the fourth continue the first one's word, has
+    windows from 0 to 5 and from 4 to 8.
     """
     # Tokens are counted through all texts.
     offsets = tf.cast(is_continuation.row_starts(), tf.int32)

@@ -1,7 +1,5 @@
 """Masking of sentences and words for the pre-training of ETC; graph code.
 
-A row is a text of sentences with a global token each, or several such texts.
-
 Source: ETC paper, section 3.5 and Appendices B and C.
 """
 
@@ -19,7 +17,7 @@ class MaskedSentences(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[batch, long]` with the mask tokens put in.
-        is_target: `<bool>[batch, long]`, the tokens that are to be predicted.
+        is_target: `<bool>[batch, long]`, tokens to be predicted.
         is_masked: `<bool>[batch, global]`, sentences that are masked.
     """
 

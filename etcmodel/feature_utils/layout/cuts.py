@@ -164,11 +164,9 @@ def _skip_misfits(
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every unit for which there is no room, whole.
 
-    In order, each unit that fits into what those before it have left is kept,
-    so a short one can follow a long one that was skipped. Groups stay, even
-    those that lose all units, as long as the global input lasts. That is how
-    HotpotQA's paragraphs are laid out (paper, Appendix C: as many tokens as
-    possible).
+    So a short one can follow a long one that was skipped. Groups stay, even
+    without units, as long as the global input lasts. That is how HotpotQA's
+    paragraphs are laid out (paper, Appendix C: as many tokens as possible).
 
     Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
     """
@@ -235,7 +233,6 @@ def _whole_groups(
 
 
 def _keep_groups(content: FlatContent, groups: tf.Tensor) -> Kept:
-    """Keeps groups with all that is in them."""
     units = tf.gather(groups, content.unit_group)
     return Kept(groups, units, tf.where(units, content.unit_lengths, 0))
 

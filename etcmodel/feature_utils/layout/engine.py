@@ -397,7 +397,6 @@ class LayoutEngine:
 
 
 def _limit(length: int | None) -> int:
-    """The budget for a length."""
     return _UNLIMITED if length is None else length
 
 

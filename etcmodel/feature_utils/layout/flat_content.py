@@ -18,16 +18,10 @@ class FlatContent:
     """The groups, units and tokens of one section, and their splits.
 
     A row is a record, or a window of one. An *element* is a group, a unit or a
-    token. Origins are the indices that elements have in the flat content before
-    anything is cut or repeated.
-
-    Attributes:
-        group_splits: `<int64>[rows + 1]`, which groups a row has.
-        unit_splits: `<int64>[groups + 1]`, which units a group has.
-        token_splits: `<int64>[units + 1]`, which tokens a unit has.
-        group_origin: `<int64>[groups]`.
-        unit_origin: `<int64>[units]`.
-        token_origin: `<int64>[tokens]`.
+    token. `group_splits`, `unit_splits` and `token_splits` say which groups a
+    row has, which units a group and which tokens a unit. Origins are the
+    indices that elements have in the flat content before anything is cut or
+    repeated. All are `<int64>`.
     """
 
     group_splits: tf.Tensor
@@ -127,12 +121,10 @@ class Costs(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is left of a section. Of a unit the first tokens are kept.
+    """What is left of a section: `<bool>[groups]`, `<bool>[units]`.
 
-    Attributes:
-        groups: `<bool>[groups]`.
-        units: `<bool>[units]`, none of a group that is not kept.
-        lengths: `<int64>[units]`, how many tokens of each are kept.
+    Of a unit the first tokens are kept, `<int64>[units]` lengths. No unit is
+    kept of a group that is not.
     """
 
     groups: tf.Tensor
@@ -226,10 +218,8 @@ def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
 class Windows(NamedTuple):
     """Parts of a section's tokens, each `<int64>[windows]`.
 
-    Attributes:
-        owner: the record of each window; a record has one or more.
-        starts: its first token, counted through the record's.
-        sizes: how many tokens it has.
+    A window has an owner, a record, a first token, counted through the
+    record's, and a size. A record has one or more.
     """
 
     owner: tf.Tensor

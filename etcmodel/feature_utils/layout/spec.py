@@ -34,10 +34,8 @@ INPUTS = ("long", "global")
 class GlobalToken:
     """The global token that every element of a level gets.
 
-    Attributes:
-        token_id: its token id, or a name that the engine is told the id of,
-            such as "sentence" of a tokenizer's `special_ids`.
-        token_type_id: its token type.
+    `token_id` is an id, or a name that the engine is told the id of, such as
+    "sentence" of a tokenizer's `special_ids`.
     """
 
     token_id: int | str
@@ -402,11 +400,8 @@ class Blocks:
 class LayoutSpec:
     """A structure as data: what `LayoutEngine` and `build_encoder` need.
 
-    Attributes:
-        sections: what there is, in the order of both inputs.
-        links: ties of tokens to global tokens.
-        values: what is laid out with tokens, units and groups.
-        blocks: global tokens instead of those of sections.
+    Sections are in the order of both inputs; `blocks` are global tokens instead
+    of theirs.
     """
 
     sections: Sequence[Section]

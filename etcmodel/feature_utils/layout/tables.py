@@ -28,7 +28,7 @@ class PlacedSection(NamedTuple):
         original: its content, before any cutting.
         content: what is left of it, in all rows.
         max_shared: if units share the last global token, how many global tokens
-            each row has room for, `<int64>[rows]`.
+            each row has room for.
         long_positions: of the tokens that are left, in the rows' inputs.
         global_positions: of the elements of levels that have global tokens.
         group_ends: the last global position of each group.

@@ -64,8 +64,7 @@ class Words(NamedTuple):
             normalized, `<string>[words]`; white space is an empty word.
         num_chars: their lengths, `<int64>[words]`.
         chunk: the distinct chunk of each, `<int64>[words]`.
-        index: the distinct chunk that each chunk of the texts is,
-            `<int64>[n, (chunks)]`.
+        index: the distinct chunk of each chunk, `<int64>[n, (chunks)]`.
         chars: the characters of the distinct chunks.
     """
 
@@ -171,11 +170,10 @@ class Words(NamedTuple):
 class _Chars(NamedTuple):
     """Characters of distinct chunks, as if these followed each other.
 
-    Attributes:
-        codes: code points of the normalized characters, `<int32>[chars]`.
-        source: the character that each is from, ascending, likewise.
-        starts: where those start, in bytes, and the end, `<int32>[source + 1]`.
-        chunk_starts: where the chunks start, in bytes, and the end.
+    `codes` are code points of the normalized characters, `source` the
+    character that each is from, ascending, both `<int32>[chars]`. `starts` and
+    `chunk_starts` say where the sources and the chunks start, in bytes, and
+    the end.
     """
 
     codes: tf.Tensor
@@ -287,7 +285,6 @@ class BertWords:
 
 
 def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
-    """Bytes of characters in UTF-8, `<int32>[n]`."""
     return 1 + sum(
         tf.cast(codes >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000)
     )
@@ -301,13 +298,10 @@ def _starts(lengths: tf.Tensor) -> tf.Tensor:
 class _CharacterTable(NamedTuple):
     """What each character becomes, in blocks; equal blocks are stored once.
 
-    Attributes:
-        blocks: where the entries of each block of characters start.
-        entries: of a character that becomes one: what is added to 4 times its
-            code point to get the packed character; else 4 times the number of
-            its sequence and `_SEVERAL`.
-        starts: where each sequence starts, and the end; the first is empty.
-        sequences: packed characters.
+    `blocks` says where the entries of each block start. An entry of a character
+    that becomes one is what is added to 4 times its code point to get the
+    packed character; else 4 times the number of its sequence and `_SEVERAL`.
+    `starts` says where each of the `sequences` starts; the first is empty.
     """
 
     blocks: np.ndarray
@@ -415,7 +409,6 @@ def _category(char: str) -> str:
 
 
 def _is_younger(char: str) -> bool:
-    """Whether a character lies in a range of `_YOUNGER`."""
     return ord(char) in _younger()
 
 

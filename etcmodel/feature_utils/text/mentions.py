@@ -215,13 +215,9 @@ def _match(
 class Words(NamedTuple):
     """Words of texts: runs of letters and digits, and single other characters.
 
-    Chinese characters stand alone, because no spaces separate words there.
-
-    Attributes:
-        keys: hashes of the lower-cased words in Unicode's normal form C,
-            `<int32>[n, (words)]`.
-        starts: where each begins, in bytes, likewise.
-        ends: where each ends, exclusive.
+    Chinese characters stand alone, because no spaces separate words there. Keys
+    are hashes of the lower-cased words in Unicode's normal form C; starts and
+    exclusive ends are in bytes. All are `<int32>[n, (words)]`.
     """
 
     keys: tf.RaggedTensor

@@ -9,11 +9,9 @@ from etcmodel.feature_utils.text import tokenizers
 
 
 class PageTokens(NamedTuple):
-    """The tokens of pages, of those words that lie in a candidate.
+    """Tokens of pages, in a candidate, and the word of each, ascending.
 
-    Attributes:
-        token_ids: `<int32>[batch, (candidates), (tokens)]`.
-        words: the word of each token, never less than before, likewise.
+    Both are `<int32>[batch, (candidates), (tokens)]`.
     """
 
     token_ids: tf.RaggedTensor

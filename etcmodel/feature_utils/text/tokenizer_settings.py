@@ -22,9 +22,8 @@ class TokenizerSettings(NamedTuple):
     """Settings of a WordPiece tokenizer; None stands for the default.
 
     Attributes:
-        lower_case: whether text is lower-cased; by default unless the
-            vocabulary has capital letters.
-        strip_accents: whether accents are removed; by default as `lower_case`.
+        lower_case: by default unless the vocabulary has capital letters.
+        strip_accents: by default as `lower_case`.
         tokenize_chinese_chars: whether each Chinese character is a word of its
             own; True by default.
         clean_text: whether control characters are removed; True by default.
@@ -148,7 +147,6 @@ def write_settings(
 
 
 def _read_json(path: str) -> dict[str, Any]:
-    """Reads a JSON object."""
     with tf.io.gfile.GFile(path, "rb") as stream:
         try:
             content = json.loads(stream.read().decode("utf-8"))
@@ -179,7 +177,6 @@ def _refuse(path: str, what: str) -> ValueError:
 
 
 def _from_config(content: dict[str, Any], path: str) -> TokenizerSettings:
-    """Settings in `tokenizer_config.json`."""
     if content.get("tokenizer_class") == "BertJapaneseTokenizer":
         raise _refuse(path, "tokenizer_class is BertJapaneseTokenizer")
     if content.get("do_basic_tokenize") is False:
@@ -202,7 +199,6 @@ def _part(content, name, expected, path) -> dict[str, Any] | None:
 
 
 def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
-    """Settings in `tokenizer.json`."""
     normalizer = _part(content, "normalizer", "BertNormalizer", path)
     if content.get("pre_tokenizer") is None:
         raise _refuse(path, "there is no pre_tokenizer")

@@ -92,7 +92,6 @@ def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
 
 
 def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Offsets as `<int32>[n, (tokens)]`."""
     return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
@@ -445,7 +444,6 @@ class SentencepieceTokenizer(_Tokenizer):
 
 
 def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
-    """Raises a `ValueError` if a token is missing that is always needed."""
     needed = {"[PAD]", "[UNK]", *WORDPIECE_SPECIAL_TOKENS.values()}
     missing = sorted(needed - set(tokens))
     if missing:
@@ -462,7 +460,6 @@ def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
 
 
 def _has_capitals(vocab: list[str]) -> bool:
-    """Whether a vocabulary tells capital letters from small ones."""
     cased = sum(
         token != token.lower() for token in vocab if not token.startswith("[")
     )
