@@ -271,14 +271,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
     begins_run = random_masks.random_bools(
         shape, seeds[0], _run_probability(fraction, max_length)
     )
-    run_lengths = tf.random.stateless_uniform(
-        shape,
-        seeds[1],
-        minval=1,
-        maxval=max_length + 1,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    run_lengths = random_masks.random_ints(shape, seeds[1], max_length + 1, 1)
     run_lengths = tf.where(begins_run, run_lengths, 0)
     # Whether a run reaches a word that begins `distance` words before it.
     # [batch, length]

@@ -85,10 +85,10 @@ def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
         )
 
 
-def to_example(
+def serialize(
     features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
-) -> tf.train.Example:
-    """One record as a `tf.train.Example`, without its trailing padding.
+) -> bytes:
+    """One record as bytes of a `tf.train.Example`, without trailing padding.
 
     Args:
         features: some of the `FEATURES` of one record, vectors of ints.
@@ -124,14 +124,6 @@ def to_example(
                 "EtcFeatures: choose another name."
             )
         _fill(stored[name], name, value)
-    return example
-
-
-def serialize(
-    features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
-) -> bytes:
-    """One record as the bytes of a `tf.train.Example` (see `to_example`)."""
-    example = to_example(features, extra)
     return example.SerializeToString(deterministic=True)
 
 

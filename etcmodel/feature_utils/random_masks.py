@@ -15,20 +15,20 @@ def check_fraction(name: str, fraction: float) -> None:
         )
 
 
+def random_ints(shape, seed, maxval: int | None, minval: int | None = 0):
+    """Ints from `minval` to `maxval - 1`; any `<int32>` if both are None."""
+    return tf.random.stateless_uniform(
+        shape, seed, minval, maxval, tf.int32, alg=ALGORITHM
+    )
+
+
 def random_bools(shape, seed, probability: float) -> tf.Tensor:
     """True with a probability, which is rounded to a multiple of 2**-32.
 
     Drawn as integers, because XLA makes other floats of the same random bits.
     `seed` is `<int32>[2]`.
     """
-    numbers = tf.random.stateless_uniform(
-        shape,
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.int32,
-        alg=ALGORITHM,
-    )
+    numbers = random_ints(shape, seed, None, None)
     return numbers < int(probability * 2**32) - 2**31
 
 

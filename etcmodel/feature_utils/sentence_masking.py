@@ -82,20 +82,8 @@ def mask_sentences(
         )
     )
     # Of ten: 0 for another token, 1 for the same.
-    kind = tf.random.stateless_uniform(
-        shape,
-        seeds[2],
-        maxval=10,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
-    others = tf.random.stateless_uniform(
-        shape,
-        seeds[3],
-        maxval=vocab_size,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    kind = random_masks.random_ints(shape, seeds[2], 10)
+    others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(
         kind == 0, others, tf.where(kind == 1, token_ids, mask_token_id)
     )
@@ -178,13 +166,7 @@ def take_sentences(
 def _choose_sentences(is_sentence, seed, fraction):
     """The same fraction of the sentences of each row, at random."""
     shape = shapes.get_shape_list(is_sentence)
-    draws = tf.random.stateless_uniform(
-        shape,
-        seed,
-        maxval=2**31 - 1,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    draws = random_masks.random_ints(shape, seed, 2**31 - 1)
     draws = tf.where(is_sentence, draws, 2**31 - 1)
     # [batch, 1]
     number = tf.reduce_sum(tf.cast(is_sentence, tf.float32), 1, keepdims=True)

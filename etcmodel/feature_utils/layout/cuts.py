@@ -54,7 +54,7 @@ def _keep_prefix(
     # [units]
     tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
     unit_index = content.unit_index_in_row()
-    group_index = content.group_index()
+    group_index = content.index("group")
     # Global tokens of the record up to the unit's own, if it has one.
     globals_before = (
         costs.group_global * (tf.gather(group_index, content.unit_group) + 1)
@@ -171,7 +171,7 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
     """
     row = content.unit_row
-    group_index = content.group_index()
+    group_index = content.index("group")
     lengths = content.unit_lengths
     global_costs = costs.unit_global + costs.token_global * lengths
     group_costs = costs.group_global * (group_index + 1)
@@ -277,7 +277,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0 lose
     one each, which leaves 2, 2 and 3.
     """
-    group_index = content.group_index()
+    group_index = content.index("group")
     counts = ragged_rows.lengths(content.unit_splits)
     # A group with its first unit.
     needs = costs.group_global * (
@@ -296,7 +296,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     # The order in which units are kept, record by record.
     base = 1 + tf.reduce_max(tf.concat([counts, [0]], 0))
     num_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
-    key = content.unit_row * base + content.unit_index()
+    key = content.unit_row * base + content.index("unit")
     key = key * base - tf.gather(counts, content.unit_group)
     key = key * num_groups - tf.gather(group_index, content.unit_group)
     # [units]

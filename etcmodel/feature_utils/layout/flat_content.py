@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
 
+_OWNERS = {"group": "group_row", "unit": "unit_group", "token": "token_unit"}
+
 
 @dataclasses.dataclass(frozen=True)
 class FlatContent:
@@ -88,21 +90,18 @@ class FlatContent:
             return tf.gather(self.unit_row, self.token_unit)
         return self.group_row if level == "group" else self.unit_row
 
-    def group_index(self) -> tf.Tensor:
-        """Index of each group within its row."""
-        return ragged_rows.index_in(self.group_row, self.group_splits)
-
-    def unit_index(self) -> tf.Tensor:
-        """Index of each unit within its group."""
-        return ragged_rows.index_in(self.unit_group, self.unit_splits)
-
     def unit_index_in_row(self) -> tf.Tensor:
         """Index of each unit within its row."""
         return ragged_rows.index_in(self.unit_row, self.row_unit_splits)
 
-    def token_index(self) -> tf.Tensor:
-        """Index of each token within its unit."""
-        return ragged_rows.index_in(self.token_unit, self.token_splits)
+    def owner(self, level: str) -> tf.Tensor:
+        """The row, group or unit that each element of a level is in."""
+        return getattr(self, _OWNERS[level])
+
+    def index(self, level: str) -> tf.Tensor:
+        """Index of each element of a level within its owner."""
+        splits = getattr(self, f"{level}_splits")
+        return ragged_rows.index_in(self.owner(level), splits)
 
 
 def flatten(content: tf.RaggedTensor) -> FlatContent:

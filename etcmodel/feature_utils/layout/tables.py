@@ -61,25 +61,14 @@ class PlacedSection(NamedTuple):
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
         """Columns that tell where the elements of a level come from."""
-        content, original = self.content, self.original
-        depth = LEVELS.index(level) + 1
-        # Units of the higher levels that those of the level are in.
-        inside = {level: None}
-        if level == "token":
-            inside["unit"] = content.token_unit
-        if level != "group":
-            unit = inside.get("unit")
-            inside["group"] = _take(content.unit_group, unit)
-        index = {
-            "group": original.group_index,
-            "unit": original.unit_index,
-            "token": original.token_index,
-        }
         columns = {"section": self.index}
-        for name in LEVELS[:depth]:
-            origin = _take(content.origin(name), inside[name])
+        # From the elements of the level to those that they are in.
+        inside = None
+        for name in reversed(LEVELS[: LEVELS.index(level) + 1]):
+            origin = _take(self.content.origin(name), inside)
             columns[f"{name}_origin"] = origin
-            columns[name] = tf.gather(index[name](), origin)
+            columns[name] = tf.gather(self.original.index(name), origin)
+            inside = _take(self.content.owner(name), inside)
         return columns
 
 
@@ -121,7 +110,7 @@ def place(
         "token": lambda: (
             tf.gather(units, content.token_unit)
             + costs.unit_global
-            + content.token_index()
+            + content.index("token")
         ),
     }
     group_ends = group_sums[1:] + group_units[1:] + group_shift - 1
