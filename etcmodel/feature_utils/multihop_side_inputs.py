@@ -82,15 +82,15 @@ def make_multihop_side_inputs(
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
         # [batch, long]
-        long_segments = common.example_ids_from_breakpoints(
+        long_contexts = common.example_ids_from_breakpoints(
             "long_paragraph_breakpoints", long_paragraph_breakpoints
         )
         # [batch, global]
-        global_segments = common.example_ids_from_breakpoints(
+        global_contexts = common.example_ids_from_breakpoints(
             "global_paragraph_breakpoints", global_paragraph_breakpoints
         )
-        long_valid = tf.minimum(long_segments, 1)
-        global_valid = tf.minimum(global_segments, 1)
+        long_valid = tf.minimum(long_contexts, 1)
+        global_valid = tf.minimum(global_contexts, 1)
 
         contains = {"long_sentence_ids": long_sentence_ids}
         if flat_sequence:
@@ -108,9 +108,9 @@ def make_multihop_side_inputs(
             link.check(key)
             link = link._replace(ids=tf.convert_to_tensor(link.ids))
             if link.source == "long":
-                breakpoints = {"long_paragraph_breakpoints": long_segments}
+                breakpoints = {"long_paragraph_breakpoints": long_contexts}
             else:
-                breakpoints = {"global_paragraph_breakpoints": global_segments}
+                breakpoints = {"global_paragraph_breakpoints": global_contexts}
             common.check_matrices(**breakpoints, **{key: link.ids})
             named[key] = link
         opening = [x.ids for x in named.values() if x.opens_hard_masks]
@@ -121,17 +121,17 @@ def make_multihop_side_inputs(
             l2g_limits["exempt_long"] = _check_exempt(
                 "ignore_hard_l2g_mask",
                 ignore_hard_l2g_mask,
-                long_paragraph_breakpoints=long_segments,
+                long_paragraph_breakpoints=long_contexts,
             )
         if use_hard_g2l_mask:
             g2l_limits["links"] = opening
             g2l_limits["exempt_global"] = _check_exempt(
                 "ignore_hard_g2l_mask",
                 ignore_hard_g2l_mask,
-                global_paragraph_breakpoints=global_segments,
+                global_paragraph_breakpoints=global_contexts,
             )
         return common.assemble_side_inputs(
-            long_segment_ids=long_valid if flat_sequence else long_segments,
+            long_segment_ids=long_valid if flat_sequence else long_contexts,
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
             l2g_att_mask=attention.LongGlobalMask(
                 long_valid, global_valid, **l2g_limits
@@ -142,15 +142,15 @@ def make_multihop_side_inputs(
             links=[*named.values()],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
-            global_segment_ids=None if flat_sequence else global_segments,
+            global_segment_ids=None if flat_sequence else global_contexts,
             materialize=materialize,
         )
 
 
-def _check_exempt(name, is_exempt, **segments):
+def _check_exempt(name, is_exempt, **like):
     """Which tokens a hard mask spares, `<bool>[batch, length]` or None."""
     if is_exempt is None:
         return None
     is_exempt = tf.cast(is_exempt, tf.bool)
-    common.check_matrices(**segments, **{name: is_exempt})
+    common.check_matrices(**like, **{name: is_exempt})
     return is_exempt

@@ -49,7 +49,7 @@ def link_mentions(
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
-    # The record of each token, and the end of its segment.
+    # The record of each token, and the end of its text.
     rows = tf.range(keys.nrows())
     inner = keys
     while isinstance(inner, tf.RaggedTensor):
@@ -99,7 +99,7 @@ def _match(
 ) -> tf.Tensor:
     """The loop of `link_mentions` on flat vectors, `<int32>[tokens, width]`."""
     size = tf.size(text, tf.int64)
-    # What is longer than every segment is mentioned nowhere.
+    # What is longer than every text is mentioned nowhere.
     room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
     longest = tf.minimum(tf.reduce_max(tf.concat([lengths, [0]], 0)), room)
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
@@ -282,18 +282,18 @@ def link_word_mentions(
         candidates.with_flat_values(split_words(candidates.flat_values).keys),
         max_mentions,
     )
-    # [segments, (words), ...]
+    # [texts, (words), ...]
     linked = words.keys.with_values(linked.flat_values)
-    # [segments, (tokens)]
+    # [texts, (tokens)]
     ends = token_ends
     while ends.ragged_rank > 1:
         ends = ends.values
-    # Bytes are counted through all segments, so that one search does.
+    # Bytes are counted through all texts, so that one search does.
     sizes = tf.strings.length(texts.flat_values)
     base = ragged_rows.cumulative(sizes + 1)[:-1]
 
     def place(values, offsets):
-        """Places in bytes counted through all segments."""
+        """Places in bytes counted through all texts."""
         shift = tf.gather(base, ragged_rows.owners_in(offsets))
         return tf.cast(values, tf.int64) + shift
 
