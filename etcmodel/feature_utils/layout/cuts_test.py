@@ -165,6 +165,10 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             # A group goes when nothing of it is left.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
+    def test_tail_crops_to_what_other_global_tokens_leave(self):
+        kept = cuts.cut_tail(flatten([[[9]]]), Costs(1, 1, 1, 1), budget(9, 5))
+        self.assertAllEqual(kept.lengths, [3])
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -225,15 +225,34 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
         # Where a token comes from, in the record.
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
-        # With no room in the global input there is nothing to share.
-        shared = Section(
-            "page",
-            unit_global=GlobalToken(1),
-            cut="windows",
-            share_last_global=True,
+
+    def test_windows_that_share_the_last_global_token(self):
+        spec = LayoutSpec(
+            [
+                Section(
+                    "page",
+                    unit_global=GlobalToken(1),
+                    cut="windows",
+                    share_last_global=True,
+                ),
+                Section(
+                    "end", cut="keep", token_global=GlobalToken(2), tokens=(9,)
+                ),
+            ]
         )
-        made = LayoutEngine(LayoutSpec([shared]), 9, 0)({"page": page})
-        self.assertEqual(made.windows["sizes"].to_list(), [[0], [0]])
+        page = {"page": ragged([[[[11], [12], [13, 14]]]], 3)}
+        made = LayoutEngine(spec, 6, 3)(page)
+        self.assertFeatures(
+            made.features,
+            long_token_ids="11 12 13 14 9 0",
+            long_sentence_ids="0 1 1 1 2 -1",
+            global_token_ids="1 1 2",
+            # Of the page its last token, which three units have.
+            global_paragraph_breakpoints="0 1 1",
+        )
+        # With no room in the global input there is nothing to share.
+        made = LayoutEngine(spec, 6, 1)(page)
+        self.assertEqual(made.windows["sizes"].to_list(), [[0]])
 
     def test_errors(self):
         spec = LayoutSpec([Section("a")])
