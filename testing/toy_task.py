@@ -106,7 +106,7 @@ class ToyPreprocessor(EtcPreprocessor):
             layout.Section(
                 "words",
                 1,
-                segment_global=layout.GlobalToken(1, 1),
+                unit_global=layout.GlobalToken(1, 1),
                 cut="windows",
             )
         ],
@@ -140,11 +140,11 @@ class ToyPreprocessor(EtcPreprocessor):
         lengths = tf.cast(tf.strings.length(words.values), tf.float32) / 5
         looks = tf.stack([lengths, tf.ones_like(lengths)], axis=1)
         made = self.engine(
-            {"words": layout.one_segment(ids)},
-            {"ties": layout.one_segment(numbers * 0)},
+            {"words": layout.one_unit(ids)},
+            {"ties": layout.one_unit(numbers * 0)},
             {
-                "words": layout.one_segment(numbers),
-                "looks": layout.one_segment(words.with_values(looks)),
+                "words": layout.one_unit(numbers),
+                "looks": layout.one_unit(words.with_values(looks)),
             },
         )
         return Encoded(
@@ -173,7 +173,7 @@ class ToyPreprocessor(EtcPreprocessor):
         return Labelled(
             labels,
             {},
-            count_cut(view, {"words": (None, "segments")}),
+            count_cut(view, {"words": (None, "units")}),
         )
 
     def describe(self, record):

@@ -60,7 +60,7 @@ class DemoTest(tf.test.TestCase, parameterized.TestCase):
         )
         for counts in made.layout.counts.values():
             self.assertAllEqual(counts.tokens, counts.kept_tokens)
-            self.assertAllEqual(counts.segments, counts.kept_segments)
+            self.assertAllEqual(counts.units, counts.kept_units)
         # 12 facts, each with a mention of two tokens, 8 remarks with more.
         found = made.layout.features
         linked = tf.logical_and(

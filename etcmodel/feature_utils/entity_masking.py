@@ -1,4 +1,4 @@
-"""Masking of tokens for the masked language model of ReadTwice; graph code.
+"""Masking of tokens for ReadTwice's masked language model; graph code.
 
 A batch is a list of segments of one or more documents, a segment a row.
 Mentions of entities are masked as a whole and more often than other text, so
@@ -23,15 +23,12 @@ UNKNOWN_ENTITY = 1
 
 
 class MaskedTokens(NamedTuple):
-    """Tokens of which some are masked.
+    """Tokens of which some are masked, each `[batch, length]`.
 
     Attributes:
-        token_ids: `<int32>[batch, length]` with the mask token put in.
-        is_target: `<bool>[batch, length]`, which tokens are to be predicted:
-            those that were chosen, but not other mentions of their entities
-            that are hidden in addition.
-        is_entity: `<bool>[batch, length]`, which tokens belong to a mention,
-            masked or not.
+        token_ids: with the mask token put in.
+        is_target: tokens to be predicted: not those hidden in addition.
+        is_entity: tokens of mentions, masked or not.
     """
 
     token_ids: tf.Tensor
@@ -40,30 +37,19 @@ class MaskedTokens(NamedTuple):
 
 
 def mention_token_mask(begins, ends, labels, length) -> tf.Tensor:
-    """Which tokens belong to a mention.
+    """Which tokens belong to a mention, `<bool>[batch, length]`.
 
-    A segment of five tokens with mentions from 1 to 2 and from 4 to 4, and one
-    that is not there: `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`,
-    `labels=[[7, 8, 0]]` give `[[0, 1, 1, 0, 1]]` (False and True).
-
-    Args:
-        begins: `<int>[batch, mentions]` first token of each.
-        ends: `<int>[batch, mentions]` last token of each.
-        labels: `<int>[batch, mentions]`, 0 for one that is not there.
-        length: number of tokens of a segment.
-
-    Returns:
-        `<bool>[batch, length]`.
+    Mentions are `<int>[batch, mentions]` first tokens, last tokens and labels,
+    0 for one that is not there. Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4,
+    0]]`, `labels=[[7, 8, 0]]` and a length of 5 give `[[0, 1, 1, 0, 1]]`.
     """
     # [1, 1, length]
     positions = tf.range(length, dtype=begins.dtype)[tf.newaxis, tf.newaxis]
     # [batch, mentions, length]
-    inside = tf.logical_and(
-        tf.logical_and(
-            positions >= begins[..., tf.newaxis],
-            positions <= ends[..., tf.newaxis],
-        ),
-        tf.not_equal(labels, 0)[..., tf.newaxis],
+    inside = (
+        (positions >= begins[..., tf.newaxis])
+        & (positions <= ends[..., tf.newaxis])
+        & tf.not_equal(labels, 0)[..., tf.newaxis]
     )
     # [batch, length]
     return tf.reduce_any(inside, axis=1)
@@ -85,37 +71,15 @@ def mask_same_entity_mentions(
     Otherwise another mention of an entity would give the answer away. What is
     masked here is not to be predicted. Mentions of unknown entities neither
     cause nor suffer this. A mention that is masked here and shares tokens with
-    one of another entity does not make that entity masked in turn.
+    one of another entity does not make that entity masked in turn. An addition
+    to the ReadTwice paper, section 2.2, which masks chosen mentions alone.
 
-    The segment `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions 1 and 6
-    with the token 13, with mentions of the entity 100 from 0 to 0 and from 5 to
-    7 becomes `[13, 13, 2, 3, 4, 13, 13, 13]`. If it is masked at the position
-    1 alone, which is in no mention, nothing changes.
-
-    An addition to the ReadTwice paper, section 2.2, which masks no mentions but
-    those that are chosen.
-
-    Args:
-        token_ids: `<int>[batch, length]`, masked already.
-        annotation_begins: `<int>[batch, mentions]` first token of each mention.
-        annotation_ends: `<int>[batch, mentions]` last token of each.
-        annotation_labels: `<int32>[batch, mentions]` entity of each, 1 for an
-            unknown one, 0 for padding.
-        masked_lm_positions: `<int>[batch, predictions]` masked tokens.
-        masked_lm_weights: `<int or float>[batch, predictions]`, less than 1 for
-            positions that do not count.
-        mask_token_id: what takes the place of a token.
-        apply_across_whole_batch: whether mentions in other segments of the
-            document are masked, too, rather than those of the same segment.
-        block_ids: `<int>[batch]` document of each segment, 0 for padding, where
-            nothing is masked; None if all are of one document. Matters only
-            with `apply_across_whole_batch`.
-
-    Returns:
-        Token ids of the same shape and type.
-
-    Raises:
-        ValueError: `token_ids` is no matrix.
+    `masked_lm_positions`, `<int>[batch, predictions]`, with a weight of less
+    than 1 do not count. Mentions and `block_ids` are as in `mask_tokens`; with
+    `apply_across_whole_batch` mentions in other segments of the document are
+    masked, too. Example: `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions
+    1 and 6 with the token 13, with mentions of the entity 100 from 0 to 0 and
+    from 5 to 7, becomes `[13, 13, 2, 3, 4, 13, 13, 13]`.
     """
     token_ids = tf.convert_to_tensor(token_ids)
     batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
@@ -129,9 +93,7 @@ def mask_same_entity_mentions(
             masked_lm_weights,
         )
     )
-    counts = tf.logical_and(
-        weights >= 1, tf.logical_and(positions >= 0, positions < length)
-    )
+    counts = (weights >= 1) & (positions >= 0) & (positions < length)
     # [batch, predictions]; tokens are numbered through, -1 is dropped.
     numbers = tf.where(
         counts, tf.range(batch)[:, tf.newaxis] * length + positions, -1
@@ -172,54 +134,43 @@ def mask_tokens(
     any word begins a run, of a random length, so often that each word is masked
     with the given probability. A run may begin before the segment, so this
     holds for its first words, too. Runs go on behind mentions and special
-    tokens, whose words count but are not masked by runs.
+    tokens, whose words count but are not masked by runs. A masked token always
+    becomes the mask token, never a random one or itself.
 
-    A masked token always becomes the mask token, never a random one or itself.
+    Example: `[CLS] We saw Mount Eve ##rest to ##day`, a mention from 3 to 5. If
+    it is chosen, and a run of one word begins at the last word, the segment
+    becomes `[CLS] We saw [M] [M] [M] [M] [M]`. If it is not chosen, and a run
+    of four words begins at "saw", `[CLS] We [M] Mount Eve ##rest [M] [M]`.
 
-    The tokens `[CLS] We saw Mount Eve ##rest to ##day`, with a mention from 3
-    to 5: if it is chosen and a run of one word begins at the last word, the
-    segment becomes `[CLS] We saw [M] [M] [M] [M] [M]`, and all masked tokens
-    are targets. If it is not chosen and a run of four words begins at "saw",
-    the segment becomes `[CLS] We [M] Mount Eve ##rest [M] [M]`.
-
-    ReadTwice paper, section 2.2.
+    Source: ReadTwice paper, section 2.2.
 
     Args:
         token_ids: `<int32>[batch, length]`, a segment a row.
-        is_continuation: `<int32>[batch, length]`, 1 for tokens that go on with
-            the word of the token before, 0 for others. The first token of a
-            segment begins a word in any case.
+        is_continuation: likewise, 1 for tokens that continue a word.
         is_text: `<bool>[batch, length]`, False for padding and special tokens,
             which are never masked.
-        annotation_begins: `<int32>[batch, mentions]` first token of each
-            mention.
-        annotation_ends: `<int32>[batch, mentions]` last token of each.
-        annotation_labels: `<int32>[batch, mentions]` entity of each, 1 for an
-            unknown one, 0 for padding.
+        annotation_begins: `<int32>[batch, mentions]` first token of mentions.
+        annotation_ends: likewise, last token.
+        annotation_labels: likewise, entity: 1 if unknown, 0 for padding.
         mask_token_id: what takes the place of a token.
         seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
             without.
         mlm_fraction_to_mask: with what probability a word outside of mentions
             is masked, at least 0 and less than 1.
-        mlm_entity_fraction_to_mask: with what probability a mention is, in the
-            same range.
+        mlm_entity_fraction_to_mask: with what probability a mention is.
         mlm_max_consecutive_masks: greatest length of a run, in words. All
             lengths from 1 are equally likely; runs that meet make longer ones.
-        mention_mask_mode: what else is masked in the input, without being a
-            target. "whole_mention": nothing. "whole_entity": all mentions, in
-            the same segment, of entities of which a token is masked; see
-            `mask_same_entity_mentions`. "whole_entity_batch": those in all
+        mention_mask_mode: what else is masked, without being a target:
+            "whole_mention": nothing; "whole_entity": all mentions, in the same
+            segment, of entities of which a token is masked (see
+            `mask_same_entity_mentions`); "whole_entity_batch": those in all
             segments of the document.
         block_ids: `<int>[batch]` document of each segment, 0 for padding; None
-            if all are of one document. Matters only in the mode
-            "whole_entity_batch".
-
-    Returns:
-        A `MaskedTokens`.
+            if all are of one. For "whole_entity_batch" alone.
 
     Raises:
-        ValueError: there is no such mode, a probability or the length is out of
-            range, or `token_ids` is no matrix.
+        ValueError: an unknown mode, a number out of range, or `token_ids` is no
+            matrix.
     """
     if mention_mask_mode not in MENTION_MASK_MODES:
         raise ValueError(
@@ -263,7 +214,7 @@ def mask_tokens(
         mlm_fraction_to_mask,
         mlm_max_consecutive_masks,
     )
-    is_target = tf.logical_and(tf.where(is_entity, in_chosen, in_run), is_text)
+    is_target = tf.where(is_entity, in_chosen, in_run) & is_text
 
     is_masked = is_target
     if mention_mask_mode != "whole_mention":
@@ -273,7 +224,7 @@ def mask_tokens(
         is_hidden = _same_entity_tokens(
             begins, ends, labels, is_target, documents
         )
-        is_masked = tf.logical_or(is_target, tf.logical_and(is_hidden, is_text))
+        is_masked = is_target | (is_hidden & is_text)
     return MaskedTokens(
         token_ids=tf.where(
             is_masked, tf.cast(mask_token_id, tf.int32), token_ids
@@ -284,23 +235,11 @@ def mask_tokens(
 
 
 def _run_probability(fraction: float, max_length: int) -> float:
-    """With what probability a word has to begin a run of masks.
+    """With what probability q a word has to begin a run of masks."""
 
-    A word is reached by a run that begins d words before with the probability
-    `q * (max_length - d) / max_length`, as only lengths above d do. It is
-    masked unless none of those that may reach it does.
-
-    Runs of one or two words, and q = 0.2: a word stays with the probability
-    0.8 * 0.9 = 0.72, so 0.2 is the answer for the fraction 0.28.
-
-    Args:
-        fraction: with what probability a word is to be masked, less than 1.
-        max_length: greatest length of a run, in words.
-
-    Returns:
-        The probability q.
-    """
-
+    # A word is reached by a run that begins d words before with the probability
+    # q * (max_length - d) / max_length, as only lengths above d do. It stays if
+    # none of those reaches it.
     def masked_fraction(q):
         return -math.expm1(
             math.fsum(
@@ -321,21 +260,7 @@ def _run_probability(fraction: float, max_length: int) -> float:
 
 
 def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
-    """Tokens of words that a random run of words reaches.
-
-    Runs of length 2 that begin at the second and the fourth word of
-    `a b ##b c d e` give `[0, 1, 1, 1, 1, 1]` (False and True).
-
-    Args:
-        is_continuation: `<int>[batch, length]`, 1 for tokens that go on with a
-            word.
-        seeds: two seeds, each `<int32>[2]`.
-        fraction: with what probability a word is reached.
-        max_length: greatest length of a run, in words.
-
-    Returns:
-        `<bool>[batch, length]`.
-    """
+    """Tokens of words that a random run of words reaches."""
     # [batch, length]
     word = random_masks.word_numbers(is_continuation)
     batch, length = shapes.get_shape_list(word)
@@ -346,37 +271,19 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
     begins_run = random_masks.random_bools(
         shape, seeds[0], _run_probability(fraction, max_length)
     )
-    run_lengths = tf.random.stateless_uniform(
-        shape,
-        seeds[1],
-        minval=1,
-        maxval=max_length + 1,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    run_lengths = random_masks.random_ints(shape, seeds[1], max_length + 1, 1)
     run_lengths = tf.where(begins_run, run_lengths, 0)
     # Whether a run reaches a word that begins `distance` words before it.
     # [batch, length]
     is_reached = tf.zeros([batch, length], tf.bool)
     for distance in range(max_length):
         start = max_length - 1 - distance
-        is_reached = tf.logical_or(
-            is_reached, run_lengths[:, start : start + length] > distance
-        )
+        is_reached |= run_lengths[:, start : start + length] > distance
     return tf.gather(is_reached, word, batch_dims=1)
 
 
 def _document_ids(batch, apply_across_whole_batch, block_ids):
-    """What segments are to be masked together, `<int32>[batch]`.
-
-    Args:
-        batch: number of segments.
-        apply_across_whole_batch: whether not each segment is on its own.
-        block_ids: `<int>[batch]` document of each segment, or None for one.
-
-    Returns:
-        Equal numbers for such segments, 0 for padding.
-    """
+    """Equal numbers for segments to be masked together, 0 for padding."""
     if not apply_across_whole_batch:
         return tf.range(1, batch + 1)
     if block_ids is None:
@@ -387,19 +294,7 @@ def _document_ids(batch, apply_across_whole_batch, block_ids):
 def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     """Tokens of mentions of those entities of which a token is masked.
 
-    One segment, mentions of the entity 7 from 0 to 0 and from 2 to 3, and the
-    masked tokens `[[1, 0, 0, 0]]` give `[[1, 0, 1, 1]]`.
-
-    Args:
-        begins: `<int32>[batch, mentions]` first token of each mention.
-        ends: `<int32>[batch, mentions]` last token of each.
-        labels: `<int32>[batch, mentions]` entity of each.
-        is_masked: `<bool>[batch, length]`.
-        documents: `<int32>[batch]`. Entities of segments of different numbers
-            are different ones; 0 for padding.
-
-    Returns:
-        `<bool>[batch, length]`.
+    Equal labels in segments of different `documents` are different entities.
     """
     batch, length = shapes.get_shape_list(is_masked)
     mentions = shapes.get_shape_list(labels)[1]
@@ -414,15 +309,9 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
         return tf.gather(before, position, batch_dims=1)
 
     # [batch, mentions]
-    is_known = tf.logical_and(
-        tf.logical_and(
-            tf.not_equal(labels, 0), tf.not_equal(labels, UNKNOWN_ENTITY)
-        ),
-        tf.not_equal(documents, 0)[:, tf.newaxis],
-    )
-    is_cause = tf.logical_and(
-        is_known, count_before(ends + 1) > count_before(begins)
-    )
+    is_known = tf.not_equal(labels, 0) & tf.not_equal(labels, UNKNOWN_ENTITY)
+    is_known &= tf.not_equal(documents, 0)[:, tf.newaxis]
+    is_cause = is_known & (count_before(ends + 1) > count_before(begins))
 
     # Mentions are sorted by document and entity. Then those of an entity stand
     # side by side, and no table of all pairs is needed.
@@ -446,7 +335,7 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     )
     # [batch, mentions]
     is_same = tf.reshape(mention_causes > 0, [batch, mentions])
-    is_hidden = tf.logical_and(is_known, is_same)
+    is_hidden = is_known & is_same
     return mention_token_mask(
         begins, ends, tf.where(is_hidden, labels, 0), length
     )

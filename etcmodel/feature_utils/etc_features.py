@@ -2,8 +2,8 @@
 
 A dict of dense int32 tensors. Those of the *long* input, the text, have shape
 [batch, long_length]; those of the *global* input, the auxiliary tokens, have
-shape [batch, global_length]. Attention masks and relative labels are made from
-them on the device (see `side_inputs.py`); they alone are what is stored.
+shape [batch, global_length]. They alone are stored: masks and relative labels
+are made from them on the device (see `models.etc.side_inputs`).
 
 Stored as `tf.train.Example`, every feature loses its trailing padding and gets
 it back when parsed, each with its own padding value:
@@ -49,17 +49,7 @@ FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
 
 
 def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
-    """Cuts the trailing padding of one feature of one record.
-
-    Example: `trim_padding([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`.
-
-    Args:
-        values: <int>[length].
-        pad_value: the value that stands for padding.
-
-    Returns:
-        <int>[trimmed length].
-    """
+    """Cuts trailing padding: `([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`."""
     used = np.flatnonzero(values != pad_value)
     return values[: used[-1] + 1] if used.size else values[:0]
 
@@ -95,20 +85,15 @@ def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
         )
 
 
-def to_example(
+def serialize(
     features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
-) -> tf.train.Example:
-    """One record as a `tf.train.Example`, without its trailing padding.
+) -> bytes:
+    """One record as bytes of a `tf.train.Example`, without trailing padding.
 
     Args:
-        features: EtcFeatures of one record, <int>[long_length] or
-            <int>[global_length] arrays. Some may be missing; other names than
-            those of `FEATURES` are refused.
-        extra: whatever else shall be stored under other names: ints, floats,
-            strings, bytes, or lists of one kind.
-
-    Returns:
-        The example. `parse` reads it.
+        features: some of the `FEATURES` of one record, vectors of ints.
+        extra: whatever else is stored under other names: ints, floats, strings,
+            bytes, or lists of one kind.
 
     Raises:
         ValueError: an unknown feature, one that is not a vector, or an extra
@@ -139,14 +124,6 @@ def to_example(
                 "EtcFeatures: choose another name."
             )
         _fill(stored[name], name, value)
-    return example
-
-
-def serialize(
-    features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
-) -> bytes:
-    """One record as the bytes of a `tf.train.Example` (see `to_example`)."""
-    example = to_example(features, extra)
     return example.SerializeToString(deterministic=True)
 
 
@@ -159,7 +136,7 @@ def _pad(
         return tf.cast(values.to_tensor(default_value=pad_value), tf.int32)
     beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
     check = tf.debugging.Assert(
-        tf.logical_not(beyond),
+        ~beyond,
         [
             f"An example has a {name!r} that is longer than the {length} "
             "positions asked for. Use the lengths with which the examples "
@@ -180,23 +157,13 @@ def parse(
     extra: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Reads serialized examples back; graph code.
+    """Reads serialized examples, `<string>[batch]`, back; graph code.
 
     Examples that were stored with their padding, such as those of the original
     code, are read as well. A feature that an example lacks is all padding.
-
-    Args:
-        serialized: <string>[batch].
-        long_length: length of the long features; None for the longest of the
-            batch (feature by feature: then lengths can differ).
-        global_length: likewise for the global features.
-        extra: for other names their specification, as for
-            `tf.io.parse_example`.
-        names: which features to read; all of `FEATURES` by default.
-
-    Returns:
-        The features, <int32>[batch, long_length] or
-        <int32>[batch, global_length], and what `extra` names.
+    Without a length features are as long as the longest of the batch, each by
+    itself. `extra` is the specification of other names, as for
+    `tf.io.parse_example`; `names` are the features to read, all by default.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if something that is not

@@ -47,7 +47,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(trim(np.array([], np.int32), 0), [])
 
     def test_padding_is_not_stored(self):
-        example = etc_features.to_example(WIKIHOP)
+        example = tf.train.Example.FromString(etc_features.serialize(WIKIHOP))
         stored = example.features.feature
         self.assertLen(stored["long_token_ids"].int64_list.value, 11)
         self.assertLen(stored["l2g_linked_ids"].int64_list.value, 10)

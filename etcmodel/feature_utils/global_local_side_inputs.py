@@ -1,8 +1,9 @@
-"""Masks and labels of the four attention pieces, for sentences in long text.
+"""Side inputs for sentences in long text: masks and labels of the four pieces.
 
-One long token belongs to at most one unit (a sentence, a fixed block), one
-global token stands for each unit, and several examples may be packed into one
-row. `multihop_side_inputs.py` is the same for a question with paragraphs.
+A long token belongs to at most one sentence (or fixed block), each of which has
+one global token, and several examples may be packed into one row. All functions
+raise a `ValueError` if an input is not a matrix, lengths that must agree do
+not, `local_radius` is below 1 or `relative_pos_max_distance` is negative.
 
 Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
 """
@@ -27,27 +28,22 @@ class GlobalLocalTransformerSideInputs:
     """What the global-local layers need besides the embeddings.
 
     Masks hold 1 where the query (second axis) may attend to the key (third
-    axis), labels hold relative position ids; every field may be None. The
-    last axis of the long-to-long pieces is a band: column `k` is the key at
-    distance `k - local_radius`.
-
-    Where long tokens take part, a field may also describe its tensor (see
-    `etcmodel.ops.attention`), which then takes memory for each token rather
-    than for each pair.
+    axis), labels hold relative position ids; every field may be None. Where
+    long tokens take part, a field may also be a description (see
+    `etcmodel.ops.attention`), which takes memory for each token rather than for
+    each pair: `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or
+    `LongGlobalLabels`.
 
     Attributes:
-        l2l_att_mask: <int32>[batch, long, 2 * local_radius + 1] or
-            `SegmentMask`.
-        g2g_att_mask: <int32>[batch, global, global].
-        l2g_att_mask: <int32>[batch, long, global] or `LongGlobalMask`.
-        g2l_att_mask: <int32>[batch, global, long] or `LongGlobalMask`.
-        l2l_relative_att_ids: <int32>[batch, long, 2 * local_radius + 1] or
-            `DistanceLabels`.
-        g2g_relative_att_ids: <int32>[batch, global, global].
-        l2g_relative_att_ids: <int32>[batch, long, global] or
-            `LongGlobalLabels`.
-        g2l_relative_att_ids: <int32>[batch, global, long] or
-            `LongGlobalLabels`.
+        l2l_att_mask: `<int32>[batch, long, 2 * local_radius + 1]`. Column `k`
+            is the key at distance `k - local_radius`.
+        g2g_att_mask: `<int32>[batch, global, global]`.
+        l2g_att_mask: `<int32>[batch, long, global]`.
+        g2l_att_mask: `<int32>[batch, global, long]`.
+        l2l_relative_att_ids: as its mask.
+        g2g_relative_att_ids: as its mask.
+        l2g_relative_att_ids: as its mask.
+        g2l_relative_att_ids: as its mask.
     """
 
     l2l_att_mask: Any
@@ -60,14 +56,7 @@ class GlobalLocalTransformerSideInputs:
     g2l_relative_att_ids: Any
 
     def to_dict(self, exclude_none_values: bool = False) -> dict[str, Any]:
-        """Returns the fields as keyword arguments of a layer or model.
-
-        Args:
-            exclude_none_values: bool. Whether to leave out what is None.
-
-        Returns:
-            dict from field name to the value itself, not a copy.
-        """
+        """Returns the fields, not copied, as keyword arguments of a layer."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -83,54 +72,24 @@ def make_global_local_transformer_side_inputs(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs of rows that hold one or more packed examples.
 
-    A breakpoint marks the last token of an example; what follows the last
-    breakpoint is padding. Tokens of different examples never attend to each
-    other, and padding attends to padding only. Everything else is as in
+    `long_breakpoints`, `<int>[batch, long]`, and `global_breakpoints`,
+    `<int>[batch, global]`, mark the last token of each example; what follows
+    the last one is padding. All other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
-    Args:
-        long_breakpoints: <int>[batch, long]. 1 for the last long token of each
-            packed example, else 0.
-        global_breakpoints: <int>[batch, global]. The same for global tokens; as
-            many breakpoints as in `long_breakpoints`.
-        sentence_ids: <int>[batch, long]. Index, within the row, of the global
-            token of each long token's sentence; -1 for none.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. Distance at which labels are clipped; 0
-            for no labels at all.
-        use_hard_g2l_mask: bool. Whether a global token sees only the long
-            tokens of its own sentence.
-        use_hard_l2g_mask: bool. Whether a long token sees only the global token
-            of its own sentence.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
-        name: string. Name scope of the operations.
+    Example: radius 2, long breakpoints `00000100` (6 tokens, 2 of padding),
+    global breakpoints `0010` (3 tokens, 1 of padding), sentence ids `00012200`,
+    hard g2l mask, maximum distance 2 (5 is "not linked", 6 "linked"):
 
-    Returns:
-        `GlobalLocalTransformerSideInputs`.
-
-    Raises:
-        ValueError: if an input is not a matrix, lengths that must agree do
-            not, `local_radius` is below 1 or `relative_pos_max_distance` is
-            negative.
-
-    Example:
-        Radius 2, long breakpoints `00000100` (6 tokens, 2 of padding), global
-        breakpoints `0010` (3 tokens, 1 of padding), sentence ids `00012200`,
-        hard g2l mask, maximum distance 2 (so 5 is "not linked", 6 "linked"):
-
-        ```
-        g2g mask  l2g mask  g2l mask  g2l labels
-        1110      1110 (6x) 11100000  66655566
-        1110      0001 (2x) 00010000  55565555
-        1110                00001100  55556655
-        0001                00000000  55555555
-        ```
+        g2g mask    1110 1110 1110 0001
+        l2g mask    1110 (6 times) 0001 0001
+        g2l mask    11100000 00010000 00001100 00000000
+        g2l labels  66655566 55565555 55556655 55555555
     """
     with tf.name_scope(name or "make_global_local_transformer_side_inputs"):
         return make_global_local_transformer_side_inputs_from_example_ids(
@@ -145,7 +104,7 @@ def make_global_local_transformer_side_inputs(
             relative_pos_max_distance=relative_pos_max_distance,
             use_hard_g2l_mask=use_hard_g2l_mask,
             use_hard_l2g_mask=use_hard_l2g_mask,
-            as_specs=as_specs,
+            materialize=materialize,
         )
 
 
@@ -157,62 +116,39 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
 
     Tokens attend to tokens with an equal example id only: long tokens to long
     tokens in their radius, all other pairs without limit. With
-    `V = 2 * relative_pos_max_distance + 1`, labels are
+    `V = 2 * relative_pos_max_distance + 1`, labels, whatever the examples, are
 
     * 0 .. V-1: the distance, between two long or two global tokens;
     * V: a long and a global token, the global one not of its sentence;
     * V + 1: a long token and the global token of its sentence.
 
-    Labels do not depend on examples; masks do that.
+    Example: two examples and padding, long ids `2221100`, global ids `2210`,
+    sentence ids `0012200`; the hard g2l mask is `1100000 0010000 0001100
+    0000000`, without it the l2g mask is `1100 1100 1100 0010 0010 0001 0001`.
 
     Args:
-        long_example_ids: <int>[batch, long]. Any id per packed example, and
+        long_example_ids: `<int>[batch, long]`, any id per packed example, and
             another one (usually 0) for padding.
-        global_example_ids: <int>[batch, global]. The same ids for global
-            tokens.
-        sentence_ids: <int>[batch, long]. Index, within the row, of the global
+        global_example_ids: `<int>[batch, global]`.
+        sentence_ids: `<int>[batch, long]`. Index, within the row, of the global
             token of each long token's sentence; -1 for none.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. Distance at which labels are clipped; 0
-            for no labels at all.
-        use_hard_g2l_mask: bool. Whether a global token sees only the long
-            tokens of its own sentence.
-        use_hard_l2g_mask: bool. Whether a long token sees only the global token
-            of its own sentence.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
-        name: string. Name scope of the operations.
-
-    Returns:
-        `GlobalLocalTransformerSideInputs`; the labels are None if
-        `relative_pos_max_distance` is 0.
-
-    Raises:
-        ValueError: if an input is not a matrix, lengths that must agree do
-            not, `local_radius` is below 1 or `relative_pos_max_distance` is
-            negative.
-
-    Example:
-        Two examples and padding, long ids `2221100`, global ids `2210`,
-        sentence ids `0012200`, hard g2l mask:
-
-        ```
-        l2g mask  g2l mask
-        1100      1100000
-        1100      0010000
-        1100      0001100
-        0010      0000000
-        0010
-        0001
-        0001
-        ```
+        local_radius: how far a long token sees on each side.
+        relative_pos_max_distance: distance at which labels are clipped; with 0
+            labels are None.
+        use_hard_g2l_mask: whether a global token sees only the long tokens of
+            its own sentence.
+        use_hard_l2g_mask: whether a long token sees only the global token of
+            its own sentence.
+        materialize: whether masks and labels are tensors; if not, they are
+            descriptions.
+        name: name scope.
     """
     with tf.name_scope(
         name or "make_global_local_transformer_side_inputs_from_example_ids"
@@ -240,7 +176,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             links=[TypedLink(sentence_ids)],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
-            as_specs=as_specs,
+            materialize=materialize,
         )
 
 
@@ -252,50 +188,24 @@ def make_fixed_block_side_inputs(
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
     global_token_id: int = 1,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
 
-    Every run of `num_tokens_per_block` long tokens is a unit with one global
-    token of its own. A global token exists as soon as one of its long tokens
-    does. In English text a sentence has about 27 tokens.
+    Every run of `num_tokens_per_block` long tokens, at least 1, has a global
+    token with the id `global_token_id`, which exists as soon as one of them
+    does. In English text a sentence has about 27 tokens. `input_mask` is
+    `<int or bool>[batch, long]`, 1 for text; all other arguments are those of
+    `make_global_local_transformer_side_inputs_from_example_ids`.
 
-    Args:
-        input_mask: <int or bool>[batch, long]. 1 for text, 0 for padding.
-        num_tokens_per_block: int. Long tokens per global token.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. Distance at which labels are clipped; 0
-            for no labels at all.
-        use_hard_g2l_mask: bool. Whether a global token sees only the long
-            tokens of its own block.
-        use_hard_l2g_mask: bool. Whether a long token sees only the global token
-            of its own block.
-        global_token_id: int. Token id of the global tokens that exist; the
-            others are 0.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
-        name: string. Name scope of the operations.
+    Example: the input mask `1111100000`, 3 tokens a block and maximum distance
+    2 give the global ids `1100` and the g2l labels `6665555555 5556665555
+    5555556665 5555555556`.
 
     Returns:
-        (`GlobalLocalTransformerSideInputs`,
-        <int32>[batch, ceil(long / num_tokens_per_block)] global token ids).
-
-    Raises:
-        ValueError: if `input_mask` is not a matrix, or `num_tokens_per_block`
-            or `local_radius` is below 1, or `relative_pos_max_distance` is
-            negative.
-
-    Example:
-        Input mask `1111100000`, 3 tokens a block, maximum distance 2:
-
-        ```
-        global token ids  g2l labels
-        1                 6665555555
-        1                 5556665555
-        0                 5555556665
-        0                 5555555556
-        ```
+        The side inputs, and the ids of the global tokens, 0 where there is
+        none, `<int32>[batch, ceil(long / num_tokens_per_block)]`.
     """
     with tf.name_scope(name or "make_fixed_block_side_inputs"):
         input_mask = tf.cast(input_mask, tf.int32)
@@ -329,7 +239,7 @@ def make_fixed_block_side_inputs(
                 relative_pos_max_distance=relative_pos_max_distance,
                 use_hard_g2l_mask=use_hard_g2l_mask,
                 use_hard_l2g_mask=use_hard_l2g_mask,
-                as_specs=as_specs,
+                materialize=materialize,
             )
         )
         return side_inputs, global_token_id * global_mask
@@ -338,29 +248,11 @@ def make_fixed_block_side_inputs(
 def add_side_input_features(
     model_config: Any, features: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Adds the side inputs to a batch of features, for `Dataset.map`.
+    """Adds the side inputs that are not None to a batch, for `Dataset.map`.
 
-    Args:
-        model_config: `EtcConfig`, of which `local_radius`,
-            `relative_pos_max_distance`, `use_hard_g2l_mask` and
-            `use_hard_l2g_mask` are used.
-        features: dict with `long_breakpoints` <int>[batch, long],
-            `global_breakpoints` <int>[batch, global] and `sentence_ids`
-            <int>[batch, long], see `make_global_local_transformer_side_inputs`;
-            may hold more. Batch first, then map.
-
-    Returns:
-        dict: a copy of `features` with those fields of
-        `GlobalLocalTransformerSideInputs` added that are not None.
-
-    Raises:
-        ValueError: if a feature is missing or has a wrong shape.
-
-    Example:
-        ```
-        dataset.batch(8).map(
-              lambda features: add_side_input_features(config, features))
-        ```
+    `features` has `long_breakpoints`, `global_breakpoints` and `sentence_ids`
+    (see `make_global_local_transformer_side_inputs`). Example:
+    `dataset.batch(8).map(partial(add_side_input_features, config))`.
     """
     needed = ("long_breakpoints", "global_breakpoints", "sentence_ids")
     missing = [name for name in needed if name not in features]
@@ -384,19 +276,8 @@ def example_ids_from_breakpoints(
 ) -> tf.Tensor:
     """Numbers packed examples backwards, so that padding gets 0.
 
-    Args:
-        name: string. What the breakpoints are called in an error.
-        breakpoints: <int or bool>[batch, seq]. 1 for the last token of each
-            example.
-
-    Returns:
-        <int32>[batch, seq]: the number of breakpoints at or after each token.
-
-    Raises:
-        ValueError: if `breakpoints` is not a matrix.
-
-    Example:
-        `[[0, 1, 0, 0, 1, 0]]` -> `[[2, 2, 1, 1, 1, 0]]`
+    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. `name` is what
+    the breakpoints are called in an error.
     """
     # Small types such as uint8 could not count all of them.
     breakpoints = tf.cast(breakpoints, tf.int32)
@@ -413,31 +294,14 @@ def assemble_side_inputs(
     local_radius: int,
     relative_pos_max_distance: int,
     global_segment_ids: tf.Tensor | None = None,
-    as_specs: bool = False,
+    materialize: bool = True,
 ) -> GlobalLocalTransformerSideInputs:
     """Puts the side inputs together from what differs between the kinds.
 
-    Args:
-        long_segment_ids: <int>[batch, long]. Long tokens attend to those in
-            reach that have an equal id.
-        g2g_att_mask: <int32>[batch, global, global].
-        l2g_att_mask: which global tokens the long tokens may attend to.
-        g2l_att_mask: which long tokens the global tokens may attend to.
-        links: those that have labels, at least one of them of long tokens.
-            Masks do not depend on them.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. 0 for no labels.
-        global_segment_ids: <int>[batch, global] or None. Global tokens of
-            different segments have no distance but the label "other context".
-        as_specs: bool. Whether pieces with long tokens are described rather
-            than spelled out.
-
-    Returns:
-        `GlobalLocalTransformerSideInputs`.
-
-    Raises:
-        ValueError: if `local_radius` is below 1 or `relative_pos_max_distance`
-            is negative.
+    Long tokens attend to those in reach that have an equal `long_segment_ids`.
+    Global tokens of different `global_segment_ids` have no distance but the
+    label "other context". Of `links`, at least one is of long tokens; masks do
+    not depend on them.
     """
     generator = RelativePositionGenerator(relative_pos_max_distance)
     # Made in any case, for it checks the radius.
@@ -486,10 +350,12 @@ def assemble_side_inputs(
         l2g_relative_att_ids=l2g_ids,
         g2l_relative_att_ids=l2g_ids,
     )
-    return side_inputs if as_specs else _spell_out(side_inputs, local_radius)
+    if materialize:
+        return _materialized(side_inputs, local_radius)
+    return side_inputs
 
 
-def _spell_out(
+def _materialized(
     side_inputs: GlobalLocalTransformerSideInputs, local_radius: int
 ) -> GlobalLocalTransformerSideInputs:
     """Turns what describes masks and labels into <int32> tensors."""
@@ -526,14 +392,7 @@ def _spell_out(
 
 
 def check_matrices(**tensors: tf.Tensor) -> None:
-    """Checks that tensors are matrices of one shape, as far as is known.
-
-    Args:
-        **tensors: tensors by the names they have in an error.
-
-    Raises:
-        ValueError: if one has not two dimensions or the shapes differ.
-    """
+    """Raises a `ValueError` unless tensors are matrices of one shape."""
     first_name, first = next(iter(tensors.items()))
     for name, tensor in tensors.items():
         if tensor.shape.rank != 2:

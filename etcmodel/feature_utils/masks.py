@@ -1,10 +1,11 @@
 """Attention masks made from segment ids or breakpoints.
 
-All masks are int32; 1 means that the query may attend to the key. Segments
-come either as one id per token (equal ids belong together) or as breakpoints:
-a 0/1 vector in which a 1 marks the last token of a segment.
+Masks are int32; 1 means that the query may attend to the key. Tokens with
+equal ids are in one segment, which may have gaps. Breakpoints are 1 on the
+last token of each segment (on the first one: `use_starting_breakpoints`).
+A `ValueError` says which tensor has another rank than expected.
 
-Source of the masks: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
+Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
 
 import tensorflow as tf
@@ -20,34 +21,13 @@ def overwrite_relative_att_ids_outside_segments(
 ) -> tf.Tensor:
     """Gives all pairs of tokens from different segments one label.
 
-    Args:
-        rel_att_ids: <int>[batch, seq, seq]. Relative position labels.
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; a segment may have gaps.
-        overwrite_value: int or <int>[]. The label of all other pairs.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int>[batch, seq, seq], of the type of `rel_att_ids`.
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix or `rel_att_ids` does not
-            have three dimensions.
-
-    Example:
-        Segments `[[10, 20, 10]]`, overwrite value 100:
-
-        ```
-        0 1 2        0 100   2
-        4 0 1   ->  100  0 100
-        5 4 0        5 100   0
-        ```
+    Labels are `<int>[batch, seq, seq]`, ids `<int>[batch, seq]`. Example: the
+    label rows `012 401 540`, the segments `[[10, 20, 10]]` and the value 9 give
+    `092 909 590`.
     """
     with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
-        rel_att_ids = tf.convert_to_tensor(rel_att_ids)
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("rel_att_ids", rel_att_ids, 3)
-        _check_rank("segment_ids", segment_ids, 2)
+        rel_att_ids = _checked("rel_att_ids", rel_att_ids, 3)
+        segment_ids = _checked("segment_ids", segment_ids)
         return tf.where(
             _same_segment(segment_ids),
             rel_att_ids,
@@ -60,61 +40,23 @@ def make_att_mask_from_input_mask(
 ) -> tf.Tensor:
     """Makes a full attention mask that keeps padding apart from text.
 
-    Text attends to text and padding to padding, so no row is empty.
-
-    Args:
-        input_mask: <int>[batch, seq]. 1 for text, 0 for padding.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `input_mask` is not a matrix.
-
-    Example:
-        `[[1, 1, 0]]`:
-
-        ```
-        1 1 0
-        1 1 0
-        0 0 1
-        ```
+    `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Text
+    attends to text and padding to padding, so no row is empty. Example:
+    `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
-        input_mask = tf.convert_to_tensor(input_mask)
-        _check_rank("input_mask", input_mask, 2)
-        return make_segmented_att_mask(input_mask)
+        return make_segmented_att_mask(_checked("input_mask", input_mask))
 
 
 def make_segmented_att_mask(
     segment_ids: tf.Tensor, name: str | None = None
 ) -> tf.Tensor:
-    """Makes a full attention mask within segments.
+    """Makes a full attention mask within segments, `<int32>[batch, seq, seq]`.
 
-    Args:
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; a segment may have gaps.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix.
-
-    Example:
-        `[[0, 3, 0]]`:
-
-        ```
-        1 0 1
-        0 1 0
-        1 0 1
-        ```
+    Example: the ids `[[0, 3, 0]]` give the rows `101 010 101`.
     """
     with tf.name_scope(name or "make_segmented_att_mask"):
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("segment_ids", segment_ids, 2)
+        segment_ids = _checked("segment_ids", segment_ids)
         return tf.cast(_same_segment(segment_ids), tf.int32)
 
 
@@ -123,28 +65,10 @@ def make_att_mask_from_breakpoints(
     use_starting_breakpoints: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Makes a full attention mask within the segments of breakpoints.
+    """Makes a full attention mask within segments, `<int32>[batch, seq, seq]`.
 
-    Args:
-        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
-        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
-            segment instead of the last one.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, seq].
-
-    Raises:
-        ValueError: if `att_breakpoints` is not a matrix.
-
-    Example:
-        `[[0, 1, 0]]`, ending and starting breakpoints:
-
-        ```
-        1 1 0      1 0 0
-        1 1 0      0 1 1
-        0 0 1      0 1 1
-        ```
+    Example: `[[0, 1, 0]]` gives the rows `110 110 001`, as starting breakpoints
+    `100 011 011`.
     """
     with tf.name_scope(name or "make_att_mask_from_breakpoints"):
         return make_segmented_att_mask(
@@ -159,39 +83,16 @@ def make_local_segmented_att_mask(
 ) -> tf.Tensor:
     """Makes a local attention mask within segments.
 
-    Column `k` is the key at distance `k - local_radius`: the middle column
-    is the token itself, those before it are on its left, those after it on
-    its right. Keys before the first and after the last token are masked,
-    whatever the ids are.
-
-    Args:
-        segment_ids: <int>[batch, seq]. Tokens with equal ids are in the same
-            segment; any values, a segment may have gaps. Any length, also one
-            shorter than the radius.
-        local_radius: int. How many tokens on each side are in reach.
-        name: string. Name scope of the operations.
+    Column `k` is the key at distance `k - local_radius`, which is at least 1.
+    Keys before the first and after the last token are masked, whatever the ids
+    are. Example: `[[7, 7, 7, 9, 9]]` with a radius of 2 gives the rows
+    `00111 01110 11100 00110 01100`.
 
     Returns:
-        <int32>[batch, seq, 2 * local_radius + 1].
-
-    Raises:
-        ValueError: if `segment_ids` is not a matrix or `local_radius` is below
-            1.
-
-    Example:
-        `[[7, 7, 7, 9, 9]]`, radius 2:
-
-        ```
-        0 0 1 1 1
-        0 1 1 1 0
-        1 1 1 0 0
-        0 0 1 1 0
-        0 1 1 0 0
-        ```
+        `<int32>[batch, seq, 2 * local_radius + 1]`.
     """
     with tf.name_scope(name or "make_local_segmented_att_mask"):
-        segment_ids = tf.convert_to_tensor(segment_ids)
-        _check_rank("segment_ids", segment_ids, 2)
+        segment_ids = _checked("segment_ids", segment_ids)
         if local_radius < 1:
             raise ValueError(
                 f"`local_radius` must be 1 or more, got {local_radius}."
@@ -209,32 +110,8 @@ def make_local_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a local attention mask within the segments of breakpoints.
 
-    Args:
-        att_breakpoints: <int>[batch, seq]. 1 where a segment ends (or starts).
-        local_radius: int. How many tokens on each side are in reach.
-        use_starting_breakpoints: bool. Whether a 1 marks the first token of a
-            segment instead of the last one.
-        name: string. Name scope of the operations.
-
-    Returns:
-        <int32>[batch, seq, 2 * local_radius + 1]; columns as in
-        `make_local_segmented_att_mask`.
-
-    Raises:
-        ValueError: if `att_breakpoints` is not a matrix or `local_radius` is
-            below 1.
-
-    Example:
-        `[[0, 1, 0, 0, 1, 0]]`, radius 1:
-
-        ```
-        0 1 1
-        1 1 0
-        0 1 1
-        1 1 1
-        1 1 0
-        0 1 0
-        ```
+    Columns as in `make_local_segmented_att_mask`. Example: `[[0, 1, 0, 0]]`
+    with a radius of 1 gives the rows `011 110 011 110`.
     """
     with tf.name_scope(name or "make_local_att_mask_from_breakpoints"):
         return make_local_segmented_att_mask(
@@ -248,8 +125,8 @@ def make_local_att_mask_from_breakpoints(
 def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
     # Booleans cannot be counted, and small types not all of them.
+    att_breakpoints = _checked("att_breakpoints", att_breakpoints)
     att_breakpoints = tf.cast(att_breakpoints, tf.int32)
-    _check_rank("att_breakpoints", att_breakpoints, 2)
     # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
     # it counts for the tokens after it only.
     return tf.cumsum(
@@ -258,13 +135,15 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
 
 
 def _same_segment(segment_ids):
-    """Returns <bool>[batch, seq, seq]: whether two ids are equal."""
     return segment_ids[:, :, tf.newaxis] == segment_ids[:, tf.newaxis, :]
 
 
-def _check_rank(name, tensor, rank):
+def _checked(name, tensor, rank=2):
+    """A tensor of the right rank."""
+    tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != rank:
         raise ValueError(
             f"`{name}` must have {rank} dimensions (the first is the batch), "
             f"got shape {tensor.shape}."
         )
+    return tensor

@@ -1,8 +1,7 @@
-"""Masks and labels of the four attention pieces, for questions on paragraphs.
+"""Side inputs for questions on paragraphs (HotpotQA, WikiHop).
 
-The structure of the multi-hop tasks (HotpotQA, WikiHop): a question or query,
-candidates, and paragraphs without an order among them, each made of ordered
-sentences.
+A row holds a question, candidates, and paragraphs without an order among them,
+each made of ordered sentences.
 
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
@@ -31,7 +30,7 @@ def make_multihop_side_inputs(
     flat_sequence: bool = False,
     l2g_linked_ids: tf.Tensor | None = None,
     links: Sequence[TypedLink] = (),
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
@@ -50,78 +49,48 @@ def make_multihop_side_inputs(
     in all pieces but l2l. Padding, all that follows the last breakpoint,
     attends to padding only; hard masks cut that, too.
 
-    Args:
-        long_paragraph_breakpoints: <int>[batch, long]. 1 for the last long
-            token of each context, else 0.
-        long_paragraph_ids: <int>[batch, long]. Index of the global token of
-            each long token's paragraph; -1 for none.
-        long_sentence_ids: <int>[batch, long]. Index of the global token of each
-            long token's sentence; -1 for none.
-        global_paragraph_breakpoints: <int>[batch, global]. 1 for the last
-            global token of each context, else 0.
-        local_radius: int. How far a long token sees on each side.
-        relative_pos_max_distance: int. Distance at which labels are clipped; 0
-            for no labels at all.
-        use_hard_g2l_mask: bool. Whether a global token sees only the long
-            tokens of its own sentence or paragraph.
-        ignore_hard_g2l_mask: <int>[batch, global] or None. 1 for global tokens
-            that see all long tokens in spite of the hard g2l mask.
-        use_hard_l2g_mask: bool. Whether a long token sees only the global
-            tokens of its own sentence and paragraph.
-        ignore_hard_l2g_mask: <int>[batch, long] or None. 1 for long tokens that
-            see all global tokens in spite of the hard l2g mask.
-        flat_sequence: bool. Whether to treat the row as one text of sentences,
-            as in `make_global_local_transformer_side_inputs`: distances count
-            across contexts, and paragraphs, `l2g_linked_ids` and the two
-            ignore masks are not used.
-        l2g_linked_ids: <int>[batch, long] or None. Index of one more global
-            token each long token is linked with; -1 for none. It changes
-            labels only, never masks.
-        links: further links, of long or of global tokens. Where several links
-            hold for a pair, the last one gives the label.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
-        name: string. Name scope of the operations.
+    Example: a question of two tokens with a global token each, a paragraph with
+    its own global token and two sentences, padding; radius 1, maximum distance
+    1 (3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
 
-    Returns:
-        `GlobalLocalTransformerSideInputs`; the labels are None if
-        `relative_pos_max_distance` is 0.
+        long breakpoints  010010           global breakpoints  01001
+        sentence ids      0 1 3 4 4 -1     paragraph ids  -1 -1 2 2 2 -1
+
+        l2l mask    011 110 011 111 110 010
+        g2l mask    100000 010000 001110 001000 000110
+        g2l labels  433333 343333 334443 334333 333443
+        g2g labels  01555 20555 55011 55201 55220
+
+    Breakpoints are 1 for the last token of each context, ids the index of a
+    global token, or -1. All else is as in
+    `make_global_local_transformer_side_inputs_from_example_ids`, and
+
+    * with hard masks a token and its paragraph's global token see each other,
+      too; `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for tokens that
+      the hard g2l mask spares, `ignore_hard_l2g_mask`, `<int>[batch, long]`,
+      likewise;
+    * `l2g_linked_ids` link each long token with one more global token. They
+      never change masks;
+    * `links` are further ones. The last one that holds for a pair counts;
+    * with `flat_sequence` the row is one text of sentences: distances count
+      across contexts, and paragraphs, `l2g_linked_ids` and what hard masks
+      spare are not used.
 
     Raises:
-        ValueError: if an input is not a matrix, lengths that must agree do
-            not, `local_radius` is below 1, `relative_pos_max_distance` is
-            negative, or attributes of a link do not go together.
-
-    Example:
-        A question of two tokens with a global token each, a paragraph with its
-        own global token and two sentences, padding; radius 1, maximum distance
-        1 (so 3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
-
-        ```
-        long breakpoints  010010       global breakpoints  01001
-        sentence ids      0 1 3 4 4 -1
-        paragraph ids     -1 -1 2 2 2 -1
-
-        l2l mask  g2l mask  g2l labels  g2g labels
-        011       100000    433333      01555
-        110       010000    343333      20555
-        011       001110    334443      55011
-        111       001000    334333      55201
-        110       000110    333443      55220
-        010
-        ```
+        ValueError: an input is not a matrix, lengths that must agree do not, a
+            number is out of range, or a link's attributes do not go together.
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
         # [batch, long]
-        long_segments = common.example_ids_from_breakpoints(
+        long_contexts = common.example_ids_from_breakpoints(
             "long_paragraph_breakpoints", long_paragraph_breakpoints
         )
         # [batch, global]
-        global_segments = common.example_ids_from_breakpoints(
+        global_contexts = common.example_ids_from_breakpoints(
             "global_paragraph_breakpoints", global_paragraph_breakpoints
         )
-        long_valid = tf.minimum(long_segments, 1)
-        global_valid = tf.minimum(global_segments, 1)
+        long_valid = tf.minimum(long_contexts, 1)
+        global_valid = tf.minimum(global_contexts, 1)
 
         contains = {"long_sentence_ids": long_sentence_ids}
         if flat_sequence:
@@ -139,9 +108,9 @@ def make_multihop_side_inputs(
             link.check(key)
             link = link._replace(ids=tf.convert_to_tensor(link.ids))
             if link.source == "long":
-                breakpoints = {"long_paragraph_breakpoints": long_segments}
+                breakpoints = {"long_paragraph_breakpoints": long_contexts}
             else:
-                breakpoints = {"global_paragraph_breakpoints": global_segments}
+                breakpoints = {"global_paragraph_breakpoints": global_contexts}
             common.check_matrices(**breakpoints, **{key: link.ids})
             named[key] = link
         opening = [x.ids for x in named.values() if x.opens_hard_masks]
@@ -152,17 +121,17 @@ def make_multihop_side_inputs(
             l2g_limits["exempt_long"] = _check_exempt(
                 "ignore_hard_l2g_mask",
                 ignore_hard_l2g_mask,
-                long_paragraph_breakpoints=long_segments,
+                long_paragraph_breakpoints=long_contexts,
             )
         if use_hard_g2l_mask:
             g2l_limits["links"] = opening
             g2l_limits["exempt_global"] = _check_exempt(
                 "ignore_hard_g2l_mask",
                 ignore_hard_g2l_mask,
-                global_paragraph_breakpoints=global_segments,
+                global_paragraph_breakpoints=global_contexts,
             )
         return common.assemble_side_inputs(
-            long_segment_ids=long_valid if flat_sequence else long_segments,
+            long_segment_ids=long_valid if flat_sequence else long_contexts,
             g2g_att_mask=masks.make_segmented_att_mask(global_valid),
             l2g_att_mask=attention.LongGlobalMask(
                 long_valid, global_valid, **l2g_limits
@@ -173,24 +142,15 @@ def make_multihop_side_inputs(
             links=[*named.values()],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
-            global_segment_ids=None if flat_sequence else global_segments,
-            as_specs=as_specs,
+            global_segment_ids=None if flat_sequence else global_contexts,
+            materialize=materialize,
         )
 
 
-def _check_exempt(name, is_exempt, **segments):
-    """Checks which tokens a hard mask spares.
-
-    Args:
-        name: string. What `is_exempt` is called in an error.
-        is_exempt: <int or bool>[batch, long or global] or None.
-        **segments: a tensor that must have the shape of `is_exempt`.
-
-    Returns:
-        <bool>[batch, long or global] or None.
-    """
+def _check_exempt(name, is_exempt, **like):
+    """Which tokens a hard mask spares, `<bool>[batch, length]` or None."""
     if is_exempt is None:
         return None
     is_exempt = tf.cast(is_exempt, tf.bool)
-    common.check_matrices(**segments, **{name: is_exempt})
+    common.check_matrices(**like, **{name: is_exempt})
     return is_exempt

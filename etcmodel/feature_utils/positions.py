@@ -14,26 +14,14 @@ def make_paragraph_positions(
     question ends, wherever it stands. The position 0 is that of [CLS]: of the
     first token, if it stands alone or before the question. At least half of
     the positions are for paragraphs; one that is longer begins anew behind the
-    question, so that paragraphs of any length work.
+    question, so that paragraphs of any length work. There are `num_positions`,
+    at least 2.
 
     Example: [CLS], two tokens of the question, and two paragraphs
 
         is_question  0 1 1  0 0 0  0 0
-        breakpoints  1 0 1  0 0 1  0 1
+        breakpoints  1 0 1  0 0 1  0 1    on the last token of a paragraph
         gives        0 1 2  3 4 5  3 4
-
-    Args:
-        breakpoints: `<int>[batch, length]`, 1 on the last token of every
-            paragraph.
-        is_question: `<int or bool>[batch, length]`, 1 on the question's
-            tokens; None if there is none.
-        num_positions: how many there are, 0 to `num_positions - 1`.
-
-    Returns:
-        `<int32>[batch, length]`.
-
-    Raises:
-        ValueError: `num_positions` is less than 2.
     """
     if num_positions < 2:
         raise ValueError(
@@ -78,26 +66,17 @@ def make_paragraph_positions(
 def take_first_owned(
     values: tf.Tensor, owners: tf.Tensor, num_global: int | tf.Tensor
 ) -> tf.Tensor:
-    """What the first long token of each global token has.
+    """What the first long token of each global token has, 0 if it owns none.
 
     So the global token of a question's word has the word's id and position. In
     BERT the position 0 is [CLS]'s alone, whose row of the table is unlike all
     others: a word with that position is read as another [CLS].
 
-    Example: positions of a [CLS], a question of two words, a sentence of two
+    Example: a [CLS], a question of two words, a sentence of two
 
-        values    0 1 2 3 4
-        owners    . 1 2 . .   (none is -1)
-        gives     0 1 2 0     for 4 global tokens
-
-    Args:
-        values: `<int>[batch, long]`.
-        owners: `<int>[batch, long]`, the global token of each, or -1.
-        num_global: int or `<int32>[]`, how many global tokens there are.
-
-    Returns:
-        `<int>[batch, num_global]` of the dtype of `values`, 0 of global tokens
-        that own nothing.
+        values  0 1 2 3 4
+        owners  . 1 2 . .   (none is -1)
+        gives   0 1 2 0     for 4 global tokens
     """
     batch, length = shapes.get_shape_list(values)
     # [batch, 1]

@@ -1,9 +1,8 @@
-"""Documents as segments with entity mentions: the input of ReadTwice.
+"""Documents as segments with entity mentions: ReadTwice's input; graph code.
 
 A document is cut into segments of a fixed number of tokens, each of which
 begins with the same tokens: the CLS token, or that and a question. Segments may
 overlap. Mentions are spans of the text; in a segment they are spans of tokens.
-All is graph code.
 """
 
 import dataclasses
@@ -19,13 +18,9 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Spans of documents.
+    """Spans of documents, each `<int32>[documents, (mentions)]`, in order.
 
-    Attributes:
-        begins: `<int32>[documents, (mentions)]` first byte of each, in order.
-        ends: `<int32>[documents, (mentions)]` the byte behind the last.
-        labels: `<int32>[documents, (mentions)]` entity of each, 1 for an
-            unknown one.
+    Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
     """
 
     begins: tf.RaggedTensor
@@ -38,7 +33,7 @@ class SegmentConfig:
     """Sizes of segments.
 
     Fields of type `int` are at least 1, unless their metadata tell what is
-    `least`.
+    `min_value`.
 
     Attributes:
         block_length: tokens of a segment: the CLS and at least one of text.
@@ -46,16 +41,18 @@ class SegmentConfig:
             entities are kept, spread over the segment; repeated ones come last.
     """
 
-    block_length: int = dataclasses.field(default=512, metadata={"least": 2})
+    block_length: int = dataclasses.field(
+        default=512, metadata={"min_value": 2}
+    )
     max_num_annotations: int = 32
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = field.metadata.get("least", 1)
-            if field.type is int and value < least:
+            min_value = field.metadata.get("min_value", 1)
+            if field.type is int and value < min_value:
                 raise ValueError(
-                    f"{field.name} is {value}, expected at least {least}."
+                    f"{field.name} is {value}, expected at least {min_value}."
                 )
 
 
@@ -64,15 +61,13 @@ class Segments(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[segments, block_length]`, 0 behind the last token.
-        is_continuation: `<int32>[segments, block_length]`, 1 for tokens that
-            continue a word.
+        is_continuation: likewise, 1 for tokens that continue a word.
         documents: `<int32>[segments]` index of the document of each.
-        block_pos: `<int32>[segments]` its number in the document, from 1.
+        block_pos: its number in the document, from 1.
         annotation_begins: `<int32>[segments, max_num_annotations]` first token
             of each mention.
-        annotation_ends: `<int32>[segments, max_num_annotations]` its last.
-        annotation_labels: `<int32>[segments, max_num_annotations]` its entity,
-            0 for padding.
+        annotation_ends: its last token.
+        annotation_labels: its entity, 0 for padding.
         mentions_cut: `<int32>[segments]` mentions for which there was no room.
     """
 
@@ -89,11 +84,8 @@ class Segments(NamedTuple):
 def entity_labels(names: tf.Tensor) -> tf.Tensor:
     """Numbers of entities, the same everywhere for the same name.
 
-    Args:
-        names: `<string>[...]` ids of entities, such as "Q42"; empty if unknown.
-
-    Returns:
-        `<int32>[...]`, 1 for unknown entities, hashes from 2 on for others.
+    `<string>[...]` ids of entities, such as "Q42", give `<int32>[...]`: 1 for
+    "", hashes from 2 on for others.
     """
     hashes = tf.strings.to_hash_bucket_fast(names, _NUM_ENTITIES) + 2
     return tf.where(
@@ -102,21 +94,12 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 
 
 def locate_spans(starts, ends, span_begins, span_ends):
-    """Tokens that spans of text touch.
+    """First and last tokens that spans of text touch; last < first if none.
 
-    The tokens of "Jan lives in Brno" are at 0-3, 4-9, 10-12 and 13-17. A span
-    from 10 to 17 gives the tokens 2 to 3, one from 1 to 2 token 0 to 0, and one
-    from 3 to 4, the space, 1 to 0: none.
-
-    Args:
-        starts: `<int32>[documents, (tokens)]` first byte of each token.
-        ends: `<int32>[documents, (tokens)]` the byte behind the last.
-        span_begins: `<int32>[documents, (spans)]`.
-        span_ends: `<int32>[documents, (spans)]`, exclusive.
-
-    Returns:
-        First and last token of each span, two `<int32>[documents, (spans)]`;
-        the last is less than the first if there is none.
+    All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes,
+    ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
+    4-9, 10-12 and 13-17. A span from 10 to 17 gives the tokens 2 to 3, one from
+    1 to 2 token 0 to 0, and one from 3 to 4, the space, 1 to 0: none.
     """
     # Bytes are counted through all documents, so that one search does.
     limit = tf.cast(
@@ -146,13 +129,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Which tokens of which text each segment has.
-
-    Attributes:
-        texts: `<int32>[segments]` index of the text.
-        starts: `<int32>[segments]` its first token.
-        ends: `<int32>[segments]` the token behind its last.
-    """
+    """Which tokens of which text each segment has, each `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -162,22 +139,13 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap.
+    """Cuts texts into windows that may overlap; none of a text without tokens.
 
-    A window begins with the last `overlap` tokens of the one before it, or
-    fewer, so that it does not begin inside of a word. Example: with room for 5
-    and an overlap of 3, a text of 8 tokens, of which the second to the fourth
-    continue the first one's word, has windows from 0 to 5 and from 4 to 8.
-
-    Args:
-        is_continuation: `<int32>[texts, (tokens)]`, 1 for tokens that continue
-            a word.
-        room: `<int32>[texts]` tokens of a window, more than `overlap`.
-        overlap: the most tokens that two windows share.
-
-    Returns:
-        The windows, those of a text together and in order; a text without
-        tokens has none.
+    A window, of `room` tokens (`<int32>[texts]`), begins with the last
+    `overlap` tokens of the one before it, or fewer, so that it does not begin
+    inside of a word. Example: with room for 5 and an overlap of 3, a text of 8
+    tokens, of which the second to the fourth continue the first one's word, has
+    windows from 0 to 5 and from 4 to 8.
     """
     # Tokens are counted through all texts.
     offsets = tf.cast(is_continuation.row_starts(), tf.int32)
@@ -216,8 +184,8 @@ def find_windows(
 
     # At least once, which tells the number of texts.
     number, _, _, all_starts, all_ends = tf.while_loop(
-        lambda number, starts, *_: tf.logical_or(
-            tf.equal(number, 0), tf.reduce_any(starts < limits)
+        lambda number, starts, *_: (
+            tf.equal(number, 0) | tf.reduce_any(starts < limits)
         ),
         step,
         (
@@ -255,17 +223,10 @@ def lay_out_tokens(
     length: int,
     fill: int = 0,
 ) -> tf.Tensor:
-    """What segments have at each of their tokens.
+    """What segments have at each of their tokens, `<int32>[segments, length]`.
 
-    Args:
-        values: `<int32>[texts, (tokens)]` a number of each token.
-        windows: which tokens a segment has.
-        prefixes: `<int32>[texts, (tokens)]` what stands before them.
-        length: tokens of a segment.
-        fill: what stands behind them.
-
-    Returns:
-        `<int32>[segments, length]`.
+    `values` are those of the texts' tokens, `prefixes` stand before them in
+    each segment, both `<int32>[texts, (tokens)]`; `fill` stands behind them.
     """
     offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
     # [segments, (tokens)]
@@ -286,26 +247,20 @@ def lay_out_mentions(
     labels: tf.RaggedTensor,
     windows: Windows,
     shift: tf.Tensor,
-    most: int,
+    max_mentions: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """The mentions that begin in each segment.
 
-    Args:
-        first_tokens: `<int32>[texts, (mentions)]`, in order.
-        last_tokens: `<int32>[texts, (mentions)]`; less than the first for
-            mentions without a token, which are left out. Those that go on
-            behind a segment are cut.
-        labels: `<int32>[texts, (mentions)]`.
-        windows: which tokens a segment has.
-        shift: `<int32>[segments]` how many tokens stand before them.
-        most: mentions of a segment. Of more, `mention_selection` selects those
-            of different entities, spread over the segment.
+    `first_tokens` (in order), `last_tokens` and `labels` are `<int32>[texts,
+    (mentions)]`. Mentions without a token (last < first) are left out; those
+    that go on behind a segment are cut. `shift`, `<int32>[segments]`, says how
+    many tokens stand before a segment's. Of more than `max_mentions` of a
+    segment, `mention_selection` selects those of different entities.
 
     Returns:
-        begins: `<int32>[segments, most]` first token of each mention.
-        ends: `<int32>[segments, most]` its last.
-        labels: `<int32>[segments, most]` its label, 0 for padding.
-        cut: `<int32>[segments]` mentions for which there was no room.
+        First token, last token and label (0 for padding) of each mention,
+        `<int32>[segments, max_mentions]`, and `<int32>[segments]` mentions for
+        which there was no room.
     """
     has_tokens = last_tokens.values >= first_tokens.values
     text, first, last, label = (
@@ -333,15 +288,15 @@ def lay_out_mentions(
     )
     num_found = tf.cast(found.row_lengths(), tf.int32)
     selected = mention_selection.select_mentions(
-        found.with_values(tf.gather(label, found.values)), most
+        found.with_values(tf.gather(label, found.values)), max_mentions
     )
     found = ragged_rows.keep(found, selected.values)
     segment = ragged_rows.owners_in(found)
     shift = shift - windows.starts
 
     def table(values):
-        """`<int32>[segments, most]`."""
-        return found.with_values(values).to_tensor(shape=[None, most])
+        """`<int32>[segments, max_mentions]`."""
+        return found.with_values(values).to_tensor(shape=[None, max_mentions])
 
     return (
         table(tf.gather(first, found.values) + tf.gather(shift, segment)),
@@ -353,7 +308,7 @@ def lay_out_mentions(
             + tf.gather(shift, segment)
         ),
         table(tf.gather(label, found.values)),
-        tf.maximum(num_found - most, 0),
+        tf.maximum(num_found - max_mentions, 0),
     )
 
 
@@ -366,24 +321,13 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments.
+    """Cuts documents into segments; none of a document without tokens.
 
-    With segments of 4 tokens, one document of the tokens 11, 12, 13, 14 with a
-    mention of the tokens 2 to 3 gives `[[cls, 11, 12, 13], [cls, 14, 0, 0]]`;
-    the mention is cut to the segment in which it begins, from 3 to 3.
-
-    Args:
-        token_ids: `<int32>[documents, (tokens)]`.
-        is_continuation: `<int32>[documents, (tokens)]`.
-        first_tokens: `<int32>[documents, (mentions)]`, in order.
-        last_tokens: `<int32>[documents, (mentions)]`; less than the first for
-            mentions without a token, which are left out.
-        labels: `<int32>[documents, (mentions)]`.
-        cls_id: the token that each segment begins with.
-        config: sizes.
-
-    Returns:
-        The segments; none of a document without tokens.
+    Tokens are `<int32>[documents, (tokens)]`, mentions as for
+    `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,
+    13, 14 with a mention of the tokens 2 to 3 give `[[cls, 11, 12, 13],
+    [cls, 14, 0, 0]]`; the mention is cut to the segment in which it begins,
+    from 3 to 3.
     """
     room = config.block_length - 1
     # [documents, 1]
@@ -413,35 +357,15 @@ def cut_into_segments(
 
 
 class SegmentBuilder(tf.Module):
-    """Turns documents into segments with mentions.
-
-    Attributes:
-        config: sizes.
-        tokenizer: what cuts text into tokens.
-    """
+    """Turns documents into segments with mentions."""
 
     def __init__(self, config: SegmentConfig, tokenizer, name=None):
-        """Creates the builder.
-
-        Args:
-            config: sizes.
-            tokenizer: a tokenizer of `tokenizers`.
-            name: name of the module.
-        """
         super().__init__(name=name)
         self.config = config
         self.tokenizer = tokenizer
 
     def build(self, texts: tf.Tensor, mentions: Mentions) -> Segments:
-        """Builds the segments of a batch of documents.
-
-        Args:
-            texts: `<string>[documents]`.
-            mentions: their mentions, by bytes of the texts.
-
-        Returns:
-            The segments.
-        """
+        """Builds the segments of `<string>[documents]` and their mentions."""
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
         first, last = locate_spans(starts, ends, mentions.begins, mentions.ends)
         return cut_into_segments(

@@ -193,24 +193,6 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[5, 6], [6, 0], [8, 0]], labels)
         self.assertAllEqual([0, 0, 0], cut)
 
-    def test_mentions_of_different_entities_come_first(self):
-        """In each window by itself."""
-        windows = segments.Windows(
-            tf.constant([0, 0]), tf.constant([0, 2]), tf.constant([4, 4])
-        )
-        tokens = ragged([[0, 1, 2, 3]])
-        begins, _, labels, cut = segments.lay_out_mentions(
-            tokens,
-            tokens,
-            ragged([[5, 5, 5, 6]]),
-            windows,
-            tf.zeros([2], tf.int32),
-            2,
-        )
-        self.assertAllEqual([[0, 3], [0, 1]], begins)
-        self.assertAllEqual([[5, 6], [5, 6]], labels)
-        self.assertAllEqual([2, 0], cut)
-
     def test_nothing(self):
         output = self.cut([[], []], [[], []])
         self.assertEqual([0, 4], output.token_ids.shape)

@@ -1,7 +1,5 @@
 """Masking of sentences and words for the pre-training of ETC; graph code.
 
-A row is a text of sentences with a global token each, or several such texts.
-
 Source: ETC paper, section 3.5 and Appendices B and C.
 """
 
@@ -19,9 +17,8 @@ class MaskedSentences(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[batch, long]` with the mask tokens put in.
-        is_target: `<bool>[batch, long]`, the tokens that are to be predicted.
-        is_masked: `<bool>[batch, global]`, the sentences that are masked as a
-            whole.
+        is_target: `<bool>[batch, long]`, tokens to be predicted.
+        is_masked: `<bool>[batch, global]`, sentences that are masked.
     """
 
     token_ids: tf.Tensor
@@ -47,34 +44,18 @@ def mask_sentences(
     Of each row, as many sentences are chosen as come closest to the fraction;
     all of their text becomes the token for masked sentences. Of what is left,
     each word is chosen with the same probability, as a whole; its tokens are
-    targets, of which 80 % become the mask token, 10 % any token of the
-    vocabulary, and 10 % stay.
+    targets, of which 80 % become the mask token, 10 % any token below
+    `vocab_size`, and 10 % stay. The same seed, `<int32>[2]`, gives the same
+    masks, with XLA or without.
 
     Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If the
     sentence 1 is chosen, and the word `cats`, the text becomes
     `the [M] [M] . [S] [S] [S]`, or one of its two [M] is another token or what
     it was.
 
-    Args:
-        token_ids: `<int>[batch, long]`.
-        is_continuation: `<int>[batch, long]`, 1 for tokens that go on with the
-            word of the token before.
-        is_text: `<bool>[batch, long]`, False for padding and special tokens,
-            which are never masked.
-        sentence_ids: `<int>[batch, long]` global token of each token's
-            sentence; anything else, such as -1, for none.
-        is_sentence: `<bool>[batch, global]`, which global tokens are those of
-            sentences.
-        mask_token_id: what takes the place of a masked token.
-        sentence_mask_token_id: what takes that of the tokens of a sentence.
-        vocab_size: random tokens are less than this.
-        seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
-            without.
-        cpc_fraction: how many of the sentences are masked.
-        mlm_fraction: with what probability a word is masked.
-
-    Returns:
-        A `MaskedSentences`.
+    `is_continuation` is 1 for tokens that continue a word, `is_text` False for
+    what is never masked, all `[batch, long]`; `sentence_ids` name the global
+    token of each token's sentence, anything else is none.
 
     Raises:
         ValueError: a fraction is out of its range, or `token_ids` is no matrix.
@@ -101,20 +82,8 @@ def mask_sentences(
         )
     )
     # Of ten: 0 for another token, 1 for the same.
-    kind = tf.random.stateless_uniform(
-        shape,
-        seeds[2],
-        maxval=10,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
-    others = tf.random.stateless_uniform(
-        shape,
-        seeds[3],
-        maxval=vocab_size,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    kind = random_masks.random_ints(shape, seeds[2], 10)
+    others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(
         kind == 0, others, tf.where(kind == 1, token_ids, mask_token_id)
     )
@@ -130,14 +99,10 @@ class TakenSentences(NamedTuple):
     """Some sentences of texts, for each to be encoded by itself.
 
     Attributes:
-        sentences: `<int32>[batch, n]` global tokens of the sentences, in order;
-            0 for what fills up.
-        weights: `<float32>[batch, n]`, 1 for a sentence of which a token at
-            least was taken, 0 for what fills up.
-        token_ids: `<int32>[batch, m]` their tokens, one sentence after the
-            other; 0 for what fills up.
-        owners: `<int32>[batch, m]` which of the `n` sentences each token is of;
-            -1 for what fills up.
+        sentences: `<int32>[batch, n]` their global tokens, in order.
+        weights: `<float32>[batch, n]`, 1 for a sentence with a token at least.
+        token_ids: `<int32>[batch, m]`, one sentence after the other.
+        owners: `<int32>[batch, m]` which of the `n` sentences; -1 for padding.
     """
 
     sentences: tf.Tensor
@@ -153,28 +118,16 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes some sentences out of texts.
+    """Takes some sentences out of texts: `is_taken`, `<bool>[batch, global]`.
 
     They stand behind each other, so that few places stay empty; masks keep
-    them apart.
+    them apart. The last ones are cut. Ids of sentences ascend.
 
     Example: of the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
     with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:
 
         sentences  1 2 0        token_ids  21 22 23 31  0
         weights    1 1 0        owners      0  0  0  1 -1
-
-    Args:
-        token_ids: `<int>[batch, long]`.
-        sentence_ids: `<int>[batch, long]` global token of each token's
-            sentence, ascending; anything else for none.
-        is_taken: `<bool>[batch, global]`.
-        max_sentences: how many sentences of a row there is room for.
-        max_tokens: how many of their tokens there is room for; the last
-            sentences are cut.
-
-    Returns:
-        A `TakenSentences`.
     """
     is_taken = tf.cast(is_taken, tf.bool)
     # [batch, n]
@@ -213,13 +166,7 @@ def take_sentences(
 def _choose_sentences(is_sentence, seed, fraction):
     """The same fraction of the sentences of each row, at random."""
     shape = shapes.get_shape_list(is_sentence)
-    draws = tf.random.stateless_uniform(
-        shape,
-        seed,
-        maxval=2**31 - 1,
-        dtype=tf.int32,
-        alg=random_masks.ALGORITHM,
-    )
+    draws = random_masks.random_ints(shape, seed, 2**31 - 1)
     draws = tf.where(is_sentence, draws, 2**31 - 1)
     # [batch, 1]
     number = tf.reduce_sum(tf.cast(is_sentence, tf.float32), 1, keepdims=True)

@@ -1,11 +1,10 @@
-"""Tests of `side_inputs`: all kinds against their definition."""
+"""Tests of side inputs: all kinds against their definition."""
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import feature_utils
-from etcmodel.feature_utils import side_inputs
 from etcmodel.ops import attention
 from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids
@@ -56,7 +55,7 @@ def random_features(long_len=11, global_len=5):
 
 
 def make_sentences(features, **kwargs):
-    return side_inputs.make_global_local_transformer_side_inputs(
+    return feature_utils.make_global_local_transformer_side_inputs(
         features["long"],
         features["global"],
         features["sentences"],
@@ -66,13 +65,13 @@ def make_sentences(features, **kwargs):
 
 
 def make_blocks(features, **kwargs):
-    return side_inputs.make_fixed_block_side_inputs(
+    return feature_utils.make_fixed_block_side_inputs(
         features["long"], 4, local_radius=RADIUS, **kwargs
     )[0]
 
 
 def make_multihop(features, **kwargs):
-    return side_inputs.make_multihop_side_inputs(
+    return feature_utils.make_multihop_side_inputs(
         features["long"],
         features["paragraphs"],
         features["sentences"],
@@ -91,7 +90,7 @@ def make_flat(features, **kwargs):
 
 def make_linked(features, **kwargs):
     links = [
-        side_inputs.TypedLink(features[f"link_{i}"], **link)
+        feature_utils.TypedLink(features[f"link_{i}"], **link)
         for i, link in enumerate(LINKS)
     ]
     return make_multihop(features, links=links, **kwargs)
@@ -227,7 +226,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             **options,
         ).to_dict()
         self.assert_as_defined(plain, make, features, **hard)
-        made = make(features, as_specs=True, **options)
+        made = make(features, materialize=False, **options)
         mask = attention.LongGlobalMask
         link_labels = attention.LongGlobalLabels
         for name, kind in (
@@ -304,7 +303,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             ]
         )
         def call(features):
-            made = make(features, as_specs=True, **options)
+            made = make(features, materialize=False, **options)
             shapes = [
                 output.shape.as_list()
                 for operation in made.g2g_att_mask.graph.get_operations()
@@ -325,10 +324,12 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
         empty = {name: x[:0] for name, x in random_features(11, 5).items()}
         self.assertEqual(call(empty).shape, [0, 11, 7])
 
-    @parameterized.product(make=MAKERS, as_specs=[False, True])
-    def test_without_labels(self, make, as_specs):
+    @parameterized.product(make=MAKERS, materialize=[False, True])
+    def test_without_labels(self, make, materialize):
         made = make(
-            random_features(), relative_pos_max_distance=0, as_specs=as_specs
+            random_features(),
+            relative_pos_max_distance=0,
+            materialize=materialize,
         )
         self.assertEqual(tuple(made.to_dict()), FIELDS)
         self.assertEqual(
@@ -336,11 +337,6 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_public_names(self):
-        for name in side_inputs.__all__:
-            self.assertIs(
-                getattr(feature_utils, name), getattr(side_inputs, name)
-            )
-        self.assertContainsSubset(side_inputs.__all__, feature_utils.__all__)
         for name in feature_utils.__all__:
             self.assertTrue(callable(getattr(feature_utils, name)))
 

@@ -1,7 +1,7 @@
 """Token types of the multi-hop tasks: what a token of either input is.
 
-They are the segment ids of the encoder, and tell heads and masks which global
-tokens stand for candidates or for the question.
+They tell heads and masks which global tokens stand for candidates or for the
+question.
 """
 
 # Long tokens.

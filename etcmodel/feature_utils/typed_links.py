@@ -11,35 +11,24 @@ class TypedLink(NamedTuple):
     With `V = 2 * relative_pos_max_distance + 1`, the label of a tied pair is
     V + 1, that of a token and its sentence, or V + 3 + n for the own label n.
     It replaces distances, too. Where several links hold for a pair, the last
-    one wins; between global tokens those of the way there win over those of
-    the way back.
+    one wins; between global tokens those of the way there before those of the
+    way back.
+
+    Example: three long tokens, each a sentence, maximum distance 1 (3 is "not
+    linked", 4 "linked", 6 to 8 are own labels): `TypedLink([[-1, 0, -1]],
+    label=0)` and `TypedLink([[2, -1, -1]], source="global", label=1,
+    back_label=2)` give the labels
+
+        l2g  433 643 334    g2l  463 343 334    g2g  017 201 820
 
     Attributes:
-        ids: <int>[batch, long] or <int>[batch, global]. Index of the global
-            token that each token is tied to; anything out of range, such as
-            -1, for none.
-        source: string. "long" if tokens of the long input are tied, "global"
-            if global tokens are.
-        label: int. Number of the own label, from 0 on; None for V + 1. If long
-            tokens are tied, the way back has it, too.
-        back_label: int. Likewise that from a target to the global token that
-            is tied to it; None for the same as `label`.
-        opens_hard_masks: bool. Whether tied long and global tokens see each
-            other in spite of hard masks.
-
-    Example:
-        Three long tokens, each a sentence, maximum distance 1 (so 3 is "not
-        linked", 4 "linked", 6 to 8 are own labels), and the links
-
-        ```
-        TypedLink([[-1, 0, -1]], label=0)
-        TypedLink([[2, -1, -1]], source="global", label=1, back_label=2)
-
-        l2g labels  g2l labels  g2g labels
-        433         463         017
-        643         343         201
-        334         334         820
-        ```
+        ids: `<int>[batch, long]` or `<int>[batch, global]`, the global token
+            that each token is tied to; anything out of range for none.
+        source: "long" if tokens of the long input are tied, or "global".
+        label: number of the own label, from 0; None for V + 1.
+        back_label: likewise the way back of a global token; None for `label`.
+        opens_hard_masks: whether tied long and global tokens see each other in
+            spite of hard masks.
     """
 
     ids: tf.Tensor
@@ -49,15 +38,7 @@ class TypedLink(NamedTuple):
     opens_hard_masks: bool = False
 
     def check(self, name: str) -> None:
-        """Checks what does not depend on other tensors.
-
-        Args:
-            name: string. What the link is called in an error.
-
-        Raises:
-            ValueError: if there is no such source, an attribute is not one of
-                it, or a label is negative.
-        """
+        """Raises a `ValueError` if attributes do not go together."""
         if self.source not in ("long", "global"):
             raise ValueError(
                 f"`{name}` must have the source 'long' or 'global', got "

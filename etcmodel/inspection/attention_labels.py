@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 
 MASKED = -1
 

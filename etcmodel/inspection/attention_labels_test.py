@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils import side_inputs as side_inputs_lib
+from etcmodel import feature_utils as side_inputs_lib
 from etcmodel.inspection import attention_labels
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from etcmodel import extras
-from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 from etcmodel.inspection.attention_labels import choose_global_tokens
 from etcmodel.inspection.attention_labels import compose_attention_labels
 from etcmodel.inspection.attention_labels import find_label_scheme

@@ -9,8 +9,8 @@ from absl.testing import parameterized
 from matplotlib import colormaps
 from matplotlib import colors
 
+from etcmodel import feature_utils as side_inputs_lib
 from etcmodel.errors import UserError
-from etcmodel.feature_utils import side_inputs as side_inputs_lib
 from etcmodel.inspection import attention_labels
 from etcmodel.inspection import attention_picture
 

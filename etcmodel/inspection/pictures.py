@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from etcmodel.feature_utils.side_inputs import GlobalLocalTransformerSideInputs
+from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc.side_inputs import SideInputs
 from etcmodel.pipeline.example_writer import ExampleWriter
@@ -112,7 +112,7 @@ def _with_cut(counts, name: str) -> str:
 def _global_labels(preprocessor, record, view, texts) -> list[str]:
     """What to call every global token that is not padding.
 
-    That of a token is called as the token, those of groups and segments as the
+    That of a token is called as the token, those of groups and units as the
     task says.
     """
     place = {
@@ -127,14 +127,14 @@ def _global_labels(preprocessor, record, view, texts) -> list[str]:
         return [f"block {i}" for i in range(used)]
     labels = []
     for source in view.global_sources[0].tolist():
-        section, group, segment, token = source
+        section, group, unit, token = source
         if section < 0:
             break
         labels.append(
             place.get(tuple(source), "")
             if token >= 0
             else preprocessor.name_global(
-                record, spec.sections[section].name, group, segment
+                record, spec.sections[section].name, group, unit
             )
         )
     return labels

@@ -33,7 +33,7 @@ class InspectionTest(tf.test.TestCase):
             "record:      3 (id x)\n"
             "answer:      bb\n"
             "tokens:      3, of which 0 cut\n"
-            "segments:    1, of which 0 cut\n"
+            "units:       1, of which 0 cut\n"
             "long length: 6",
             shown.text(),
         )

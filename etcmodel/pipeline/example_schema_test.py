@@ -123,10 +123,10 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_the_encoder_reads(self):
         """Further links and embedded values; whatever the lengths are."""
         spec = layout.LayoutSpec(
-            [layout.Section("text", segment_global=layout.GlobalToken(1))],
+            [layout.Section("text", unit_global=layout.GlobalToken(1))],
             [
                 layout.Link("to", "text", "text"),
-                layout.Link("on", *["text"] * 2, *["segment"] * 2, "global"),
+                layout.Link("on", *["text"] * 2, *["unit"] * 2, "global"),
             ],
             [
                 layout.Value(

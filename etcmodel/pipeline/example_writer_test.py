@@ -32,7 +32,7 @@ class ExampleWriterTest(tf.test.TestCase, parameterized.TestCase):
         ]
         several, one = encode_records(self.writer, records, "dev")
         self.assertEqual(6, several.counts["tokens"])
-        self.assertEqual(1, several.counts["segments"])
+        self.assertEqual(1, several.counts["units"])
         self.assertEqual(0, several.counts["records_cut"])
         first, second = self._stored(several)
         for window, stored in enumerate((first, second)):

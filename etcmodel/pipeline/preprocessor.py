@@ -507,28 +507,28 @@ class EtcPreprocessor(Preprocessor):
         """Returns what `inspect` shows of a record: names and values."""
 
     def name_global(
-        self, record: Any, section: str, group: int, segment: int
+        self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Returns a short name of a group's or segment's global token.
+        """Returns a short name of a group's or unit's global token.
 
         Args:
             record: the record.
             section: its section.
             group: index of the group in the section.
-            segment: index of the segment in the group; -1 for the group's own.
+            unit: index of the unit in the group; -1 for the group's own.
         """
         del record
-        return f"{section} {group}" + (f".{segment}" if segment >= 0 else "")
+        return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 
 
 def count_cut(
     view: RecordView, names: Mapping[str, tuple[str | None, str | None]]
 ) -> dict[str, int]:
-    """Counts of tokens, groups and segments, and of what was cut of them.
+    """Counts of tokens, groups and units, and of what was cut of them.
 
     Args:
         view: the record.
-        names: section -> what its groups and its segments are called; None
+        names: section -> what its groups and its units are called; None
             for what is not counted.
 
     Returns:
@@ -543,11 +543,11 @@ def count_cut(
 
     for section, x in view.counts.items():
         add("tokens", x.tokens, x.kept_tokens)
-        groups, segments = names.get(section, (None, None))
+        groups, units = names.get(section, (None, None))
         if groups:
             add(groups, x.groups, x.kept_groups)
-        if segments:
-            add(segments, x.segments, x.kept_segments)
+        if units:
+            add(units, x.units, x.kept_units)
     return {**total, "records_cut": int(total["tokens_cut"] > 0)}
 
 

@@ -128,9 +128,9 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Of both windows, which show the one segment.
+        # Of both windows, which show the one unit.
         counts = views[0].counts["words"]
-        self.assertEqual((3, 3, 1), (*counts[:2], counts.segments))
+        self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
             [[[0.2, 1], [0.4, 1]], [[0.6, 1], [0, 0]]],
             views[0].features["looks"],

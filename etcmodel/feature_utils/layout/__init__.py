@@ -2,10 +2,11 @@
 
 from etcmodel.feature_utils.layout.contents import groups_of_one
 from etcmodel.feature_utils.layout.contents import one_group
-from etcmodel.feature_utils.layout.contents import one_segment
+from etcmodel.feature_utils.layout.contents import one_unit
 from etcmodel.feature_utils.layout.contents import unit_indices
 from etcmodel.feature_utils.layout.engine import Layout
 from etcmodel.feature_utils.layout.engine import LayoutEngine
+from etcmodel.feature_utils.layout.flat_content import Counts
 from etcmodel.feature_utils.layout.lookup import pick_units
 from etcmodel.feature_utils.layout.spec import WINDOWS
 from etcmodel.feature_utils.layout.spec import Blocks
@@ -15,7 +16,6 @@ from etcmodel.feature_utils.layout.spec import LayoutSpec
 from etcmodel.feature_utils.layout.spec import Link
 from etcmodel.feature_utils.layout.spec import Section
 from etcmodel.feature_utils.layout.spec import Value
-from etcmodel.feature_utils.layout.units import Counts
 
 __all__ = [
     "WINDOWS",
@@ -31,7 +31,7 @@ __all__ = [
     "Value",
     "groups_of_one",
     "one_group",
-    "one_segment",
+    "one_unit",
     "pick_units",
     "unit_indices",
 ]

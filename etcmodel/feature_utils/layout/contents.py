@@ -1,4 +1,4 @@
-"""Content of sections: lifted to four levels, and numbered; graph code."""
+"""Content of sections: lifted to `[batch, (groups), (units), (tokens)]`."""
 
 import functools
 from collections.abc import Sequence
@@ -8,59 +8,33 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 
 
-def one_segment(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of one segment: a question.
+def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of one unit: a question, `<int>[batch, (tokens)]`.
 
     Example: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
-
-    Args:
-        tokens: <int>[batch, (tokens)].
-
-    Returns:
-        <int>[batch, (1), (1), (tokens)].
     """
     return one_group(_nest(tokens))
 
 
-def one_group(segments: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of segments: the sentences of a text.
+def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
+    """One group of units: sentences, `<int>[batch, (units), (tokens)]`.
 
     Example: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
-
-    Args:
-        segments: <int>[batch, (segments), (tokens)].
-
-    Returns:
-        <int>[batch, (1), (segments), (tokens)].
     """
-    return _nest(segments)
+    return _nest(units)
 
 
-def groups_of_one(segments: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Groups of one segment each: candidate answers.
+def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Groups of one unit: candidates, `<int>[batch, (groups), (tokens)]`.
 
     Example: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
-
-    Args:
-        segments: <int>[batch, (groups), (tokens)].
-
-    Returns:
-        <int>[batch, (groups), (1), (tokens)].
     """
-    segments = segments.with_row_splits_dtype(tf.int64)
-    return segments.with_values(_nest(segments.values))
+    units = units.with_row_splits_dtype(tf.int64)
+    return units.with_values(_nest(units.values))
 
 
 def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
-    """The same tokens for every record: a [CLS].
-
-    Args:
-        token_ids: the ids.
-        batch: <int>[], number of records.
-
-    Returns:
-        <int32>[batch, (tokens)]: lift it with `one_segment`.
-    """
+    """The same tokens for every record, `<int32>[batch, (tokens)]`."""
     ids = tf.constant(token_ids, tf.int32)
     # [batch, tokens]
     tokens = tf.tile(ids[tf.newaxis], [batch, 1])
@@ -68,32 +42,19 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
 
 
 def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Which of the innermost units each record has.
+    """Splits of each record's innermost elements, from those of all levels.
 
     Example: `[[0, 2, 3], [0, 1, 3, 4]]` gives `[0, 3, 4]`.
-
-    Args:
-        nested_splits: as `nested_row_splits` of content, the records' first.
-
-    Returns:
-        `<int64>[batch + 1]`.
     """
     return functools.reduce(lambda x, y: tf.gather(y, x), nested_splits)
 
 
 def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
-    """Index of every group or segment of content within its record.
+    """Index of every group or unit of content within its record, `<int32>`.
 
-    Example: the segments of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
-
-    Args:
-        content: `<dtype>[batch, (groups), (segments), ...]`.
-        level: "group" or "segment".
-
-    Returns:
-        `<int32>[batch, (groups)]` or `<int32>[batch, (groups), (segments)]`.
+    Example: the units of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
     """
-    depth = ("group", "segment").index(level) + 1
+    depth = ("group", "unit").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]
     first = record_splits(splits)
     index = ragged_rows.index_in(ragged_rows.owners(first), first)

@@ -10,11 +10,11 @@ class LiftingTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
         (
             dict(
-                lift=contents.one_segment,
+                lift=contents.one_unit,
                 content=[[7, 8], [], [9]],
                 expected=[[[[7, 8]]], [[[]]], [[[9]]]],
             ),
-            # A record without segments keeps its one group.
+            # A record without units keeps its one group.
             dict(
                 lift=contents.one_group,
                 content=[[[7, 8], [9]], [], [[]]],
@@ -47,16 +47,14 @@ class LiftingTest(tf.test.TestCase, parameterized.TestCase):
         ([], [], []),
         ([[[], [[]]], [], [[[1, 2]], []]], [[[], [0]], [], [[0], []]], 0),
     )
-    def test_unit_indices(self, content, segments, groups):
+    def test_unit_indices(self, content, units, groups):
         content = tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
         for made in (content, content.with_row_splits_dtype(tf.int64)):
-            got = contents.unit_indices(made, "segment")
-            self.assertEqual(segments, got.to_list())
+            got = contents.unit_indices(made, "unit")
+            self.assertEqual(units, got.to_list())
             self.assertEqual(tf.int32, got.dtype)
             got = contents.unit_indices(made, "group").to_list()
-            self.assertEqual(
-                groups or [[*range(len(x))] for x in segments], got
-            )
+            self.assertEqual(groups or [[*range(len(x))] for x in units], got)
 
 
 if __name__ == "__main__":

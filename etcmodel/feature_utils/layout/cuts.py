@@ -5,140 +5,131 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils.layout.units import Costs
-from etcmodel.feature_utils.layout.units import Kept
-from etcmodel.feature_utils.layout.units import Units
+from etcmodel.feature_utils.layout.flat_content import Costs
+from etcmodel.feature_utils.layout.flat_content import FlatContent
+from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """What a section may use, record by record.
-
-    Attributes:
-        long: positions in the long input, <int64>[batch].
-        global_: positions in the global input, <int64>[batch].
-        segments: greatest number of segments of a record, or None.
-    """
+    """What a section may use of each record: `<int64>[batch]`, and units."""
 
     long: tf.Tensor
     global_: tf.Tensor
-    segments: int | None
+    max_units: int = tf.int64.max
 
 
 def _clipped_lengths(
-    units: Units, costs: Costs, budget: Budget, reserved: tf.Tensor | int
+    content: FlatContent,
+    costs: Costs,
+    budget: Budget,
+    reserved: tf.Tensor | int,
 ) -> tf.Tensor:
-    """Lengths of the segments, those too long for the whole budget cropped."""
-    lengths = units.segment_lengths
+    """Lengths of the units, those too long for the whole budget cropped."""
+    lengths = content.unit_lengths
     if costs.token_long:
-        lengths = tf.minimum(lengths, tf.gather(budget.long, units.segment_row))
+        lengths = tf.minimum(lengths, tf.gather(budget.long, content.unit_row))
     if costs.token_global:
-        room = tf.maximum(budget.global_ - reserved - costs.segment_global, 0)
-        lengths = tf.minimum(lengths, tf.gather(room, units.segment_row))
+        room = tf.maximum(budget.global_ - reserved - costs.unit_global, 0)
+        lengths = tf.minimum(lengths, tf.gather(room, content.unit_row))
     return lengths
 
 
-def _has_tokens_left(units: Units, lengths: tf.Tensor) -> tf.Tensor:
-    """False for segments of which cropping leaves nothing."""
-    return tf.logical_or(lengths > 0, tf.equal(units.segment_lengths, 0))
+def _has_tokens_left(content: FlatContent, lengths: tf.Tensor) -> tf.Tensor:
+    """False for units of which cropping leaves nothing."""
+    return (lengths > 0) | tf.equal(content.unit_lengths, 0)
 
 
 def _keep_prefix(
-    units: Units, costs: Costs, budget: Budget, lengths: tf.Tensor, crop: bool
+    content: FlatContent,
+    costs: Costs,
+    budget: Budget,
+    lengths: tf.Tensor,
+    crop: bool,
 ) -> Kept:
     """Keeps the longest beginning, depth first, that the budgets allow."""
-    row = units.segment_row
-    row_first = units.row_segment_splits[:-1]
+    row = content.unit_row
+    row_first = content.row_unit_splits[:-1]
     before = ragged_rows.cumulative(lengths)
-    # Tokens of the record before each segment.
-    # [segments]
+    # Tokens of the record before each unit.
+    # [units]
     tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
-    segment_index = units.segment_index_in_row()
-    group_index = units.group_index()
-    # Global tokens of the record up to the segment's own, if it has one.
+    unit_index = content.unit_index_in_row()
+    group_index = content.index("group")
+    # Global tokens of the record up to the unit's own, if it has one.
     globals_before = (
-        costs.group_global * (tf.gather(group_index, units.segment_group) + 1)
-        + costs.segment_global * (segment_index + 1)
+        costs.group_global * (tf.gather(group_index, content.unit_group) + 1)
+        + costs.unit_global * (unit_index + 1)
         + costs.token_global * tokens_before
     )
     long_room = tf.gather(budget.long, row) - costs.token_long * tokens_before
     global_room = tf.gather(budget.global_, row) - globals_before
-    fits = tf.logical_and(long_room >= 0, global_room >= 0)
-    if budget.segments is not None:
-        fits = tf.logical_and(fits, segment_index < budget.segments)
+    fits = (long_room >= 0) & (global_room >= 0)
+    fits &= unit_index < budget.max_units
     room = lengths
     if costs.token_long:
         room = tf.minimum(room, long_room)
     if costs.token_global:
         room = tf.minimum(room, global_room)
     if not crop:
-        fits = tf.logical_and(fits, tf.equal(lengths, room))
-    fits = tf.logical_and(fits, _has_tokens_left(units, room))
+        fits &= tf.equal(lengths, room)
+    fits &= _has_tokens_left(content, room)
     # Behind one that does not fit nothing does, not even what is empty.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
 
-    # A group stays if its global token fits, and its first segment, if any.
-    first = units.segment_splits[:-1]
-    count = units.segment_splits[1:] - first
-    base = tf.gather(row_first, units.group_row)
+    # A group stays if its global token fits, and its first unit, if any.
+    first = content.unit_splits[:-1]
+    count = content.unit_splits[1:] - first
+    base = tf.gather(row_first, content.group_row)
     # [groups]
     tokens_before = tf.gather(before, first) - tf.gather(before, base)
     globals_before = (
         costs.group_global * (group_index + 1)
-        + costs.segment_global * (first - base)
+        + costs.unit_global * (first - base)
         + costs.token_global * tokens_before
     )
-    group_fits = tf.logical_and(
+    group_fits = (
         costs.token_long * tokens_before
-        <= tf.gather(budget.long, units.group_row),
-        globals_before <= tf.gather(budget.global_, units.group_row),
-    )
-    # Up to the first segment of each group.
+        <= tf.gather(budget.long, content.group_row)
+    ) & (globals_before <= tf.gather(budget.global_, content.group_row))
+    # Up to the first unit of each group.
     seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
-    groups = tf.logical_and(
-        group_fits, tf.equal(seen, tf.gather(misfits, base))
-    )
-    return Kept(groups=groups, segments=fits, lengths=kept_lengths)
+    groups = group_fits & tf.equal(seen, tf.gather(misfits, base))
+    return Kept(groups=groups, units=fits, lengths=kept_lengths)
 
 
-def cut_keep(units: Units, costs: Costs, budget: Budget) -> Kept:
+def cut_keep(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Crops the end, token by token, only if the section is over its budget.
 
-    Example: segments of 3 and 4 tokens in a budget of 5 keep 3 and 2.
+    Example: units of 3 and 4 tokens in a budget of 5 keep 3 and 2.
     """
-    return _keep_prefix(units, costs, budget, units.segment_lengths, crop=True)
+    return _keep_prefix(content, costs, budget, content.unit_lengths, crop=True)
 
 
-def cut_tail(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Drops whole segments from the end.
+def cut_tail(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
+    """Drops whole units from the end.
 
-    A segment that alone is longer than the budget is cropped to it first.
+    A unit that alone is longer than the budget is cropped to it first.
 
-    Example: segments of 3, 4 and 1 tokens in a budget of 5 keep 3.
+    Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3.
     """
-    lengths = _clipped_lengths(units, costs, budget, costs.group_global)
-    return _keep_prefix(units, costs, budget, lengths, crop=False)
+    lengths = _clipped_lengths(content, costs, budget, costs.group_global)
+    return _keep_prefix(content, costs, budget, lengths, crop=False)
 
 
 def _skip_misfits(
     takes: tf.Tensor, limits: tf.Tensor, row: tf.Tensor, splits: tf.Tensor
 ) -> tf.Tensor:
-    """Goes through the units of a row and keeps each one there is room for.
+    """Keeps, in order, each unit or group of a row that there is room for.
 
-    Args:
-        takes: what each unit takes of several things, <int64>[units, things].
-        limits: what a row has for the units up to each one, likewise.
-        row: the row of each unit, <int64>[units].
-        splits: which units a row has, <int64>[rows + 1].
-
-    Returns:
-        <bool>[units].
+    `takes`, `<int64>[n, things]`, is what each takes of several things,
+    `limits` what its `row` has for those up to it; `splits` are the rows'.
     """
     row_first = splits[:-1]
 
     def room(kept):
-        """What those kept leave for each unit, [units, things]."""
+        """What those kept leave for each one, `[n, things]`."""
         sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
         sums = tf.pad(sums, [[1, 0], [0, 0]])
         return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
@@ -153,7 +144,7 @@ def _skip_misfits(
         first = tf.math.unsorted_segment_min(
             tf.where(wrong, index, index.dtype.max), row, tf.size(row_first)
         )
-        # [units]
+        # [items]
         first = tf.gather(first, row)
         # Those behind it will not find more room than it does.
         left = tf.gather(room(kept), tf.minimum(first, index))
@@ -170,172 +161,168 @@ def _skip_misfits(
     return kept
 
 
-def _most_segments(budget: Budget) -> int:
-    """The limit of segments, or what is never reached."""
-    return tf.int64.max if budget.segments is None else budget.segments
+def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
+    """Skips every unit for which there is no room, whole.
 
+    So a short one can follow a long one that was skipped. Groups stay, even
+    without units, as long as the global input lasts. That is how HotpotQA's
+    paragraphs are laid out (paper, Appendix C: as many tokens as possible).
 
-def cut_fit(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Skips every segment for which there is no room, whole.
-
-    In order, each segment that fits into what those before it have left is
-    kept, so a short one can follow a long one that was skipped. Groups stay,
-    even those that lose all segments, as long as the global input lasts. That
-    is how HotpotQA's paragraphs are laid out (paper, Appendix C: as many
-    tokens as possible).
-
-    Example: segments of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
+    Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
     """
-    row = units.segment_row
-    group_index = units.group_index()
-    lengths = units.segment_lengths
-    global_costs = costs.segment_global + costs.token_global * lengths
+    row = content.unit_row
+    group_index = content.index("group")
+    lengths = content.unit_lengths
+    global_costs = costs.unit_global + costs.token_global * lengths
     group_costs = costs.group_global * (group_index + 1)
     # Of the long input, the global one, the number.
-    # [segments, 3]
+    # [units, 3]
     takes = tf.stack(
         [costs.token_long * lengths, global_costs, tf.ones_like(lengths)], 1
     )
-    # [segments, 3]
+    # [units, 3]
     limits = tf.stack(
         [
             tf.gather(budget.long, row),
             tf.gather(budget.global_, row)
-            - tf.gather(group_costs, units.segment_group),
-            tf.fill(tf.shape(row), tf.cast(_most_segments(budget), tf.int64)),
+            - tf.gather(group_costs, content.unit_group),
+            tf.fill(tf.shape(row), tf.constant(budget.max_units, tf.int64)),
         ],
         axis=1,
     )
-    row_first = units.row_segment_splits[:-1]
-    kept = _skip_misfits(takes, limits, row, units.row_segment_splits)
+    row_first = content.row_unit_splits[:-1]
+    kept = _skip_misfits(takes, limits, row, content.row_unit_splits)
     used = ragged_rows.cumulative(tf.where(kept, global_costs, 0))
-    used = tf.gather(used, units.segment_splits[:-1]) - tf.gather(
-        tf.gather(used, row_first), units.group_row
+    used = tf.gather(used, content.unit_splits[:-1]) - tf.gather(
+        tf.gather(used, row_first), content.group_row
     )
     return Kept(
-        groups=used + group_costs <= tf.gather(budget.global_, units.group_row),
-        segments=kept,
+        groups=used + group_costs
+        <= tf.gather(budget.global_, content.group_row),
+        units=kept,
         lengths=tf.where(kept, lengths, 0),
     )
 
 
 def _whole_groups(
-    units: Units, costs: Costs, budget: Budget
+    content: FlatContent, costs: Costs, budget: Budget
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """What each group takes and what its row has, <int64>[groups, 3]."""
-    segments = ragged_rows.lengths(units.segment_splits)
-    tokens = ragged_rows.sum_rows(units.segment_lengths, units.segment_splits)
+    units = ragged_rows.lengths(content.unit_splits)
+    tokens = ragged_rows.sum_rows(content.unit_lengths, content.unit_splits)
     takes = tf.stack(
         [
             costs.token_long * tokens,
             costs.group_global
-            + costs.segment_global * segments
+            + costs.unit_global * units
             + costs.token_global * tokens,
-            segments,
+            units,
         ],
         axis=1,
     )
-    most = tf.cast(_most_segments(budget), tf.int64)
+    max_units = tf.constant(budget.max_units, tf.int64)
     limits = tf.stack(
-        [budget.long, budget.global_, tf.fill(tf.shape(budget.long), most)], 1
+        [
+            budget.long,
+            budget.global_,
+            tf.fill(tf.shape(budget.long), max_units),
+        ],
+        1,
     )
-    return takes, tf.gather(limits, units.group_row)
+    return takes, tf.gather(limits, content.group_row)
 
 
-def _keep_groups(units: Units, groups: tf.Tensor) -> Kept:
-    """Keeps groups with all that is in them."""
-    segments = tf.gather(groups, units.segment_group)
-    return Kept(groups, segments, tf.where(segments, units.segment_lengths, 0))
+def _keep_groups(content: FlatContent, groups: tf.Tensor) -> Kept:
+    units = tf.gather(groups, content.unit_group)
+    return Kept(groups, units, tf.where(units, content.unit_lengths, 0))
 
 
-def cut_fit_groups(units: Units, costs: Costs, budget: Budget) -> Kept:
+def cut_fit_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """As `cut_fit`, but for groups: each is kept whole or not at all.
 
     Example: groups of 2 and 2, of 3, and of 1 token in a budget of 5 keep
     the first and the last.
     """
-    takes, limits = _whole_groups(units, costs, budget)
+    takes, limits = _whole_groups(content, costs, budget)
     return _keep_groups(
-        units,
-        _skip_misfits(takes, limits, units.group_row, units.group_splits),
+        content,
+        _skip_misfits(takes, limits, content.group_row, content.group_splits),
     )
 
 
-def cut_tail_groups(units: Units, costs: Costs, budget: Budget) -> Kept:
+def cut_tail_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Drops whole groups from the end.
 
     Example: groups of 2 and 2, of 3, and of 1 token in a budget of 5 keep
     the first.
     """
-    takes, limits = _whole_groups(units, costs, budget)
+    takes, limits = _whole_groups(content, costs, budget)
     sums = tf.pad(tf.cumsum(takes), [[1, 0], [0, 0]])
-    before = tf.gather(sums, tf.gather(units.group_splits, units.group_row))
+    before = tf.gather(sums, tf.gather(content.group_splits, content.group_row))
     return _keep_groups(
-        units, tf.reduce_all(sums[1:] - before <= limits, axis=1)
+        content, tf.reduce_all(sums[1:] - before <= limits, axis=1)
     )
 
 
-def cut_balanced(units: Units, costs: Costs, budget: Budget) -> Kept:
-    """Drops last segments, each time of the group that has the most.
+def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
+    """Drops last units, each time of the group that has the most.
 
     Among groups with equally many, the one that has had as many for the
     longest time is the next. That is the max-heap of ETC (paper, Appendix C),
-    in closed form: the segments go in the order of (-position in their group,
+    in closed form: the units go in the order of (-position in their group,
     size of the group, group), so the reverse of it is how they are kept, as
-    long as the budgets last. Groups stay, even those that lose all segments;
-    but if the global input has no room for every group with one segment, the
-    last groups go.
+    long as the budgets last. Groups stay, even without units; but if the
+    global input has no room for every group with one unit, the last groups go.
 
-    Example: groups of 4, 2 and 4 segments, 7 allowed: the groups 0, 2 and 0
-    lose one each, which leaves 2, 2 and 3.
+    Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0 lose
+    one each, which leaves 2, 2 and 3.
     """
-    group_index = units.group_index()
-    counts = ragged_rows.lengths(units.segment_splits)
-    # A group with its first segment.
+    group_index = content.index("group")
+    counts = ragged_rows.lengths(content.unit_splits)
+    # A group with its first unit.
     needs = costs.group_global * (
-        1 + costs.segment_global * tf.cast(counts > 0, tf.int64)
+        1 + costs.unit_global * tf.cast(counts > 0, tf.int64)
     )
     needed = ragged_rows.cumulative(needs)
-    row_first = tf.gather(units.group_splits[:-1], units.group_row)
+    row_first = tf.gather(content.group_splits[:-1], content.group_row)
     groups = needed[1:] - tf.gather(needed, row_first) <= tf.gather(
-        budget.global_, units.group_row
+        budget.global_, content.group_row
     )
     group_tokens = costs.group_global * ragged_rows.sum_rows(
-        groups, units.group_splits
+        groups, content.group_splits
     )
-    lengths = _clipped_lengths(units, costs, budget, group_tokens)
+    lengths = _clipped_lengths(content, costs, budget, group_tokens)
 
-    # The order in which segments are kept, record by record.
-    most = tf.reduce_max(tf.concat([counts, [0]], 0)) + 1
-    most_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
-    key = units.segment_row * most + units.segment_index()
-    key = key * most - tf.gather(counts, units.segment_group)
-    key = key * most_groups - tf.gather(group_index, units.segment_group)
-    # [segments]
+    # The order in which units are kept, record by record.
+    base = 1 + tf.reduce_max(tf.concat([counts, [0]], 0))
+    num_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
+    key = content.unit_row * base + content.index("unit")
+    key = key * base - tf.gather(counts, content.unit_group)
+    key = key * num_groups - tf.gather(group_index, content.unit_group)
+    # [units]
     order = tf.argsort(key)
 
-    # Segments of dropped groups cost nothing and are not kept.
-    alive = tf.gather(groups, units.segment_group)
+    # Units of dropped groups cost nothing and are not kept.
+    alive = tf.gather(groups, content.unit_group)
     cost = tf.cast(alive, tf.int64)
-    row = units.segment_row
+    row = content.unit_row
 
     def used(values):
-        """Budget used up to each segment, in the order of keeping."""
+        """Budget used up to each unit, in the order of keeping."""
         sums = ragged_rows.cumulative(tf.gather(values * cost, order))
-        starts = tf.gather(sums, units.row_segment_splits[:-1])
+        starts = tf.gather(sums, content.row_unit_splits[:-1])
         return sums[1:] - tf.gather(starts, row)
 
     # Rows keep their places when sorted, so `row` holds for both orders.
     fits = costs.token_long * used(lengths) <= tf.gather(budget.long, row)
-    fits &= used(
-        costs.segment_global + costs.token_global * lengths
-    ) <= tf.gather(budget.global_ - group_tokens, row)
-    if budget.segments is not None:
-        fits &= used(tf.ones_like(lengths)) <= budget.segments
+    fits &= used(costs.unit_global + costs.token_global * lengths) <= tf.gather(
+        budget.global_ - group_tokens, row
+    )
+    fits &= used(tf.ones_like(lengths)) <= budget.max_units
     fits = tf.gather(fits, tf.math.invert_permutation(order))
-    segments = fits & alive & _has_tokens_left(units, lengths)
+    units = fits & alive & _has_tokens_left(content, lengths)
     return Kept(
         groups=groups,
-        segments=segments,
-        lengths=tf.where(segments, lengths, 0),
+        units=units,
+        lengths=tf.where(units, lengths, 0),
     )

@@ -3,18 +3,17 @@
 import heapq
 import random
 
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout import cuts
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.cuts import Budget
-from etcmodel.feature_utils.layout.units import Costs
+from etcmodel.feature_utils.layout.flat_content import Costs
 
 # Every unit has a global token, tokens are long.
-COSTS = Costs(token_long=1, token_global=0, segment_global=1, group_global=1)
+COSTS = Costs(token_long=1, token_global=0, unit_global=1, group_global=1)
 PLENTY = 10**6
 # Of content and of both budgets.
 SPECS = (
@@ -25,23 +24,23 @@ SPECS = (
 
 
 def content_of(lengths):
-    """Segments of the given lengths, [batch, groups, segments]."""
+    """Units of the given lengths, [batch, groups, units]."""
     content = [[[[0] * n for n in group] for group in row] for row in lengths]
     return tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
 
 
 def flatten(lengths):
-    """Units of segments of the given lengths."""
-    return units_lib.flatten(content_of(lengths))
+    """Flat content with units of the given lengths."""
+    return flat_content.flatten(content_of(lengths))
 
 
-def random_lengths(rng, most_groups, most_segments, most_tokens):
-    """Lengths of the segments of one to three records, and their content."""
+def random_lengths(rng, most_groups, most_units, most_tokens):
+    """Lengths of the units of one to three records, and their content."""
     lengths = [
         [
             [
                 rng.randint(0, most_tokens)
-                for _ in range(rng.randint(0, most_segments))
+                for _ in range(rng.randint(0, most_units))
             ]
             for _ in range(rng.randint(0, most_groups))
         ]
@@ -50,19 +49,19 @@ def random_lengths(rng, most_groups, most_segments, most_tokens):
     return lengths, content_of(lengths)
 
 
-def budget(long, global_=PLENTY, segments=None, batch=1):
+def budget(long, global_=PLENTY, units=PLENTY, batch=1):
     fill = lambda x: tf.fill([batch], tf.constant(x, tf.int64))  # noqa: E731
-    return Budget(fill(long), fill(global_), segments)
+    return Budget(fill(long), fill(global_), units)
 
 
-def max_heap(lengths, max_segments, max_tokens, max_globals):
-    """The description's algorithm: how many segments each group keeps."""
+def max_heap(lengths, max_units, max_tokens, max_globals):
+    """The description's algorithm: how many units each group keeps."""
     kept = [len(group) for group in lengths]
     heap = [(-n, i, i) for i, n in enumerate(kept)]
     heapq.heapify(heap)
     pushed = len(heap)
     while (
-        sum(kept) > max_segments
+        sum(kept) > max_units
         or sum(sum(g[:n]) for g, n in zip(lengths, kept, strict=True))
         > max_tokens
         or sum(kept) + len(kept) > max_globals
@@ -102,197 +101,73 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
         rng = random.Random(0)
 
         @tf.function(input_signature=[*SPECS, tf.TensorSpec([], tf.int64)])
-        def cut(content, long, global_, segments):
-            units = units_lib.flatten(content)
+        def cut(content, long, global_, units):
+            content = flat_content.flatten(content)
             kept = cuts.cut_balanced(
-                units, COSTS, Budget(long, global_, segments)
+                content, COSTS, Budget(long, global_, units)
             )
-            return ragged_rows.sum_rows(kept.segments, units.segment_splits)
+            return ragged_rows.sum_rows(kept.units, content.unit_splits)
 
         for _ in range(40):
             lengths, content = random_lengths(rng, 6, 8, 4)
-            # At least 4, the longest segment, so none is cropped; and room
-            # for every group with one segment.
+            # At least 4, the longest unit, so none is cropped; and room
+            # for every group with one unit.
             longs = [rng.randint(4, 50) for _ in lengths]
             globals_ = [rng.randint(12, 40) for _ in lengths]
-            segments = rng.randint(0, 25)
-            kept = cut(content, longs, globals_, segments)
+            units = rng.randint(0, 25)
+            kept = cut(content, longs, globals_, units)
             expected = []
             for row, long, global_ in zip(
                 lengths, longs, globals_, strict=True
             ):
-                expected += max_heap(row, segments, long, global_)
+                expected += max_heap(row, units, long, global_)
             self.assertAllEqual(kept, expected, f"{lengths} {longs}")
 
     def test_balanced_when_not_even_groups_fit(self):
-        # Room for two groups with a segment each, the second of which has
-        # none, so there is room for another segment of the first.
-        units = flatten([[[1, 1, 1], [], [1]]])
-        kept = cuts.cut_balanced(units, COSTS, budget(9, global_=4))
+        # Room for two groups with a unit each, the second of which has
+        # none, so there is room for another unit of the first.
+        content = flatten([[[1, 1, 1], [], [1]]])
+        kept = cuts.cut_balanced(content, COSTS, budget(9, global_=4))
         self.assertAllEqual(kept.groups, [True, True, False])
-        self.assertAllEqual(kept.segments, [True, True, False, False])
+        self.assertAllEqual(kept.units, [True, True, False, False])
         self.assertAllEqual(kept.lengths, [1, 1, 0, 0])
-        kept = cuts.cut_balanced(units, COSTS, budget(9, global_=1))
+        kept = cuts.cut_balanced(content, COSTS, budget(9, global_=1))
         self.assertAllEqual(kept.groups, [False] * 3)
         # What is alone too long is cropped.
         kept = cuts.cut_balanced(flatten([[[50]]]), COSTS, budget(9))
         self.assertAllEqual(kept.lengths, [9])
 
-    @parameterized.parameters(COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0))
-    def test_fit_against_one_after_the_other(self, *costs):
-        costs = Costs(*costs)
-        rng = random.Random(0)
-
-        @tf.function(input_signature=SPECS)
-        def cut(content, long, global_):
-            units = units_lib.flatten(content)
-            return cuts.cut_fit(units, costs, Budget(long, global_, 9))
-
-        for _ in range(30):
-            rows, content = random_lengths(rng, 5, 6, 9)
-            longs = [rng.randint(0, 60) for _ in rows]
-            globals_ = [rng.randint(0, 60) for _ in rows]
-            kept = cut(content, longs, globals_)
-            groups, segments = [], []
-            for row, long, global_ in zip(rows, longs, globals_, strict=True):
-                left = 9
-                for group in row:
-                    groups.append(global_ >= costs.group_global)
-                    global_ -= costs.group_global
-                    for n in group:
-                        cost = costs.segment_global + n * costs.token_global
-                        fits = n <= long and cost <= global_ and left > 0
-                        segments.append(fits)
-                        if fits:
-                            long -= n
-                            global_ -= cost
-                            left -= 1
-            self.assertAllEqual(kept.groups, groups)
-            self.assertAllEqual(kept.segments, segments)
-            flat = [n for row in rows for group in row for n in group]
-            self.assertAllEqual(kept.lengths, np.multiply(flat, segments))
-
-    @parameterized.product(
-        costs=[COSTS, Costs(1, 1, 0, 1), Costs(1, 0, 1, 0)], skip=[True, False]
-    )
-    def test_whole_groups_against_one_after_the_other(self, costs, skip):
-        rng = random.Random(1)
-        cut_groups = cuts.cut_fit_groups if skip else cuts.cut_tail_groups
-
-        @tf.function(input_signature=SPECS)
-        def cut(content, long, global_):
-            units = units_lib.flatten(content)
-            return cut_groups(units, costs, Budget(long, global_, 6))
-
-        for _ in range(20):
-            rows, content = random_lengths(rng, 5, 4, 6)
-            longs = [rng.randint(0, 40) for _ in rows]
-            globals_ = [rng.randint(0, 40) for _ in rows]
-            kept = cut(content, longs, globals_)
-            groups = []
-            for row, long, global_ in zip(rows, longs, globals_, strict=True):
-                left = (long, global_, 6)
-                for group in row:
-                    takes = (
-                        sum(group),
-                        costs.group_global
-                        + costs.segment_global * len(group)
-                        + costs.token_global * sum(group),
-                        len(group),
-                    )
-                    rest = np.subtract(left, takes)
-                    groups.append(min(rest) >= 0)
-                    if groups[-1] or not skip:
-                        # Behind one that is dropped nothing is kept.
-                        left = rest
-            sizes = [len(group) for row in rows for group in row]
-            self.assertAllEqual(kept.groups, groups)
-            self.assertAllEqual(kept.segments, np.repeat(groups, sizes))
-            flat = [n for row in rows for group in row for n in group]
-            self.assertAllEqual(
-                kept.lengths, np.multiply(flat, np.repeat(groups, sizes))
-            )
-
     @parameterized.parameters(
-        (20, PLENTY, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (13, PLENTY, None, [3, 4, 2, 4], [3, 4, 2, 0]),
-        (8, PLENTY, None, [3, 4, 1, 0], [3, 4, 0, 0]),
-        (7, PLENTY, None, [3, 4, 0, 0], [3, 4, 0, 0]),
+        (20, PLENTY, PLENTY, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (13, PLENTY, PLENTY, [3, 4, 2, 4], [3, 4, 2, 0]),
+        (8, PLENTY, PLENTY, [3, 4, 1, 0], [3, 4, 0, 0]),
+        (7, PLENTY, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),
         # The first alone is too long, and is cropped.
-        (2, PLENTY, None, [2, 0, 0, 0], [2, 0, 0, 0]),
-        (0, PLENTY, None, [0, 0, 0, 0], [0, 0, 0, 0]),
-        # Two groups and four segments: six global tokens.
-        (20, 6, None, [3, 4, 2, 5], [3, 4, 2, 5]),
-        (20, 5, None, [3, 4, 2, 0], [3, 4, 2, 0]),
-        (20, 3, None, [3, 4, 0, 0], [3, 4, 0, 0]),
-        (20, 1, None, [0, 0, 0, 0], [0, 0, 0, 0]),
+        (2, PLENTY, PLENTY, [2, 0, 0, 0], [2, 0, 0, 0]),
+        (0, PLENTY, PLENTY, [0, 0, 0, 0], [0, 0, 0, 0]),
+        # Two groups and four units: six global tokens.
+        (20, 6, PLENTY, [3, 4, 2, 5], [3, 4, 2, 5]),
+        (20, 5, PLENTY, [3, 4, 2, 0], [3, 4, 2, 0]),
+        (20, 3, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),
+        (20, 1, PLENTY, [0, 0, 0, 0], [0, 0, 0, 0]),
         (20, PLENTY, 2, [3, 4, 0, 0], [3, 4, 0, 0]),
     )
-    def test_keep_and_tail(self, long, global_, segments, *expected):
-        units = flatten([[[3, 4], [2, 5]]])
+    def test_keep_and_tail(self, long, global_, units, *expected):
+        content = flatten([[[3, 4], [2, 5]]])
         for cut, lengths in zip(
             (cuts.cut_keep, cuts.cut_tail),
             expected,
             strict=True,
         ):
-            kept = cut(units, COSTS, budget(long, global_, segments))
+            kept = cut(content, COSTS, budget(long, global_, units))
             self.assertAllEqual(kept.lengths, lengths)
-            self.assertAllEqual(kept.segments, [n > 0 for n in lengths])
+            self.assertAllEqual(kept.units, [n > 0 for n in lengths])
             # A group goes when nothing of it is left.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
-    def test_tokens_with_global_tokens(self):
-        costs = Costs(1, 1, 0, 0)
-        units = flatten([[[3, 4]], [[2]]])
-        kept = cuts.cut_keep(units, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 2, 2])
-        kept = cuts.cut_tail(units, costs, budget(9, 5, batch=2))
-        self.assertAllEqual(kept.lengths, [3, 0, 2])
-        # What is alone too long is cropped to what the others leave.
-        units = flatten([[[9]]])
-        kept = cuts.cut_tail(units, Costs(1, 1, 1, 1), budget(9, 5))
+    def test_tail_crops_to_what_other_global_tokens_leave(self):
+        kept = cuts.cut_tail(flatten([[[9]]]), Costs(1, 1, 1, 1), budget(9, 5))
         self.assertAllEqual(kept.lengths, [3])
-
-    @parameterized.product(
-        cut=[cuts.cut_keep, cuts.cut_tail],
-        costs=[COSTS, Costs(1, 0, 0, 0), Costs(1, 1, 0, 1), Costs(1, 0, 1, 0)],
-    )
-    def test_behind_what_does_not_fit_nothing_is_kept(self, cut, costs):
-        """Not even what is empty, when all is used up."""
-        rng = random.Random(4)
-
-        @tf.function(input_signature=SPECS)
-        def run(content, long, global_):
-            units = units_lib.flatten(content)
-            return cut(units, costs, Budget(long, global_, 5))
-
-        for _ in range(20):
-            rows, content = random_lengths(rng, 4, 3, 2)
-            kept = run(
-                content,
-                [rng.randint(0, 6) for _ in rows],
-                [rng.randint(0, 6) for _ in rows],
-            )
-            groups, segments = (
-                iter(x.numpy()) for x in (kept.groups, kept.segments)
-            )
-            for row in rows:
-                order = []
-                for group in row:
-                    keep = next(groups)
-                    order.append(keep)
-                    for _ in group:
-                        order.append(next(segments))
-                        self.assertLessEqual(order[-1], keep)
-                self.assertEqual(order, sorted(order, reverse=True))
-
-    def test_empty_units_cost_only_their_global_tokens(self):
-        units = flatten([[[], [0], [2]]])
-        for cut in (cuts.cut_keep, cuts.cut_tail):
-            for size, groups in ((5, [1, 1, 1]), (2, [1, 0, 0])):
-                kept = cut(units, COSTS, budget(2, size))
-                self.assertAllEqual(kept.groups, np.array(groups, bool))
-                self.assertAllEqual(kept.segments, [size == 5] * 2)
 
 
 if __name__ == "__main__":

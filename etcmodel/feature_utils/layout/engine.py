@@ -1,14 +1,13 @@
-"""The layout engine: ragged units and a specification to EtcFeatures.
+"""The layout engine: ragged content and a specification to EtcFeatures.
 
-What tasks differ in is which units exist, which of them get a global token,
-what is linked to what, and what gives way when the budget is full. All of that
-is a specification, a `LayoutSpec`; `LayoutEngine` does the rest, for a whole
-batch at once, in graph code.
+Tasks differ in which units exist, which of them get a global token, what is
+linked to what, and what gives way when the budget is full. All of that is a
+`LayoutSpec`; `LayoutEngine` does the rest, for a whole batch, in graph code.
 
-A section's content has four levels, [batch, (groups), (segments), (tokens)]:
-a document is a group of sentences, a question one group of one segment. The
+A section's content has four levels, [batch, (groups), (units), (tokens)]: a
+document is a group of sentences, a question one group of one unit. The
 sections follow each other in both inputs. The global tokens of a group come
-depth first: the group's own, then for each segment its own and those of its
+depth first: the group's own, then for each unit its own and those of its
 tokens.
 
 Worked example, a question above two paragraphs of one and two sentences:
@@ -17,9 +16,9 @@ Worked example, a question above two paragraphs of one and two sentences:
         Section("question", token_type_id=3,
                 token_global=GlobalToken(3), cut="keep"),
         Section("text", token_type_id=1, group_global=GlobalToken(5),
-                segment_global=GlobalToken(1)),
+                unit_global=GlobalToken(1)),
     ]), long_length=8, global_length=8)
-    engine({"question": one_segment(tf.ragged.constant([[51, 52]])),
+    engine({"question": one_unit(tf.ragged.constant([[51, 52]])),
             "text": tf.ragged.constant([[[[61, 62]], [[71], [72]]]])})
 
     long_token_ids              51 52 61 62 71 72  0  0
@@ -29,12 +28,6 @@ Worked example, a question above two paragraphs of one and two sentences:
     long_paragraph_breakpoints   0  1  0  1  0  1  0  0
     global_token_ids             3  3  5  1  5  1  1  0
     global_paragraph_breakpoints 0  1  0  1  0  0  1  0
-
-A link ties tokens to any global tokens, with a relative label of its own if
-it shall have one: `Link("mentions", "text", "question", "token")` takes for
-each token of the text the index of a token of the question. A value is laid
-out with its unit, such as a position on a page. Of a section of "windows" a
-record has as many rows as it takes to show all of it.
 
 Source: paper, sections 3.3, 3.4 and Appendices C and D.
 """
@@ -46,11 +39,12 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.etc_features import GLOBAL_FEATURES
 from etcmodel.feature_utils.etc_features import LONG_FEATURES
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.contents import constant_tokens
-from etcmodel.feature_utils.layout.contents import one_segment
+from etcmodel.feature_utils.layout.contents import one_unit
 from etcmodel.feature_utils.layout.contents import record_splits
 from etcmodel.feature_utils.layout.cuts import Budget
+from etcmodel.feature_utils.layout.flat_content import Counts
 from etcmodel.feature_utils.layout.lookup import look_up
 from etcmodel.feature_utils.layout.lookup import resolve
 from etcmodel.feature_utils.layout.spec import CUTS
@@ -58,7 +52,6 @@ from etcmodel.feature_utils.layout.spec import INPUTS
 from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import WINDOWS
 from etcmodel.feature_utils.layout.spec import LayoutSpec
-from etcmodel.feature_utils.layout.spec import Section
 from etcmodel.feature_utils.layout.tables import SOURCES
 from etcmodel.feature_utils.layout.tables import PlacedSection
 from etcmodel.feature_utils.layout.tables import Table
@@ -66,7 +59,6 @@ from etcmodel.feature_utils.layout.tables import add_blocks
 from etcmodel.feature_utils.layout.tables import add_global
 from etcmodel.feature_utils.layout.tables import add_long
 from etcmodel.feature_utils.layout.tables import place
-from etcmodel.feature_utils.layout.units import Counts
 
 # A budget that is never used up.
 _UNLIMITED = 2**31 - 1
@@ -76,20 +68,18 @@ class Layout(NamedTuple):
     """What the engine makes. A row is a record, or a window of one.
 
     Attributes:
-        features: the EtcFeatures, <int32>[rows, long_length] and
-            <int32>[rows, global_length], with the features of other links.
-        values: the features of values, <dtype>[rows, length, ...].
-        long_sources: where each long token comes from, before any cutting:
-            its section, its group in the section, its segment in the group and
-            its index in the segment. <int32>[rows, long_length, 4], padding
-            -1.
+        features: the EtcFeatures and those of links, `<int32>[rows, length]`.
+        values: the features of values, `<dtype>[rows, length, ...]`.
+        long_sources: where each long token comes from, before any cutting: its
+            section, its group in the section, its unit in the group and its
+            index in the unit; padding -1. `<int32>[rows, long_length, 4]`.
         global_sources: likewise for the global tokens; -1 at the levels below
-            the token's own. <int32>[rows, global_length, 4].
+            the token's own.
         counts: section -> what was cut of each record.
-        owner: the record of each row, <int32>[rows].
+        owner: the record of each row, `<int32>[rows]`.
         windows: of windows, `starts` and `sizes`: the first token that each
             shows, counted through the record's, and how many,
-            <int64>[batch, (rows)]. Nothing without.
+            `<int64>[batch, (rows)]`.
     """
 
     features: dict[str, tf.Tensor]
@@ -105,12 +95,13 @@ class LayoutEngine:
     """Lays out ragged content as EtcFeatures; see the module's docstring.
 
     Nothing is ever too long: what exceeds the lengths is cut as the sections
-    say, and counted. A record's result does not depend on its batch.
+    say, and counted. A record's result does not depend on its batch. Without a
+    length an input is as long as the longest of the batch needs. `special_ids`
+    are ids of global tokens that the specification names.
 
-    Attributes:
-        spec: the specification.
-        long_length: length of the long input, or None.
-        global_length: length of the global input, or None.
+    Raises:
+        ValueError: a length is negative, is needed for windows, or a global
+            token has no id.
     """
 
     def __init__(
@@ -120,26 +111,15 @@ class LayoutEngine:
         global_length: int | None,
         special_ids: Mapping[str, int] | None = None,
     ):
-        """Checks the lengths and looks up the global tokens.
-
-        Args:
-            spec: the specification.
-            long_length: length of the long input; None for as long as the
-                longest of the batch needs.
-            global_length: length of the global input; likewise.
-            special_ids: ids of global tokens that the specification names.
-
-        Raises:
-            ValueError: a length is negative, is needed for windows, or a
-                global token has no id.
-        """
+        special_ids = special_ids or {}
         for length in (long_length, global_length):
             if length is not None and length < 0:
                 raise ValueError(f"A length is negative: {length}.")
         self.spec = spec
         self.long_length = long_length
         self.global_length = global_length
-        if long_length is None and self._window_section() is not None:
+        self._has_windows = any(x.cut == WINDOWS for x in spec.sections)
+        if long_length is None and self._has_windows:
             raise ValueError("Windows need a long_length.")
         tokens = [x for s in spec.sections for x in s.global_tokens.values()]
         tokens += [spec.blocks.global_token] if spec.blocks else []
@@ -148,19 +128,13 @@ class LayoutEngine:
             *(token.token_id for token in tokens),
             *(token for section in spec.sections for token in section.tokens),
         ):
-            if isinstance(name, str) and name not in (special_ids or {}):
+            if isinstance(name, str) and name not in special_ids:
                 raise ValueError(
                     f"There is no special token {name!r}, expected one of "
-                    f"{sorted(special_ids or {})}."
+                    f"{sorted(special_ids)}."
                 )
-            self._ids[name] = (
-                special_ids[name] if isinstance(name, str) else name
-            )
-
-    def _window_section(self) -> Section | None:
-        """The section that has windows, if any."""
-        found = [x for x in self.spec.sections if x.cut == WINDOWS]
-        return found[0] if found else None
+            named = isinstance(name, str)
+            self._ids[name] = special_ids[name] if named else name
 
     # There is nothing in it for AutoGraph, which would make tracing slow.
     @tf.autograph.experimental.do_not_convert
@@ -174,26 +148,22 @@ class LayoutEngine:
 
         Args:
             contents: token ids of each section that has none of its own,
-                <int>[batch, (groups), (segments), (tokens)]. See
-                `one_segment`, `one_group` and `groups_of_one` for content of a
-                lower rank.
+                `<int>[batch, (groups), (units), (tokens)]`. `one_unit`,
+                `one_group` and `groups_of_one` lift content of a lower rank.
             targets: those of each link; see `Link`.
             values: those of each value; see `Value`.
-
-        Returns:
-            The layout.
 
         Raises:
             ValueError: what is given does not match the specification.
             tf.errors.InvalidArgumentError: when run, if contents differ in the
                 number of records, or there is not one target or value for each
-                unit.
+                element.
         """
         targets, values = dict(targets or {}), dict(values or {})
         self._check(contents, targets, values)
         batch = next(iter(contents.values())).nrows(tf.int64)
         contents = {
-            section.name: one_segment(
+            section.name: one_unit(
                 constant_tokens([self._ids[x] for x in section.tokens], batch)
             )
             if section.tokens
@@ -205,8 +175,8 @@ class LayoutEngine:
                 spec,
                 index,
                 tf.cast(contents[spec.name].flat_values, tf.int32),
-                content := units_lib.flatten(contents[spec.name]),
-                content,
+                original := flat_content.flatten(contents[spec.name]),
+                original,
             )
             for index, spec in enumerate(self.spec.sections)
         }
@@ -227,34 +197,23 @@ class LayoutEngine:
                 for source in INPUTS
             },
             counts={
-                name: units_lib.count(section.content, section.units)
+                name: flat_content.count(section.original, section.content)
                 for name, section in sections.items()
             },
             owner=tf.cast(windows.owner, tf.int32),
-            windows={}
-            if self._window_section() is None
-            else {
+            windows={
                 name: tf.RaggedTensor.from_value_rowids(
-                    x, windows.owner, nrows=batch, validate=False
+                    getattr(windows, name),
+                    windows.owner,
+                    nrows=batch,
+                    validate=False,
                 )
-                for name, x in (
-                    ("starts", windows.starts),
-                    ("sizes", windows.sizes),
-                )
+                for name in (("starts", "sizes") if self._has_windows else ())
             },
         )
 
     def _lay_out(self, sections, rows):
-        """Gives all units their places.
-
-        Args:
-            sections: name -> section, without positions.
-            rows: how many there are.
-
-        Returns:
-            The sections with positions; the features; of both inputs the
-            marks of a table.
-        """
+        """Places everything: sections, features and both inputs' marks."""
         sections = dict(sections)
         long_used = global_used = tf.zeros([rows], tf.int64)
         for name, section in sections.items():
@@ -297,12 +256,9 @@ class LayoutEngine:
 
     def _check(self, contents, targets, values):
         """Compares what is given with the specification."""
+        sections = [x for x in self.spec.sections if not x.tokens]
         for what, given, parts in (
-            (
-                "contents",
-                contents,
-                [x for x in self.spec.sections if not x.tokens],
-            ),
+            ("contents", contents, sections),
             ("targets", targets, self.spec.links),
             ("values", values, self.spec.values),
         ):
@@ -319,20 +275,12 @@ class LayoutEngine:
             ):
                 raise ValueError(
                     f"The content of {name!r} must be ragged, [batch, "
-                    "(groups), (segments), (tokens)], got "
-                    f"{getattr(content, 'shape', content)}. See one_segment, "
+                    "(groups), (units), (tokens)], got "
+                    f"{getattr(content, 'shape', content)}. See one_unit, "
                     "one_group and groups_of_one."
                 )
-        for part, given, inner in (
-            *(
-                (link, targets[link.name], (link.number,) * (link.number > 1))
-                for link in self.spec.links
-            ),
-            *(
-                (value, values[value.name], tuple(value.shape))
-                for value in self.spec.values
-            ),
-        ):
+        for part, given in self._told(targets, values):
+            inner = part.inner_shape
             rank = LEVELS.index(part.level) + 1
             if (
                 not isinstance(given, tf.RaggedTensor)
@@ -346,19 +294,21 @@ class LayoutEngine:
                     f"{getattr(given, 'shape', given)}."
                 )
 
+    def _told(self, targets, values):
+        """Pairs of each link or value and what is told of it."""
+        pairs = [(x, targets[x.name]) for x in self.spec.links]
+        return pairs + [(x, values[x.name]) for x in self.spec.values]
+
     def _check_sizes(self, sections, batch, targets, values):
-        """Compares the numbers of records and units; when run."""
+        """Compares the numbers of records and elements; when run."""
         for name, section in sections.items():
             tf.debugging.assert_equal(
-                tf.size(section.content.group_splits, tf.int64) - 1,
+                tf.size(section.original.group_splits, tf.int64) - 1,
                 batch,
                 f"Records of the content of {name!r}, expected as many as of "
                 "the others.",
             )
-        for part, given in (
-            *((x, targets[x.name]) for x in self.spec.links),
-            *((x, values[x.name]) for x in self.spec.values),
-        ):
+        for part, given in self._told(targets, values):
             content = sections[part.section].content
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
             # Which units a record has, there and here.
@@ -380,11 +330,7 @@ class LayoutEngine:
             )
 
     def _cut(self, sections, batch):
-        """Shares the budgets among the sections, the first in rank first.
-
-        Returns:
-            The sections with the units that are left, and the rows.
-        """
+        """Shares the budgets among the sections, the first in rank first."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:
@@ -396,22 +342,22 @@ class LayoutEngine:
         )
         sections = dict(sections)
         nothing = tf.zeros([batch], tf.int64)
-        windows = units_lib.Windows(tf.range(batch), nothing, nothing)
+        windows = flat_content.Windows(tf.range(batch), nothing, nothing)
         for name, section in sorted(
             sections.items(), key=lambda x: x[1].spec.rank
         ):
-            spec, units = section.spec, section.content
+            spec, content = section.spec, section.original
             long_budget = long_left
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
                 # The last in rank: all others are cut.
-                windows = units_lib.make_windows(
-                    units.row_sizes("token"), long_budget, spec.stride
+                windows = flat_content.make_windows(
+                    content.row_sizes("token"), long_budget, spec.stride
                 )
                 sections = {
                     other: x._replace(
-                        units=units_lib.repeat(x.units, windows.owner)
+                        content=flat_content.repeat(x.content, windows.owner)
                     )
                     for other, x in sections.items()
                 }
@@ -424,24 +370,26 @@ class LayoutEngine:
                     windows = windows._replace(
                         sizes=tf.where(global_left > 0, windows.sizes, 0)
                     )
-                units = units_lib.cut_windows(units, windows)
+                content = flat_content.cut_windows(content, windows)
             # Windows are never longer than they may be.
             if spec.cut != WINDOWS or (
                 spec.global_tokens and not spec.share_last_global
             ):
-                budget = Budget(long_budget, global_left, spec.max_segments)
-                kept = CUTS[spec.cut, spec.whole](units, spec.costs, budget)
-                units = units_lib.select(units, kept)
+                budget = Budget(long_budget, global_left)
+                if spec.max_units is not None:
+                    budget = budget._replace(max_units=spec.max_units)
+                kept = CUTS[spec.cut, spec.whole](content, spec.costs, budget)
+                content = flat_content.select(content, kept)
             section = section._replace(
-                units=units,
-                most_shared=global_left if spec.share_last_global else None,
+                content=content,
+                max_shared=global_left if spec.share_last_global else None,
             )
             sections[name] = section
             if spec.cut == WINDOWS:
                 # What the global input has no room for is not shown.
-                windows = windows._replace(sizes=units.row_sizes("token"))
+                windows = windows._replace(sizes=content.row_sizes("token"))
             else:
-                long, global_ = units_lib.used(units, spec.costs)
+                long, global_ = flat_content.used(content, spec.costs)
                 long_left -= long
                 global_left -= global_
         in_order = {x.name: sections[x.name] for x in self.spec.sections}
@@ -449,7 +397,6 @@ class LayoutEngine:
 
 
 def _limit(length: int | None) -> int:
-    """The budget for a length."""
     return _UNLIMITED if length is None else length
 
 

@@ -14,13 +14,13 @@ from etcmodel.feature_utils.layout.contents import constant_tokens
 
 # How WikiHop is laid out (paper, Appendix C).
 WIKIHOP_SECTIONS = (
-    Section("candidates", 4, segment_global=GlobalToken(4, 6), cut="keep"),
+    Section("candidates", 4, unit_global=GlobalToken(4, 6), cut="keep"),
     Section("query", 3, token_global=GlobalToken(3, 5), cut="keep"),
     Section(
         "documents",
         1,
         group_global=GlobalToken(5, 7),
-        segment_global=GlobalToken(1, 0),
+        unit_global=GlobalToken(1, 0),
         cut="balanced",
     ),
 )
@@ -33,7 +33,7 @@ WIKIHOP = LayoutSpec(
             "own",
             "candidates",
             "candidates",
-            level="segment",
+            level="unit",
             feature="l2g_linked_ids",
         ),
         Link("mentions", "documents", "candidates", feature="l2g_linked_ids"),
@@ -57,9 +57,9 @@ HOTPOTQA = LayoutSpec(
         Section(
             "paragraphs",
             1,
-            first_segment_token_type_id=2,
+            first_unit_token_type_id=2,
             group_global=GlobalToken(5),
-            segment_global=GlobalToken(1),
+            unit_global=GlobalToken(1),
             cut="fit",
         ),
     )
@@ -87,7 +87,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                 "candidates": layout.groups_of_one(
                     ragged([[[21], [22, 23]]], 2)
                 ),
-                "query": layout.one_segment(ragged([[31, 32]], 1)),
+                "query": layout.one_unit(ragged([[31, 32]], 1)),
                 "documents": ragged([[[[41, 21], [42]], [[22, 23, 43]]]], 3),
             },
             targets={
@@ -121,8 +121,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         # limit of a question.
         made = LayoutEngine(HOTPOTQA, 7, 13)(
             {
-                "cls": layout.one_segment(constant_tokens([101], 1)),
-                "question": layout.one_segment(ragged([[51, 52, 53]], 1)),
+                "cls": layout.one_unit(constant_tokens([101], 1)),
+                "question": layout.one_unit(ragged([[51, 52, 53]], 1)),
                 "paragraphs": ragged(
                     [[[[61], [71, 72, 74, 75], [73]], [[81, 82, 83], [91]]]], 3
                 ),
@@ -138,7 +138,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             global_token_ids="101 3 3 5 1 1 5 1 0 0 0 0 0",
             global_paragraph_breakpoints="1 0 1 0 0 1 0 1 0 0 0 0 0",
         )
-        # Section, group, segment (a title is 0), token: what was skipped does
+        # Section, group, unit (a title is 0), token: what was skipped does
         # not shift them.
         nothing = [-1] * 4
         tokens = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
@@ -157,87 +157,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(
             [x[0] for x in made.counts["paragraphs"]],
-            # tokens, kept, segments, kept, groups, kept
+            # tokens, kept, units, kept, groups, kept
             [10, 3, 5, 3, 2, 2],
         )
         self.assertAllEqual(made.counts["question"].kept_tokens, [2])
-
-    def test_contract_with_clauses(self):
-        """An invented structure: clauses of the sections of a contract.
-
-        Sections get one global token each, clauses none; the parties are
-        global tokens without any text, linked to where they are named. Local
-        attention goes on from section to section.
-        """
-        engine = LayoutEngine(
-            LayoutSpec(
-                [
-                    Section(
-                        "parties", group_global=GlobalToken(8), in_long=False
-                    ),
-                    Section(
-                        "sections",
-                        token_type_id=2,
-                        group_global=GlobalToken("section", 4),
-                        breaks=False,
-                    ),
-                ],
-                links=[
-                    Link("party_ids", "sections", "parties", "group"),
-                    Link(
-                        "references",
-                        "sections",
-                        "sections",
-                        "group",
-                        feature="reference_ids",
-                    ),
-                    # A section is tied to sections, two at most.
-                    Link(
-                        "follows",
-                        "sections",
-                        "sections",
-                        "group",
-                        level="group",
-                        source="global",
-                        number=2,
-                    ),
-                ],
-            ),
-            8,
-            5,
-            {"section": 9},
-        )
-        made = engine(
-            {
-                # Of another record, too; texts of parties are not laid out.
-                "parties": ragged([[[], [[2]]], [[[5] * 7], []]], 3),
-                "sections": ragged(
-                    [[[[9]]], [[[11, 12], [13]], [[14, 15]]]], 3
-                ),
-            },
-            targets={
-                "party_ids": ragged([[[[-1]]], [[[-1, 1], [0]], [[1, -1]]]], 3),
-                "references": ragged(
-                    [[[[-1]]], [[[-1, -1], [-1]], [[0, -1]]]], 3
-                ),
-                "follows": ragged([[[0, -1]], [[-1, -1], [0, 1]]], 1),
-            },
-        )
-        self.assertFeatures(
-            made.features,
-            long_token_ids="11 12 13 14 15 0 0 0",
-            long_token_type_ids="2 2 2 2 2 0 0 0",
-            long_sentence_ids="-1 -1 -1 -1 -1 -1 -1 -1",
-            long_paragraph_ids="2 2 2 3 3 -1 -1 -1",
-            long_paragraph_breakpoints="0 0 0 0 1 0 0 0",
-            party_ids="-1 1 0 1 -1 -1 -1 -1",
-            reference_ids="-1 -1 -1 2 -1 -1 -1 -1",
-            follows="-1 -1 -1 2 -1",
-            follows_2="-1 -1 -1 3 -1",
-            global_token_ids="8 8 9 9 0",
-            global_token_type_ids="0 0 4 4 0",
-            global_paragraph_breakpoints="1 1 0 1 0",
-        )
 
     def test_nothing(self):
         engine = LayoutEngine(LayoutSpec(WIKIHOP_SECTIONS), 4, 3)
@@ -252,59 +175,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             engine(no_records).features["global_token_ids"].shape, [0, 3]
         )
 
-    @parameterized.parameters((3, 9), (9, 3))
-    def test_what_is_kept_comes_first(self, *lengths):
-        """Of the budgets, whatever the order of the sections."""
-        spec = LayoutSpec(
-            [
-                Section("text", 2, segment_global=GlobalToken(1)),
-                Section(
-                    "end",
-                    segment_global=GlobalToken(2),
-                    token_global=GlobalToken(3),
-                    cut="keep",
-                ),
-            ]
-        )
-        engine = LayoutEngine(spec, *lengths)
-        made = engine(
-            {
-                "text": layout.one_group(ragged([[[7, 8], [6]]], 2)),
-                "end": layout.one_segment(ragged([[9]], 1)),
-            }
-        )
-        features = {name: x[:, :3] for name, x in made.features.items()}
-        self.assertFeatures(
-            features,
-            long_token_ids="7 8 9",
-            long_sentence_ids="0 0 2",
-            long_paragraph_ids="-1 -1 -1",
-            long_paragraph_breakpoints="0 1 1",
-            global_token_ids="1 2 3",
-            global_paragraph_breakpoints="1 0 1",
-        )
-        self.assertAllEqual(made.counts["text"].kept_tokens, [2])
-
-    def test_empty_units(self):
-        """A paragraph without sentences, a sentence without tokens."""
-        made = LayoutEngine(LayoutSpec(WIKIHOP_SECTIONS), 4, 6)(
-            {
-                "candidates": ragged([[]], 3),
-                "query": ragged([[[[]]]], 3),
-                "documents": ragged([[[], [[]], [[7]]]], 3),
-            }
-        )
-        self.assertFeatures(
-            made.features,
-            long_token_ids="7 0 0 0",
-            long_sentence_ids="4 -1 -1 -1",
-            long_paragraph_ids="3 -1 -1 -1",
-            global_token_ids="5 5 1 5 1 0",
-            global_paragraph_breakpoints="1 0 1 0 1 0",
-        )
-
     def test_windows(self):
-        """A question above every part of a page; its paragraphs are linked.
+        """A question above every part of a page.
 
         Room for 3 of the page's 7 tokens, a step of 2: windows from 0, 2, 4.
         The second record has nothing to show, and one window.
@@ -316,48 +188,25 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     "page",
                     1,
                     group_global=GlobalToken(5),
-                    segment_global=GlobalToken(1),
+                    unit_global=GlobalToken(1),
                     cut="windows",
                     stride=2,
                 ),
                 # The same of all records.
                 Section("end", cut="keep", tokens=("separator",)),
             ],
-            [Link("to", "question", "page", "segment", number=2)],
-            [
-                Value("places", "page", pad=-1),
-                Value("number", "page", "segment", "global", pad=-1),
-            ],
         )
         page = ragged([[[[11, 12, 13], [14]], [[15, 16, 17]]], []], 3)
+        question = layout.one_unit(ragged([[8, 9], [7, 6]], 1))
         made = LayoutEngine(spec, 6, 6, {"separator": 2})(
-            {
-                "question": layout.one_segment(ragged([[8, 9], [7, 6]], 1)),
-                "page": page,
-            },
-            {
-                "to": layout.one_segment(
-                    ragged([[[0, 1], [-1, 2]]] + [[[-1] * 2] * 2], 1)
-                )
-            },
-            {
-                "places": page.with_flat_values(tf.range(7)),
-                "number": layout.unit_indices(page, "segment"),
-            },
+            {"question": question, "page": page}
         )
-        n = -1
-        expected = {
+        for name, values in {
             "long_token_ids": [
                 [8, 9, 11, 12, 13, 2],
                 [8, 9, 13, 14, 2, 0],
                 [8, 9, 15, 16, 17, 2],
                 [7, 6, 2, 0, 0, 0],
-            ],
-            "long_sentence_ids": [
-                [0, 1, 3, 3, 3, n],
-                [0, 1, 3, 4, n, n],
-                [0, 1, 3, 3, 3, n],
-                [0, 1, n, n, n, n],
             ],
             "global_token_ids": [
                 [3, 3, 5, 1, 0, 0],
@@ -366,104 +215,44 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                 [3, 3, 5, 1, 0, 0],
                 [3, 3, 0, 0, 0, 0],
             ],
-        }
-        for name, values in expected.items():
+        }.items():
             self.assertAllEqual(made.features[name], values, name)
-        self.assertAllEqual(
-            made.features["to"],
-            # The first segment, which the third window does not show.
-            [
-                [3, n, n, n, n, n],
-                [3, n, n, n, n, n],
-                [n] * 6,
-                [n] * 6,
-            ],
-        )
-        self.assertAllEqual(
-            made.features["to_2"][:3, :2], [[n, n], [4, n], [n, 3]]
-        )
-        self.assertAllEqual(
-            made.values["places"][:, 2:5],
-            [[0, 1, 2], [2, 3, n], [4, 5, 6], [n] * 3],
-        )
-        self.assertAllEqual(
-            made.values["number"],
-            [
-                [n, n, n, 0, n, n],
-                [n, n, n, 0, 1, n],
-                [n, n, n, 2, n, n],
-                [n] * 6,
-            ],
-        )
         self.assertAllEqual(made.owner, [0, 0, 0, 1])
         self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
         # What the global input has no room for is not shown.
         self.assertEqual(made.windows["sizes"].to_list(), [[3, 2, 3], [0]])
         # Of the record, not of its windows; what one shows is not lost.
-        self.assertAllEqual(made.counts["page"].tokens, [7, 0])
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
-        self.assertAllEqual(made.counts["question"].tokens, [2, 2])
         # Where a token comes from, in the record.
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
 
     def test_windows_that_share_the_last_global_token(self):
-        """Tokens and links find it; where they come from stays."""
         spec = LayoutSpec(
             [
                 Section(
                     "page",
-                    segment_global=GlobalToken(1),
+                    unit_global=GlobalToken(1),
                     cut="windows",
                     share_last_global=True,
-                )
-            ],
-            [Link("to", "page", "page", level="segment")],
-            [Value("number", "page", "segment", pad=-1)],
-        )
-        page = ragged([[[[11], [12]], [[13, 14], [15]]]], 3)
-        given = (
-            {"page": page},
-            {"to": ragged([[[3, -1], [1, 0]]], 2)},
-            {"number": layout.unit_indices(page, "segment")},
-        )
-        made = LayoutEngine(spec, 9, 2)(*given)
-        self.assertFeatures(
-            {**made.features, **made.values},
-            long_token_ids="11 12 13 14 15 0 0 0 0",
-            long_sentence_ids="0 1 1 1 1 -1 -1 -1 -1",
-            global_token_ids="1 1",
-            global_paragraph_breakpoints="0 1",
-            to="1 -1 1 1 0 -1 -1 -1 -1",
-            number="0 1 2 2 3 -1 -1 -1 -1",
-        )
-        self.assertAllEqual(made.long_sources[0, 3], [0, 1, 0, 1])
-        self.assertAllEqual(made.global_sources[0, 1], [0, 0, 1, -1])
-        # With no room in the global input there is nothing to share.
-        made = LayoutEngine(spec, 9, 0)(*given)
-        self.assertAllEqual(made.counts["page"].kept_tokens, [0])
-        self.assertEqual(made.windows["sizes"].to_list(), [[0]])
-
-    def test_whole_groups(self):
-        spec = LayoutSpec(
-            [
+                ),
                 Section(
-                    "text",
-                    group_global=GlobalToken(5),
-                    cut="fit",
-                    whole="group",
-                )
+                    "end", cut="keep", token_global=GlobalToken(2), tokens=(9,)
+                ),
             ]
         )
-        made = LayoutEngine(spec, 4, 3)(
-            {"text": ragged([[[[1], [2]], [[3], [4, 5]], [[6], [7]]]], 3)}
-        )
+        page = {"page": ragged([[[[11], [12], [13, 14]]]], 3)}
+        made = LayoutEngine(spec, 6, 3)(page)
         self.assertFeatures(
             made.features,
-            long_token_ids="1 2 6 7",
-            long_paragraph_ids="0 0 1 1",
-            global_token_ids="5 5 0",
+            long_token_ids="11 12 13 14 9 0",
+            long_sentence_ids="0 1 1 1 2 -1",
+            global_token_ids="1 1 2",
+            # Of the page its last token, which three units have.
+            global_paragraph_breakpoints="0 1 1",
         )
-        self.assertAllEqual(made.counts["text"].kept_groups, [2])
+        # With no room in the global input there is nothing to share.
+        made = LayoutEngine(spec, 6, 1)(page)
+        self.assertEqual(made.windows["sizes"].to_list(), [[0]])
 
     def test_errors(self):
         spec = LayoutSpec([Section("a")])
@@ -504,7 +293,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_sizes_that_do_not_match(self):
         spec = LayoutSpec(
-            [Section("a"), Section("b", segment_global=GlobalToken(1))],
+            [Section("a"), Section("b", unit_global=GlobalToken(1))],
             [Link("x", "a", "b")],
         )
         engine = LayoutEngine(spec, 4, None)

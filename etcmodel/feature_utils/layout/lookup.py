@@ -1,7 +1,4 @@
-"""Links, values and vectors of a layout's tokens; graph code.
-
-See `layout.py`.
-"""
+"""Links, values and vectors of a layout's tokens; graph code."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,16 +18,7 @@ Marks = Mapping[str, Mapping[str, tf.Tensor]]
 
 
 def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
-    """Which unit of the flat content each token has a value of, or -1.
-
-    Args:
-        spec: the specification.
-        part: the link or value.
-        marks: of both inputs.
-
-    Returns:
-        <int32>[rows, length].
-    """
+    """The element of the flat content that each token is of, or -1."""
     of_input = marks[part.source]
     is_own = tf.equal(of_input["section"], spec.index(part.section))
     if part.source == "global":
@@ -43,16 +31,7 @@ def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
 def look_up(
     spec: LayoutSpec, marks: Marks, values: Mapping[str, tf.RaggedTensor]
 ) -> dict[str, tf.Tensor]:
-    """Lays values out with their tokens.
-
-    Args:
-        spec: the specification.
-        marks: of both inputs.
-        values: name -> those of every unit.
-
-    Returns:
-        Feature -> <dtype>[rows, length, ...].
-    """
+    """Lays out values: feature -> `<dtype>[rows, length, ...]`."""
     result = {}
     for value in spec.values:
         flat = tf.cast(values[value.name].flat_values, value.dtype)
@@ -82,15 +61,7 @@ def resolve(
 ) -> dict[str, tf.Tensor]:
     """Finds the positions of what tokens are tied to.
 
-    Args:
-        spec: the specification.
-        sections: with positions.
-        marks: of both inputs.
-        targets: link -> what every unit is tied to.
-        owner: the record of each row, <int64>[rows].
-
-    Returns:
-        Feature -> <int32>[rows, length], -1 for what is tied to nothing.
+    Feature -> `<int32>[rows, length]`, -1 for what is tied to nothing.
     """
     # [rows, length]
     nothing = {
@@ -100,32 +71,34 @@ def resolve(
     result = {DEFAULT_LINK.name: nothing["long"]}
     for link in spec.links:
         section = sections[link.target_section]
-        units, level = section.units, link.target_level
-        row = units.row(level)
-        starts = section.content.splits(level)
-        most = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
+        content, level = section.content, link.target_level
+        row = content.row(level)
+        starts = section.original.splits(level)
+        max_units = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
         # [units]
-        index = units.origin(level) - tf.gather(starts, tf.gather(owner, row))
+        index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
         # Positions of all units of a record in each of its rows; the first
         # and the last place are for what does not exist.
         # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
-            tf.fill(tf.stack([tf.size(owner, tf.int64), most + 2]), -1),
+            tf.fill(tf.stack([tf.size(owner, tf.int64), max_units + 2]), -1),
             tf.stack([row, index + 1], axis=1),
             tf.cast(section.global_positions[level], tf.int32),
         )
         place = _places_of(spec, link, marks)
-        # [units, number]
+        # [elements, number]
         of_units = tf.reshape(
             tf.cast(targets[link.name].flat_values, tf.int64), [-1, link.number]
         )
-        # [1 + units, number]
+        # [1 + elements, number]
         of_units = tf.pad(of_units, [[1, 0], [0, 0]], constant_values=-1)
         for feature, target in zip(
             link.features, tf.unstack(of_units, axis=1), strict=True
         ):
             # [rows, length]
-            target = tf.clip_by_value(tf.gather(target, place + 1), -1, most)
+            target = tf.clip_by_value(
+                tf.gather(target, place + 1), -1, max_units
+            )
             found = tf.gather(positions, target + 1, batch_dims=1)
             before = result.get(feature.name, nothing[link.source])
             result[feature.name] = tf.where(found < 0, before, found)
@@ -140,39 +113,24 @@ def pick_units(
     level: str,
     sizes: Sequence[int] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Picks the vectors of a section's units out of an encoder's output.
+    """Picks the vectors of a section's elements out of an encoder's output.
 
-    Graph code. Example: the global tokens of two records are
-
-        title, clause 0, clause 1
-        title, clause 0, padding
-
-    where each clause is a group of the section "clauses". Then
+    Example: with the global tokens `title, clause 0, clause 1` and `title,
+    clause 0, padding` of two records, where each clause is a group,
 
         made = engine(contents)
         output = encoder(made.features)["global_output"]  # [2, 3, hidden]
         pick_units(spec, made.global_sources, output, "clauses", "group")
 
-    gives the vectors `[2, 2, hidden]` of both records' clauses, zeros for the
-    second clause of the second record, and `[[True, True], [True, False]]`.
-
-    Args:
-        spec: the specification.
-        sources: the layout's `global_sources`, or `long_sources` for the
-            tokens of the text, `<int32>[rows, length, 4]`.
-        vectors: `<float>[rows, length, hidden]`, `global_output` or
-            `long_output`.
-        section: name of the section.
-        level: "group", "segment" or "token".
-        sizes: sizes of the output: groups, segments of a group and tokens of
-            a segment, down to the level. Units beyond are left out. By default
-            the largest numbers that occur.
+    gives the vectors `[2, 2, hidden]` of the clauses, zeros for the second one
+    of the second record, and `[[True, True], [True, False]]`. With
+    `long_sources` and `long_output` it picks tokens of the text. `sizes` are
+    numbers of groups, of units of a group and of tokens of a unit, down to the
+    level; what is beyond is left out. By default they are the largest.
 
     Returns:
-        Pair of the vectors, `<float>[rows, groups, hidden]`, or `[rows,
-        groups, segments, hidden]` or `[rows, groups, segments, tokens,
-        hidden]`, and of whether each exists, `<bool>[rows, groups, ...]`.
-        Indices are those in the content before truncation. Vectors of units
+        The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by
+        indices in the content before truncation, and whether each exists. Those
         that were cut, or have no token, are 0.
 
     Raises:

@@ -7,7 +7,6 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.layout import GlobalToken
 from etcmodel.feature_utils.layout import LayoutEngine
 from etcmodel.feature_utils.layout import LayoutSpec
-from etcmodel.feature_utils.layout import Link
 from etcmodel.feature_utils.layout import Section
 from etcmodel.feature_utils.layout import Value
 
@@ -17,75 +16,6 @@ def ragged(values, rank):
 
 
 class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
-    def test_links_to_tokens_and_to_what_was_cut(self):
-        feature = "l2g_linked_ids"
-        spec = LayoutSpec(
-            [
-                Section("words", token_global=GlobalToken(3), cut="keep"),
-                Section("text"),
-            ],
-            # Of two links of a token the last one counts.
-            [
-                Link("first", "text", "words", "token", feature=feature),
-                Link("second", "text", "words", "token", feature=feature),
-            ],
-        )
-        engine = LayoutEngine(spec, 5, 2)
-        made = engine(
-            {
-                "words": layout.one_segment(ragged([[31, 32, 33], [34]], 1)),
-                "text": layout.one_segment(ragged([[1, 2, 3], [4, 5, 6]], 1)),
-            },
-            targets={
-                "first": layout.one_segment(ragged([[2, 1, 9], [-7, 2, 0]], 1)),
-                "second": layout.one_segment(
-                    ragged([[-1, -1, 1], [0, -1, -1]], 1)
-                ),
-            },
-        )
-        # The third word is cut, for there are two global positions.
-        self.assertAllEqual(
-            made.features["long_token_ids"],
-            [[31, 32, 1, 2, 3], [34, 4, 5, 6, 0]],
-        )
-        self.assertAllEqual(
-            made.features["l2g_linked_ids"],
-            # There is no third word in the second record, nor a tenth at all.
-            [[-1, -1, -1, 1, 1], [-1, 0, -1, 0, -1]],
-        )
-        self.assertAllEqual(made.counts["words"].kept_tokens, [2, 1])
-
-    def test_a_group_is_not_what_is_in_it(self):
-        """Its value is that of its own global token."""
-        spec = LayoutSpec(
-            [
-                Section(
-                    "a",
-                    group_global=GlobalToken(5),
-                    segment_global=GlobalToken(1),
-                    token_global=GlobalToken(3),
-                )
-            ],
-            values=[
-                Value("g", "a", "group", "global", pad=-1),
-                Value("s", "a", "segment", "global", pad=-1),
-            ],
-        )
-        made = LayoutEngine(spec, 3, 8)(
-            {"a": ragged([[[[14], [15]], [[16]]]], 3)},
-            values={
-                "g": ragged([[7, 8]], 1),
-                "s": ragged([[[20, 21], [22]]], 2),
-            },
-        )
-        self.assertAllEqual(
-            [[5, 1, 3, 1, 3, 5, 1, 3]], made.features["global_token_ids"]
-        )
-        self.assertAllEqual([[7, -1, -1, -1, -1, 8, -1, -1]], made.values["g"])
-        self.assertAllEqual(
-            [[-1, 20, -1, 21, -1, -1, 22, -1]], made.values["s"]
-        )
-
     @parameterized.parameters(
         (tf.float32, [0.5, 1.5, 2.5], [0.5, 1.5], 0.0),
         (tf.string, ["a", "b", "c"], [b"a", b"b"], b""),
@@ -96,14 +26,14 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         """Of any type, of whole units, what was cut left out."""
         spec = LayoutSpec(
             [
-                Section("a", segment_global=GlobalToken(1), cut="keep"),
+                Section("a", unit_global=GlobalToken(1), cut="keep"),
                 Section("b", group_global=GlobalToken(5)),
             ],
             values=[
                 # Two sections have values of one feature.
-                Value("a", "a", "segment", "global", "x", dtype),
+                Value("a", "a", "unit", "global", "x", dtype),
                 Value("b", "b", "group", "global", "x", dtype),
-                Value("all", "a", "segment", dtype=dtype),
+                Value("all", "a", "unit", dtype=dtype),
                 Value("place", "b", dtype=tf.float32, shape=(2,), pad=-1.0),
             ],
         )
@@ -148,17 +78,17 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
             Section(
                 "text",
                 group_global=GlobalToken(5),
-                segment_global=GlobalToken(1),
+                unit_global=GlobalToken(1),
                 cut="fit",
             ),
         ]
     )
 
     def _made(self):
-        """Of the first record, the second of three segments does not fit."""
+        """Of the first record, the second of three units does not fit."""
         return LayoutEngine(self.SPEC, 6, 7)(
             {
-                "title": layout.one_segment(ragged([[31, 32], [33]], 1)),
+                "title": layout.one_unit(ragged([[31, 32], [33]], 1)),
                 "text": ragged(
                     [[[[1, 2], [3, 4, 5]], [[6]]], [[[7], [8]], []]], 3
                 ),
@@ -193,13 +123,13 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
         for args, expected in (
             (("text", "group"), [[3, 5], [9, 12]]),
             (
-                ("text", "segment"),
+                ("text", "unit"),
                 [[[4, 0], [6, 0]], [[10, 11], [0, 0]]],
             ),
             (("title", "token"), [[[[1, 2]]], [[[8, 0]]]]),
             # Room for more, and for fewer.
             (("text", "group", [3]), [[3, 5, 0], [9, 12, 0]]),
-            (("text", "segment", [1, 1]), [[[4]], [[10]]]),
+            (("text", "unit", [1, 1]), [[[4]], [[10]]]),
         ):
             self.assertEqual(expected, self._pick(made.global_sources, *args))
 
@@ -224,7 +154,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
         for args, message in (
             (("texts", "group"), "no section 'texts'"),
             (("text", "word"), "level='word'"),
-            (("text", "segment", [3]), "sizes"),
+            (("text", "unit", [3]), "sizes"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 self._pick(tf.fill([2, 5, 4], -1), *args)

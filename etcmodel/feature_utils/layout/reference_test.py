@@ -1,7 +1,7 @@
 """Tests of `layout` against a loop in plain Python on random specifications.
 
-A unit is named by its path, its indices in the content of a record: a group
-is `(1,)`, its first segment `(1, 0)`, the first token of that `(1, 0, 0)`.
+An element is named by its path, its indices in the content of a record: a group
+is `(1,)`, its first unit `(1, 0)`, the first token of that `(1, 0, 0)`.
 What is left of a section is a list of paths, depth first.
 """
 
@@ -23,12 +23,12 @@ from etcmodel.feature_utils.layout.spec import Link
 from etcmodel.feature_utils.layout.spec import Section
 from etcmodel.feature_utils.layout.spec import Value
 
-LEVELS = ("group", "segment", "token")
+LEVELS = ("group", "unit", "token")
 SPECIAL_IDS = {"special": 77}
 PADS = {"sentence_ids": -1, "paragraph_ids": -1}
 LONG = ("token_ids", "token_type_ids", *PADS, "paragraph_breakpoints")
-CUTS = [*itertools.product(("tail", "fit"), ("segment", "group"))]
-CUTS += [("keep", "segment")]
+CUTS = [*itertools.product(("tail", "fit"), ("unit", "group"))]
+CUTS += [("keep", "unit")]
 GLOBAL = ("token_ids", "token_type_ids", "paragraph_breakpoints")
 
 
@@ -60,9 +60,9 @@ def paths_of(content, level=None):
     paths = []
     for g, group in enumerate(content):
         paths.append((g,))
-        for s, segment in enumerate(group):
+        for s, unit in enumerate(group):
             paths.append((g, s))
-            paths += [(g, s, t) for t in range(len(segment))]
+            paths += [(g, s, t) for t in range(len(unit))]
     return [x for x in paths if level in (None, LEVELS[len(x) - 1])]
 
 
@@ -75,7 +75,7 @@ def used(section, paths):
     return (
         section.in_long * count(paths, "token"),
         sum(count(paths, level) for level in section.global_tokens),
-        count(paths, "segment"),
+        count(paths, "unit"),
     )
 
 
@@ -87,13 +87,13 @@ def pieces_of(section, content, budget):
     if section.whole == "group":
         return [list(x) for _, x in itertools.groupby(paths, lambda x: x[:1])]
     if section.cut == "tail":
-        # The longest that a segment can be; of nothing no part is kept.
+        # The longest that a unit can be; of nothing no part is kept.
         most = budget[0] if section.in_long else len(paths)
         if section.token_global:
-            above = {"group", "segment"} & {*section.global_tokens}
+            above = {"group", "unit"} & {*section.global_tokens}
             most = min(most, budget[1] - len(above))
         paths = [x for x in paths if len(x) < 3 or x[2] < max(most, 1)]
-    # A group by itself, a segment with its tokens.
+    # A group by itself, a unit with its tokens.
     return [list(x) for _, x in itertools.groupby(paths, lambda x: x[:2])]
 
 
@@ -115,6 +115,16 @@ def pack(section, pieces, budget):
     return kept
 
 
+def counts_of(content, rows):
+    """Tokens, units and groups of a section, and those any row has."""
+    kept = {*itertools.chain(*rows)}
+    return [
+        count(paths, level)
+        for level in reversed(LEVELS)
+        for paths in (paths_of(content), kept)
+    ]
+
+
 def windows_of(section, content, budget):
     """What each window shows of a section."""
     tokens, (room, global_room, _) = paths_of(content, "token"), budget
@@ -122,7 +132,7 @@ def windows_of(section, content, budget):
     while not rows or start - step + room < len(tokens) and room > 0:
         shown = tokens[start : start + room]
         start += step
-        # With the segments and groups that they are in.
+        # With the units and groups that they are in.
         paths = list(dict.fromkeys(x[:n] for x in shown for n in (1, 2, 3)))
         if not section.share_last_global:
             paths = pack(section, [[path] for path in paths], budget)
@@ -140,10 +150,10 @@ def cut(case, contents):
     rows = [{}]
     for section in sorted(spec.sections, key=lambda x: x.rank):
         content = contents[section.name]
-        budget = [long_left, global_left, section.max_segments]
+        budget = [long_left, global_left, section.max_units]
         if section.max_tokens is not None:
             budget[0] = min(long_left, section.max_tokens)
-        if section.max_segments is None:
+        if section.max_units is None:
             budget[2] = len(paths_of(content))
         if section.cut == "windows":
             shown = windows_of(section, content, budget)
@@ -199,14 +209,14 @@ def global_token(token, section, path):
 
 
 def long_features(section, path, positions):
-    group, segment, token = (
+    group, unit, token = (
         positions.get((section.name, path[:n]), -1) for n in (1, 2, 3)
     )
     features = {"token_type_ids": section.token_type_id}
-    if path[1] == 0 and section.first_segment_token_type_id is not None:
-        features["token_type_ids"] = section.first_segment_token_type_id
+    if path[1] == 0 and section.first_unit_token_type_id is not None:
+        features["token_type_ids"] = section.first_unit_token_type_id
     if section.link_sentences:
-        features["sentence_ids"] = token if section.token_global else segment
+        features["sentence_ids"] = token if section.token_global else unit
     if section.link_paragraphs:
         features["paragraph_ids"] = group
     return features
@@ -269,7 +279,7 @@ def draw_section(rng, name, windows, blocks):
     shares = windows and not blocks and rng.random() < 0.6
     in_long = windows or rng.random() < 0.85
     likely = {level: 0 if blocks or shares else 0.45 for level in LEVELS}
-    likely["segment"] = 1 if shares else likely["segment"]
+    likely["unit"] = 1 if shares else likely["unit"]
     tokens = {
         f"{level}_global": maybe(rng, x, GlobalToken(i, rng.randint(0, 5)))
         for i, (level, x) in enumerate(likely.items())
@@ -278,11 +288,11 @@ def draw_section(rng, name, windows, blocks):
     if not windows:
         cut = dict(zip(("cut", "whole"), rng.choice(CUTS), strict=True))
         cut["priority"] = maybe(rng, 0.4, rng.randint(0, 3))
-        cut["max_segments"] = maybe(rng, 0.3, rng.randint(0, 4))
+        cut["max_units"] = maybe(rng, 0.3, rng.randint(0, 4))
     return Section(
         name,
         token_type_id=rng.randint(0, 5),
-        first_segment_token_type_id=rng.choice([None, 7]),
+        first_unit_token_type_id=rng.choice([None, 7]),
         in_long=in_long,
         link_sentences=rng.random() < 0.8,
         link_paragraphs=rng.random() < 0.8,
@@ -326,7 +336,7 @@ def draw_spec(rng):
 
 def draw_case(rng):
     spec = draw_spec(rng)
-    # Segments share only what is scarce.
+    # Units share only what is scarce.
     shares = any(x.share_last_global for x in spec.sections)
     most = [0, 1, 2, 3] if shares else [0, 2, 3, 5, 8, 50]
     return Case(spec, rng.choice([0, 4, 8, 12, 16, 24]), rng.choice(most))
@@ -383,7 +393,7 @@ def ragged(nested, level, shape=()):
 
 
 def run_engine(case, records):
-    """The owners of the rows, and all the rest by name."""
+    """The owners of the rows, the counts, and all the rest by name."""
     contents = {
         x.name: ragged([y.contents[x.name] for y in records], "token")
         for x in case.spec.sections
@@ -401,24 +411,31 @@ def run_engine(case, records):
     sources = [f"{x}_sources" for x in ("long", "global")]
     made = {x: getattr(layout, x) for x in sources}
     made |= layout.features | layout.values
-    return layout.owner.numpy(), {k: v.numpy() for k, v in made.items()}
+    owners, counts = layout.owner.numpy(), layout.counts
+    return owners, counts, {k: v.numpy() for k, v in made.items()}
 
 
 class LayoutReferenceTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*range(5))
     def test_random_layouts(self, seed):
         rng = random.Random(seed)
-        for _ in range(10):
+        for _ in range(30):
             case = draw_case(rng)
             size = min(3, rng.randint(0, 6))
             records = [draw_record(rng, case.spec) for _ in range(size)]
-            owners, made = run_engine(case, records)
+            owners, counts, made = run_engine(case, records)
             numbers = []
             for i, record in enumerate(records):
                 rows, room = cut(case, record.contents)
+                message = f"{case}\n{record}\n"
+                for name, content in record.contents.items():
+                    self.assertEqual(
+                        counts_of(content, [row[name] for row in rows]),
+                        [int(x[i]) for x in counts[name]],
+                        message + name,
+                    )
                 rows = [row_of(case, record, kept, room) for kept in rows]
                 numbers.append(len(rows))
-                message = f"{case}\n{record}\n"
                 self.assertEqual(numbers[-1], sum(owners == i), message)
                 self.assertEqual({*made}, {*rows[0]}, message)
                 for name, array in made.items():

@@ -1,6 +1,7 @@
 """What a layout is made of: sections, links, values; a specification as data.
 
-See `layout.py` for what is made of them.
+An element is a group, a unit or a token. Classes raise a `ValueError` if their
+attributes do not go together.
 """
 
 import dataclasses
@@ -13,30 +14,28 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.feature_utils.layout import cuts
-from etcmodel.feature_utils.layout import units
+from etcmodel.feature_utils.layout import flat_content
 
 WINDOWS = "windows"
 CUTS = {
-    ("keep", "segment"): cuts.cut_keep,
-    ("tail", "segment"): cuts.cut_tail,
+    ("keep", "unit"): cuts.cut_keep,
+    ("tail", "unit"): cuts.cut_tail,
     ("tail", "group"): cuts.cut_tail_groups,
-    ("fit", "segment"): cuts.cut_fit,
+    ("fit", "unit"): cuts.cut_fit,
     ("fit", "group"): cuts.cut_fit_groups,
-    ("balanced", "segment"): cuts.cut_balanced,
-    (WINDOWS, "segment"): cuts.cut_keep,
+    ("balanced", "unit"): cuts.cut_balanced,
+    (WINDOWS, "unit"): cuts.cut_keep,
 }
-LEVELS = ("group", "segment", "token")
+LEVELS = ("group", "unit", "token")
 INPUTS = ("long", "global")
 
 
 @dataclasses.dataclass(frozen=True)
 class GlobalToken:
-    """The global token that every unit of a level gets.
+    """The global token that every element of a level gets.
 
-    Attributes:
-        token_id: its token id, or a name that the engine is told the id of,
-            such as "sentence" of a tokenizer's `special_ids`.
-        token_type_id: its token type.
+    `token_id` is an id, or a name that the engine is told the id of, such as
+    "sentence" of a tokenizer's `special_ids`.
     """
 
     token_id: int | str
@@ -50,63 +49,59 @@ class Section:
     Attributes:
         name: name of the content.
         token_type_id: token type of its tokens in the long input.
-        first_segment_token_type_id: that of the first segment of every group,
-            such as a title, where it is another.
+        first_unit_token_type_id: that of the first unit of every group, such as
+            a title, where it is another.
         group_global: global token of every group, None for none.
-        segment_global: global token of every segment, None for none.
-        token_global: global token of every token, None for none.
+        unit_global: global token of every unit.
+        token_global: global token of every token.
         in_long: whether the tokens are in the long input.
         link_sentences: whether `long_sentence_ids` tie a token to its own
-            global token or else to its segment's.
+            global token or else to its unit's.
         link_paragraphs: whether `long_paragraph_ids` tie it to its group's.
         breaks: whether every group ends a paragraph, in both inputs: local
             attention stops there. The last token of an input always does.
-        cut: what gives way when the budget is full: with "keep" tokens from
-            the end of the section, with "tail" whole units from the end,
-            with "fit" those units for which there is no room, with
-            "balanced" the last segment of the group that has the most. With
-            "tail" and "balanced", a segment longer than the whole budget of
-            the section is cropped to it beforehand. With "windows" nothing:
-            what the other sections leave is a window over the tokens, and the
-            record has as many rows as it takes to show all of them. (Only what
-            the global input of a row has no room for is cropped, as with
-            "keep"; if the others leave no room at all, there is one row.) One
-            section can have them.
-        whole: the units that "tail" and "fit" keep whole or not at all:
-            "segment" or "group".
+        cut: what gives way when the budget is full. "keep": tokens from the end
+            of the section; "tail": whole elements from the end; "fit": those
+            for which there is no room; "balanced": the last unit of the group
+            that has the most. With "tail" and "balanced", a unit longer than
+            the whole budget of the section is cropped to it beforehand.
+            "windows": nothing. What the other sections leave is a window over
+            the tokens, and the record has as many rows as it takes to show all
+            of them. (What the global input of a row has no room for is cropped,
+            as with "keep"; if the others leave no room at all, there is one
+            row.) One section can have them.
+        whole: what "tail" and "fit" keep whole or not at all: "unit" or
+            "group".
         stride: tokens from the start of a window to that of the next, at most
             as many as it shows; None for windows that do not overlap.
-        share_last_global: whether, in a window, segments for which the global
+        share_last_global: whether, in a window, units for which the global
             input has no room share the global token of the last that has.
             Otherwise they are cropped, as with "keep".
         priority: sections of a lower number take from the budget first, among
             equals the earlier one. By default 0 for "keep", otherwise 1;
             windows come last.
-        max_segments: the most segments of a record.
-        max_tokens: the most tokens of a record, or of a window.
-        tokens: the same tokens for every record, such as a CLS: ids, or names
-            as of global tokens. No content is given for such a section.
-
-    Raises:
-        ValueError: attributes do not go together.
+        max_units: of a record.
+        max_tokens: of a record, or of a window.
+        tokens: the same for every record, such as a CLS: ids, or names as of
+            global tokens. No content is given for such a section.
     """
 
     name: str
     token_type_id: int = 0
-    first_segment_token_type_id: int | None = None
+    first_unit_token_type_id: int | None = None
     group_global: GlobalToken | None = None
-    segment_global: GlobalToken | None = None
+    unit_global: GlobalToken | None = None
     token_global: GlobalToken | None = None
     in_long: bool = True
     link_sentences: bool = True
     link_paragraphs: bool = True
     breaks: bool = True
     cut: str = "tail"
-    whole: str = "segment"
+    whole: str = "unit"
     stride: int | None = None
     share_last_global: bool = False
     priority: int | None = None
-    max_segments: int | None = None
+    max_units: int | None = None
     max_tokens: int | None = None
     tokens: Sequence[int | str] = ()
 
@@ -125,21 +120,21 @@ class Section:
         if self.cut == WINDOWS:
             if (
                 not self.in_long
-                or self.max_segments is not None
+                or self.max_units is not None
                 or self.priority is not None
             ):
                 raise ValueError(
                     f"Section {self.name!r}: windows are of the long input, "
-                    "have no priority and no max_segments."
+                    "have no priority and no max_units."
                 )
             if self.stride is not None and self.stride < 1:
                 raise ValueError(
                     f"Section {self.name!r}: stride={self.stride}, expected "
                     "at least 1."
                 )
-            if self.share_last_global and [*self.global_tokens] != ["segment"]:
+            if self.share_last_global and [*self.global_tokens] != ["unit"]:
                 raise ValueError(
-                    f"Section {self.name!r}: share_last_global is of segments "
+                    f"Section {self.name!r}: share_last_global is of units "
                     "with a global token, groups and tokens without."
                 )
         elif self.stride is not None or self.share_last_global:
@@ -155,12 +150,12 @@ class Section:
         return {level: x for level, x in tokens.items() if x is not None}
 
     @property
-    def costs(self) -> units.Costs:
-        """What a unit of each level takes from the budgets."""
-        return units.Costs(
+    def costs(self) -> flat_content.Costs:
+        """What an element of each level takes from the budgets."""
+        return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
-            segment_global=int(self.segment_global is not None),
+            unit_global=int(self.unit_global is not None),
             group_global=int(self.group_global is not None),
         )
 
@@ -178,25 +173,24 @@ class Section:
 class Link:
     """Ties tokens of a section to any global tokens, such as mentions.
 
-    What is tied is told record by record, as `targets` of the engine: for
-    every unit of the section's level, before any cutting, the index of a unit
-    of the target section within the record (segments are counted through all
-    groups); anything else, such as -1, is no tie.
-    `<int>[batch, (groups), (segments), (tokens)]`, down to the
-    level; with a `number` above 1 so many for each unit, `[..., number]`.
+    The engine's `targets` tell for every element of the section's level, before
+    any cutting, the index of an element of the target section within the record
+    (units are counted through all groups), or anything else, such as -1, for
+    none: `<int>[batch, (groups), (units), (tokens)]`, down to the level; with a
+    `number` above 1 `[..., number]`.
 
     Attributes:
         name: what the targets are called.
-        section: name of the section whose tokens are tied.
-        target_section: name of the section with the global tokens.
-        target_level: "group", "segment" or "token".
-        level: "group", "segment" or "token": what a target is told for.
-        source: "long" if tokens of the long input are tied, all of a unit to
-            its target; "global" if the unit's own global token is.
+        section: the section whose tokens are tied.
+        target_section: the section with the global tokens.
+        target_level: "group", "unit" or "token".
+        level: what a target is told for, likewise.
+        source: "long" if tokens of the long input are tied, all of an element
+            to its target; "global" if the element's own global token is.
         feature: the feature that holds the index of the global token, the
             link's name by default. Where two links of a feature hold for a
             token, the later one wins.
-        number: how many targets a unit can have. The second is held by
+        number: how many targets an element can have. The second is held by
             `FEATURE_2`, and so on.
         label: name of a relative label of its own that tied tokens have. By
             default it is that of tokens and their sentence.
@@ -204,16 +198,12 @@ class Link:
             is tied to it; `label` by default. Long tokens have none.
         opens_hard_masks: whether a hard mask lets long tokens and the global
             tokens they are tied to see each other.
-
-    Raises:
-        ValueError: a level or source is unknown, or does not go together with
-            other attributes.
     """
 
     name: str
     section: str
     target_section: str
-    target_level: str = "segment"
+    target_level: str = "unit"
     level: str = "token"
     source: str = "long"
     feature: str | None = None
@@ -245,6 +235,11 @@ class Link:
             )
 
     @property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Shape of what is told for an element."""
+        return (self.number,) * (self.number > 1)
+
+    @property
     def features(self) -> tuple["LinkFeature", ...]:
         """The features that hold it."""
         name = self.feature or self.name
@@ -262,33 +257,29 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """Values of tokens or units that are laid out with them.
+    """Values that are laid out with tokens, units or groups.
 
-    What they are is told as `values` of the engine: one for every unit of the
-    section's level, before any cutting, `<dtype>[batch, (groups), (segments),
-    (tokens), ...]`, down to the level.
+    The engine's `values` tell one for every element of the section's level,
+    before any cutting, `<dtype>[batch, (groups), (units), (tokens), ...]`, down
+    to the level.
 
     Attributes:
         name: what they are called.
         section: name of the section.
-        level: "group", "segment" or "token": what a value is told for.
-        source: "long" if tokens of the long input have the value, all of a
-            unit the same; "global" if the unit's own global token has it.
+        level: "group", "unit" or "token": what a value is told for.
+        source: "long" if tokens of the long input have the value, all of an
+            element the same; "global" if the element's own global token has it.
         feature: the feature that holds them, the name by default. Several
             sections can have values of one feature.
         dtype: any type, or its name.
         shape: of a value.
         pad: what all other tokens have; 0, False or "" by default.
         embed: whether the encoder adds a projection of them to the embeddings
-            (paper, section 4.1, OpenKP: visual features). True for those of
-            the tokens that have the value. Or the names of the inputs: a value
-            of the global input can be added to those long tokens, too, that
+            (paper, section 4.1, OpenKP: visual features). True for those of the
+            tokens that have the value. Or the names of the inputs: a value of
+            the global input can be added to those long tokens, too, that
             `long_sentence_ids` tie to its token. With none, `()`, the model
             reads the values, but only its heads use them.
-
-    Raises:
-        ValueError: a level or source is unknown, or values are embedded that
-            cannot be.
     """
 
     name: str
@@ -328,6 +319,11 @@ class Value:
             )
 
     @property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Shape of what is told for an element."""
+        return tuple(self.shape)
+
+    @property
     def added_to(self) -> tuple[str, ...] | None:
         """The inputs it is added to; None if no model reads it."""
         if isinstance(self.embed, bool):
@@ -348,15 +344,7 @@ class Value:
 
 
 class LinkFeature(NamedTuple):
-    """What an encoder has to know of a link; see `Link`.
-
-    Attributes:
-        name: the feature.
-        source: "long" or "global".
-        label: its label, None for that of a token and its sentence.
-        back_label: that of the way back, None for the same.
-        opens_hard_masks: whether it does.
-    """
+    """What an encoder has to know of a link; see `Link`."""
 
     name: str
     source: str = "long"
@@ -366,15 +354,7 @@ class LinkFeature(NamedTuple):
 
 
 class ValueFeature(NamedTuple):
-    """What an encoder has to know of values that it reads; see `Value`.
-
-    Attributes:
-        name: the feature.
-        source: "long" or "global".
-        shape: of a value, `()` or `(size,)`.
-        dtype: name of the type.
-        added_to: the inputs whose embeddings it is added to.
-    """
+    """What an encoder has to know of values that it reads; see `Value`."""
 
     name: str
     source: str
@@ -388,12 +368,7 @@ DEFAULT_LINK = LinkFeature("l2g_linked_ids")
 
 
 class EncoderInputs(NamedTuple):
-    """What an encoder reads beside the EtcFeatures; see `LayoutSpec`.
-
-    Attributes:
-        links: those that tie tokens; later ones win.
-        values: those that it embeds, or its heads use.
-    """
+    """What an encoder reads beside the EtcFeatures; later links win."""
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
     values: tuple[ValueFeature, ...] = ()
@@ -412,13 +387,9 @@ class EncoderInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Global tokens of runs of the long input, whatever is in them.
+    """Global tokens of runs of `size` long tokens, whatever is in them.
 
     All tokens are tied to that of their block by `long_sentence_ids`.
-
-    Attributes:
-        size: long tokens of a block.
-        global_token: that of every block.
     """
 
     size: int
@@ -429,14 +400,8 @@ class Blocks:
 class LayoutSpec:
     """A structure as data: what `LayoutEngine` and `build_encoder` need.
 
-    Attributes:
-        sections: what there is, in the order of both inputs.
-        links: ties of tokens to global tokens.
-        values: what is laid out with tokens and units.
-        blocks: global tokens instead of those of sections.
-
-    Raises:
-        ValueError: parts do not go together.
+    Sections are in the order of both inputs; `blocks` are global tokens instead
+    of theirs.
     """
 
     sections: Sequence[Section]
@@ -511,44 +476,21 @@ class LayoutSpec:
                 )
 
     def index(self, name: str) -> int:
-        """Which of the sections has a name.
-
-        Raises:
-            ValueError: none has.
-        """
+        """Which of the sections has a name, or raises a `ValueError`."""
         names = [section.name for section in self.sections]
         if name not in names:
             raise ValueError(f"There is no section {name!r}, only {names}.")
         return names.index(name)
 
     def with_section(self, name: str, **changes: Any) -> "LayoutSpec":
-        """The same with other attributes of a section.
-
-        Args:
-            name: the section.
-            **changes: its attributes.
-
-        Returns:
-            Another specification.
-
-        Raises:
-            ValueError: there is no such section.
-        """
+        """The same with other attributes of a section."""
         sections = list(self.sections)
         index = self.index(name)
         sections[index] = dataclasses.replace(sections[index], **changes)
         return dataclasses.replace(self, sections=sections)
 
     def with_blocks(self, size: int, token: GlobalToken) -> "LayoutSpec":
-        """The same sections, with global tokens of blocks instead of theirs.
-
-        Args:
-            size: long tokens of a block.
-            token: the global token of every block.
-
-        Returns:
-            Another specification.
-        """
+        """The same, with global tokens of blocks instead of the sections'."""
         none = {f"{level}_global": None for level in LEVELS}
         return dataclasses.replace(
             self,
@@ -561,7 +503,7 @@ class LayoutSpec:
 
     @property
     def encoder_inputs(self) -> EncoderInputs:
-        """What the encoder reads of it beside the EtcFeatures."""
+        """What the encoder reads beside the EtcFeatures."""
         links = [x for link in self.links for x in link.features]
         if DEFAULT_LINK.name not in {link.name for link in links}:
             links.insert(0, DEFAULT_LINK)

@@ -1,7 +1,7 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils.layout import units
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import GlobalToken
 from etcmodel.feature_utils.layout.spec import LayoutSpec
@@ -14,9 +14,9 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (dict(), (1, 0, 0, 0)),
         (dict(token_global=GlobalToken(3)), (1, 1, 0, 0)),
-        (dict(segment_global=GlobalToken(1)), (1, 0, 1, 0)),
+        (dict(unit_global=GlobalToken(1)), (1, 0, 1, 0)),
         (
-            dict(segment_global=GlobalToken(1), group_global=GlobalToken(5)),
+            dict(unit_global=GlobalToken(1), group_global=GlobalToken(5)),
             (1, 0, 1, 1),
         ),
         # In the global input only. A token id of 0 is one, too.
@@ -24,7 +24,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_costs(self, kwargs, expected):
         costs = Section("x", **kwargs).costs
-        self.assertEqual(units.Costs(*expected), costs)
+        self.assertEqual(flat_content.Costs(*expected), costs)
 
     @parameterized.parameters(
         ("keep", None, 0),
@@ -39,165 +39,141 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, section.rank)
 
     @parameterized.parameters(
-        (
-            dict(cut="head"),
-            r"cut='head', .* \['balanced', 'fit', 'keep', 'tail', 'windows'\]",
-        ),
-        (dict(cut="keep", whole="group"), r"\['fit', 'tail'\] for whole='gro"),
-        (dict(whole="word"), r"\('group', 'segment'\) for whole='word'"),
-        (dict(in_long=False, max_tokens=5), "max_tokens limits tokens of the"),
-        (dict(cut="windows", in_long=False), "windows are of the long input"),
-        (dict(cut="windows", max_segments=3), "have no .* no max_segments"),
-        (dict(cut="windows", priority=3), "have no priority"),
-        (dict(cut="windows", stride=0), "stride=0, expected at least 1"),
-        (dict(stride=3), "stride and share_last_global are of cut='windows'"),
-        (dict(share_last_global=True), "but cut='tail'"),
-        (dict(cut="windows", max_segments=0), "no max_segments"),
-        (
-            dict(
+        *{
+            "cut='head', .*'balanced', 'fit', 'keep', 'tail', 'windows'": dict(
+                cut="head"
+            ),
+            r"\['fit', 'tail'\] for whole='gro": dict(
+                cut="keep", whole="group"
+            ),
+            r"\('group', 'unit'\) for whole='word'": dict(whole="word"),
+            "max_tokens limits tokens": dict(in_long=False, max_tokens=5),
+            "windows are of the long": dict(cut="windows", in_long=False),
+            "have no .* no max_units": dict(cut="windows", max_units=3),
+            "have no priority": dict(cut="windows", priority=3),
+            "stride=0, expected at least 1": dict(cut="windows", stride=0),
+            "stride and share_last_global are of cut='wind": dict(stride=3),
+            "but cut='tail'": dict(share_last_global=True),
+            "no max_units": dict(cut="windows", max_units=0),
+            "share_last_global is of units": dict(
                 cut="windows",
                 share_last_global=True,
-                segment_global=GlobalToken(1),
+                unit_global=GlobalToken(1),
                 group_global=GlobalToken(1),
             ),
-            "share_last_global is of segments",
-        ),
+        }.items()
     )
-    def test_mistakes(self, attributes, message):
+    def test_mistakes(self, message, attributes):
         with self.assertRaisesRegex(ValueError, f"Section 'x': .*{message}"):
             Section("x", **attributes)
 
     def test_what_may_be(self):
         # All else may be limited outside the long input, too.
-        Section("ids", in_long=False, max_segments=5)
+        Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
 
 
 SECTIONS = (
-    Section("title", segment_global=GlobalToken(1)),
+    Section("title", unit_global=GlobalToken(1)),
     Section("text", group_global=GlobalToken(5), token_global=GlobalToken(3)),
 )
 
 
 class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        (Link, dict(level="word"), "level='word'.*'group', 'segment', 'token'"),
-        (Link, dict(target_level="word"), "target_level='word'"),
-        (Link, dict(source="both"), "source='both'.*'long', 'global'"),
-        (Link, dict(number=0), "number=0, expected at least 1"),
-        (Link, dict(back_label="from"), "back_label is of global tokens"),
-        (
-            Link,
-            dict(source="global", opens_hard_masks=True),
-            "no hard mask is between global tokens",
-        ),
-        (Value, dict(level="word"), "level='word'"),
-        (Value, dict(embed=True), r"vectors of numbers .* not <int32>\[\]"),
-        (
-            Value,
-            dict(embed=True, dtype=tf.string, shape=(2,)),
-            r"not <string>\[2\]",
-        ),
-        (Value, dict(embed=(), shape=(2, 2)), r"not <int32>\[2, 2\]"),
-        (Value, dict(embed=True, shape=(2,), pad=1), "is padded with 0"),
-        (
-            Value,
-            dict(embed=["global"], shape=(2,)),
-            r"\['global'\], but one of the long .* added to \['long'\]",
-        ),
+        *{
+            "level='word'.*'group', 'unit', 'token'": dict(level="word"),
+            "target_level='word'": dict(target_level="word"),
+            "source='both'.*'long', 'global'": dict(source="both"),
+            "number=0, expected at least 1": dict(number=0),
+            "back_label is of global tokens": dict(back_label="from"),
+            "no hard mask is between global tokens": dict(
+                source="global", opens_hard_masks=True
+            ),
+        }.items()
     )
-    def test_mistakes_of_parts(self, kind, attributes, message):
-        sections = ["text"] if kind is Value else ["text", "title"]
-        with self.assertRaisesRegex(
-            ValueError, f"{kind.__name__} 'x': .*{message}"
-        ):
-            kind("x", *sections, **attributes)
+    def test_mistakes_of_links(self, message, attributes):
+        with self.assertRaisesRegex(ValueError, f"Link 'x': .*{message}"):
+            Link("x", "text", "title", **attributes)
 
     @parameterized.parameters(
-        (dict(sections=()), "at least one section of content"),
-        (
-            dict(sections=[SECTIONS[0]] * 2),
-            "Sections must have different names: .'title', 'title'",
-        ),
-        (
-            dict(sections=[Section(x, cut="windows") for x in "ab"]),
-            "Only one section can have windows",
-        ),
-        (
-            dict(links=[Link("x", "page", "title")]),
-            r"Link 'x': there is no section 'page', .*'title', 'text'",
-        ),
-        (
-            dict(links=[Link("x", "text", "title", "group")]),
-            "Link 'x': a group of 'title' has no global token",
-        ),
-        (
-            dict(values=[Value("x", "title", "token", source="global")]),
-            "Value 'x': a token of 'title' has no global token",
-        ),
-        (
-            dict(
+        *{
+            "level='word'": dict(level="word"),
+            r"vectors of numbers .* not <int32>\[\]": dict(embed=True),
+            r"not <string>\[2\]": dict(embed=True, dtype=tf.string, shape=(2,)),
+            r"not <int32>\[2, 2\]": dict(embed=(), shape=(2, 2)),
+            "is padded with 0": dict(embed=True, shape=(2,), pad=1),
+            r"\['global'\], but one of the long .* added to \['long'\]": dict(
+                embed=["global"], shape=(2,)
+            ),
+        }.items()
+    )
+    def test_mistakes_of_values(self, message, attributes):
+        with self.assertRaisesRegex(ValueError, f"Value 'x': .*{message}"):
+            Value("x", "text", **attributes)
+
+    @parameterized.parameters(
+        *{
+            "at least one section of content": dict(sections=()),
+            "Sections must have different names: .'title', 'title'": dict(
+                sections=[SECTIONS[0]] * 2
+            ),
+            "Only one section can have windows": dict(
+                sections=[Section(x, cut="windows") for x in "ab"]
+            ),
+            "Link 'x': there is no section 'page', .*'title', 'text'": dict(
+                links=[Link("x", "page", "title")]
+            ),
+            "Link 'x': a group of 'title' has no global token": dict(
+                links=[Link("x", "text", "title", "group")]
+            ),
+            "Value 'x': a token of 'title' has no global token": dict(
+                values=[Value("x", "title", "token", source="global")]
+            ),
+            "Link 'y': the feature 'f' is there already, with other a": dict(
                 links=[
                     Link("x", "text", "title", feature="f"),
                     Link("y", "title", "title", feature="f", label="other"),
                 ]
             ),
-            "Link 'y': the feature 'f' is there already, with other attr",
-        ),
-        (
-            dict(
+            "Value 'y': 'x' is not in the long input": dict(
                 sections=[Section("title"), Section("x", in_long=False)],
                 values=[Value("y", "x")],
             ),
-            "Value 'y': 'x' is not in the long input",
-        ),
-        (
-            dict(values=[Value("visual features", "text")]),
-            "'visual features' must be named by letters",
-        ),
-        (
-            dict(values=[Value("l2g_linked_ids", "text")]),
-            "Value 'l2g_linked_ids': l2g_linked_ids is a link",
-        ),
-        (
-            dict(values=[Value("long_token_ids", "text")]),
-            "Value 'long_token_ids': the feature 'long_token_ids' is there",
-        ),
-        (
-            dict(
+            "'visual features' must be named by letters": dict(
+                values=[Value("visual features", "text")]
+            ),
+            "Value 'l2g_linked_ids': l2g_linked_ids is a link": dict(
+                values=[Value("l2g_linked_ids", "text")]
+            ),
+            "Value 'long_token_ids': the feature 'long_token_ids' is": dict(
+                values=[Value("long_token_ids", "text")]
+            ),
+            "Value 'y': the feature 'x' is there": dict(
                 links=[Link("x", "text", "title")],
                 values=[Value("y", "text", feature="x")],
             ),
-            "Value 'y': the feature 'x' is there",
-        ),
-        (
-            dict(
+            "Value 'y': the feature 'f' is there": dict(
                 values=[
                     Value(name, "text", shape=(i,), embed=True, feature="f")
                     for name, i in (("x", 2), ("y", 3))
                 ]
             ),
-            "Value 'y': the feature 'f' is there",
-        ),
-        (
-            dict(
+            "Link 'x': l2g_linked_ids is a link of the long input": dict(
                 links=[
                     Link(
-                        "x",
-                        *("title", "title", "segment", "segment", "global"),
+                        *("x", "title", "title", "unit", "unit", "global"),
                         feature="l2g_linked_ids",
                     )
                 ]
             ),
-            "Link 'x': l2g_linked_ids is a link of the long input",
-        ),
-        (
-            dict(blocks=Blocks(4, GlobalToken(1))),
-            r"no global tokens .* got 4 and \['title', 'text'\]",
-        ),
+            r"no global tokens .* got 4 and \['title', 'text'\]": dict(
+                blocks=Blocks(4, GlobalToken(1))
+            ),
+        }.items()
     )
-    def test_mistakes(self, attributes, message):
+    def test_mistakes(self, message, attributes):
         with self.assertRaisesRegex(ValueError, message):
             LayoutSpec(**{"sections": SECTIONS, **attributes})
 

@@ -1,7 +1,4 @@
-"""Units of a layout to dense tables: positions, and a row for each token.
-
-See `layout.py`; everything here is graph code.
-"""
+"""Positions of a layout's elements, and dense tables of tokens; graph code."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,14 +6,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils.layout import units as units_lib
+from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import Section
 
 # Columns of the tables beside features: where a token comes from, and which
 # of the units of the flat content that is.
-SOURCES = ("section", "group", "segment", "token")
+SOURCES = ("section", "group", "unit", "token")
 _ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
 _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
 
@@ -27,63 +24,51 @@ class PlacedSection(NamedTuple):
     Attributes:
         spec: what it is.
         index: which of the sections.
-        tokens: <int32>[tokens], of the content.
-        content: its units, before any cutting.
-        units: those that are left, in all rows.
-        most_shared: if segments share the last global token, how many global
-            tokens each row has room for, <int64>[rows].
-        long_positions: <int64>[tokens that are left], in the rows' inputs.
-        global_positions: level -> <int64>[units that are left], of the levels
-            that have global tokens.
-        group_ends: <int64>[groups that are left], the last global position.
+        tokens: `<int32>[tokens]`, of the content.
+        original: its content, before any cutting.
+        content: what is left of it, in all rows.
+        max_shared: if units share the last global token, how many global tokens
+            each row has room for.
+        long_positions: of the tokens that are left, in the rows' inputs.
+        global_positions: of the elements of levels that have global tokens.
+        group_ends: the last global position of each group.
     """
 
     spec: Section
     index: int
     tokens: tf.Tensor
-    content: units_lib.Units
-    units: units_lib.Units
-    most_shared: tf.Tensor | None = None
+    original: flat_content.FlatContent
+    content: flat_content.FlatContent
+    max_shared: tf.Tensor | None = None
     long_positions: tf.Tensor | None = None
     global_positions: Mapping[str, tf.Tensor] | None = None
     group_ends: tf.Tensor | None = None
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """What it takes of both inputs, two <int64>[rows]."""
-        long, global_ = units_lib.used(self.units, self.spec.costs)
-        if self.most_shared is not None:
-            global_ = tf.minimum(global_, self.most_shared)
+        """What it takes of both inputs, two `<int64>[rows]`."""
+        long, global_ = flat_content.used(self.content, self.spec.costs)
+        if self.max_shared is not None:
+            global_ = tf.minimum(global_, self.max_shared)
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
-        """Which units of a level have a global token; None for all of them."""
-        if self.most_shared is None:
+        """Which elements of a level have a global token; None for all."""
+        if self.max_shared is None:
             return None
-        index = self.units.segment_index_in_row()
-        most = tf.gather(self.most_shared, self.units.row(level))
-        return tf.where(index < most)[:, 0]
+        index = self.content.unit_index_in_row()
+        limit = tf.gather(self.max_shared, self.content.row(level))
+        return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
-        """Columns that tell where the units of a level come from."""
-        units, content = self.units, self.content
-        depth = LEVELS.index(level) + 1
-        # Units of the higher levels that those of the level are in.
-        inside = {level: None}
-        if level == "token":
-            inside["segment"] = units.token_segment
-        if level != "group":
-            segment = inside.get("segment")
-            inside["group"] = _take(units.segment_group, segment)
-        index = {
-            "group": content.group_index,
-            "segment": content.segment_index,
-            "token": content.token_index,
-        }
+        """Columns that tell where the elements of a level come from."""
         columns = {"section": self.index}
-        for name in LEVELS[:depth]:
-            origin = _take(units.origin(name), inside[name])
+        # From the elements of the level to those that they are in.
+        inside = None
+        for name in reversed(LEVELS[: LEVELS.index(level) + 1]):
+            origin = _take(self.content.origin(name), inside)
             columns[f"{name}_origin"] = origin
-            columns[name] = tf.gather(index[name](), origin)
+            columns[name] = tf.gather(self.original.index(name), origin)
+            inside = _take(self.content.owner(name), inside)
         return columns
 
 
@@ -95,53 +80,44 @@ def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
 def place(
     section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
 ) -> PlacedSection:
-    """Gives every unit its position in both inputs.
-
-    Args:
-        section: without positions.
-        long_start: first position of each row, <int64>[rows].
-        global_start: likewise.
-
-    Returns:
-        The section with positions.
-    """
-    units, costs = section.units, section.spec.costs
-    token_row = units.row("token")
+    """Gives every element its position, from the rows' first ones."""
+    content, costs = section.content, section.spec.costs
+    token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
-    long_shift = long_start - units.row_token_splits[:-1]
+    long_shift = long_start - content.row_token_splits[:-1]
 
-    # Global tokens of groups and of segments before each unit.
-    segment_sums = ragged_rows.cumulative(
-        costs.segment_global + units.segment_lengths * costs.token_global
+    # Global tokens of groups and of units before each unit.
+    unit_sums = ragged_rows.cumulative(
+        costs.unit_global + content.unit_lengths * costs.token_global
     )
     group_sums = costs.group_global * tf.range(
-        tf.size(units.segment_splits, tf.int64)
+        tf.size(content.unit_splits, tf.int64)
     )
-    row_sums = tf.gather(segment_sums, units.row_segment_splits[:-1])
-    row_sums += tf.gather(group_sums, units.group_splits[:-1])
+    row_sums = tf.gather(unit_sums, content.row_unit_splits[:-1])
+    row_sums += tf.gather(group_sums, content.group_splits[:-1])
     shift = global_start - row_sums
-    group_shift = tf.gather(shift, units.group_row)
-    group_segments = tf.gather(segment_sums, units.segment_splits)
-    # [segments]
-    segments = (
-        tf.gather(group_sums[1:], units.segment_group)
-        + segment_sums[:-1]
-        + tf.gather(shift, units.segment_row)
+    group_shift = tf.gather(shift, content.group_row)
+    group_units = tf.gather(unit_sums, content.unit_splits)
+    # [units]
+    units = (
+        tf.gather(group_sums[1:], content.unit_group)
+        + unit_sums[:-1]
+        + tf.gather(shift, content.unit_row)
     )
     positions = {
-        "group": lambda: group_sums[:-1] + group_segments[:-1] + group_shift,
-        "segment": lambda: segments,
+        "group": lambda: group_sums[:-1] + group_units[:-1] + group_shift,
+        "unit": lambda: units,
         "token": lambda: (
-            tf.gather(segments, units.token_segment)
-            + costs.segment_global
-            + units.token_index()
+            tf.gather(units, content.token_unit)
+            + costs.unit_global
+            + content.index("token")
         ),
     }
-    group_ends = group_sums[1:] + group_segments[1:] + group_shift - 1
-    if section.most_shared is not None:
-        last = global_start + section.most_shared - 1
-        segments = tf.minimum(segments, tf.gather(last, units.segment_row))
-        group_ends = tf.minimum(group_ends, tf.gather(last, units.group_row))
+    group_ends = group_sums[1:] + group_units[1:] + group_shift - 1
+    if section.max_shared is not None:
+        last = global_start + section.max_shared - 1
+        units = tf.minimum(units, tf.gather(last, content.unit_row))
+        group_ends = tf.minimum(group_ends, tf.gather(last, content.group_row))
     return section._replace(
         long_positions=tokens + tf.gather(long_shift, token_row),
         global_positions={
@@ -152,14 +128,12 @@ def place(
 
 
 class Table:
-    """Collects values of tokens of all sections and makes dense tensors."""
+    """Collects columns of tokens of all sections and makes dense tensors.
+
+    Columns are features and marks, whose padding `pads` says.
+    """
 
     def __init__(self, pads: Mapping[str, int]):
-        """Makes a table without tokens.
-
-        Args:
-            pads: features -> what positions without a token have.
-        """
         self._pads = {**pads, **_MARKS}
         # Not without any: a specification may have no global tokens.
         self._places = [tf.zeros([0, 2], tf.int64)]
@@ -168,14 +142,7 @@ class Table:
     def add(
         self, row: tf.Tensor, position: tf.Tensor, **values: tf.Tensor | int
     ) -> None:
-        """Adds tokens.
-
-        Args:
-            row: <int64>[tokens].
-            position: in their rows, <int64>[tokens].
-            **values: features and marks, <int>[tokens] or one for all; what is
-                not given is padding.
-        """
+        """Adds tokens, each value `<int>[tokens]` or one for all."""
         # [tokens, 2]
         self._places.append(tf.stack([row, position], axis=1))
         shape = tf.shape(position)
@@ -186,15 +153,7 @@ class Table:
     def dense(
         self, rows: tf.Tensor, length: int | tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """The features and the marks; what is not used costs nothing.
-
-        Args:
-            rows: how many there are, <int64>[].
-            length: of all rows.
-
-        Returns:
-            Two dicts of <int32>[rows, length].
-        """
+        """The features and the marks, `<int32>[rows, length]` each."""
         places = tf.concat(self._places, axis=0)
         # Which of the tokens stands where, 0 for none.
         # [rows, length]
@@ -214,23 +173,18 @@ class Table:
 
 
 def add_long(table: Table, section: PlacedSection) -> None:
-    """Adds a section's tokens to the long input.
-
-    Args:
-        table: of the long input.
-        section: with positions.
-    """
-    spec, units = section.spec, section.units
+    """Adds a section's tokens to the table of the long input."""
+    spec, content = section.spec, section.content
     if not spec.in_long:
         return
     columns = section.sources("token")
-    segment = units.token_segment
-    group = tf.gather(units.segment_group, segment)
+    unit = content.token_unit
+    group = tf.gather(content.unit_group, unit)
     types = spec.token_type_id
-    if spec.first_segment_token_type_id is not None:
+    if spec.first_unit_token_type_id is not None:
         types = tf.where(
-            tf.equal(columns["segment"], 0),
-            spec.first_segment_token_type_id,
+            tf.equal(columns["unit"], 0),
+            spec.first_unit_token_type_id,
             types,
         )
     positions = section.global_positions
@@ -238,21 +192,21 @@ def add_long(table: Table, section: PlacedSection) -> None:
     if spec.link_sentences:
         if "token" in positions:
             sentences = positions["token"]
-        elif "segment" in positions:
-            sentences = tf.gather(positions["segment"], segment)
+        elif "unit" in positions:
+            sentences = tf.gather(positions["unit"], unit)
     if spec.link_paragraphs and "group" in positions:
         paragraphs = tf.gather(positions["group"], group)
     ends = 0
     if spec.breaks:
         # The last token of each group.
-        end = tf.gather(units.token_splits, units.segment_splits[1:]) - 1
-        place = tf.range(tf.size(segment, tf.int64))
+        end = tf.gather(content.token_splits, content.unit_splits[1:]) - 1
+        place = tf.range(tf.size(unit, tf.int64))
         ends = tf.equal(place, tf.gather(end, group))
     table.add(
-        units.row("token"),
+        content.row("token"),
         section.long_positions,
         **columns,
-        long_token_ids=tf.gather(section.tokens, units.token_origin),
+        long_token_ids=tf.gather(section.tokens, content.token_origin),
         long_token_type_ids=types,
         long_sentence_ids=sentences,
         long_paragraph_ids=paragraphs,
@@ -263,27 +217,21 @@ def add_long(table: Table, section: PlacedSection) -> None:
 def add_global(
     table: Table, section: PlacedSection, token_ids: Mapping[int | str, int]
 ) -> None:
-    """Adds the global tokens of a section's units.
-
-    Args:
-        table: of the global input.
-        section: with positions.
-        token_ids: `GlobalToken.token_id` -> id.
-    """
-    units = section.units
+    """Adds a section's global tokens to the table of the global input."""
+    content = section.content
     for level, token in section.spec.global_tokens.items():
         positions = section.global_positions[level]
         ends = 0
         if section.spec.breaks:
             group_end = section.group_ends
             if level != "group":
-                group_end = tf.gather(group_end, units.segment_group)
+                group_end = tf.gather(group_end, content.unit_group)
             if level == "token":
-                group_end = tf.gather(group_end, units.token_segment)
+                group_end = tf.gather(group_end, content.token_unit)
             ends = tf.equal(positions, group_end)
         columns = {
             **section.sources(level),
-            "row": units.row(level),
+            "row": content.row(level),
             "position": positions,
             "global_paragraph_breakpoints": ends,
         }
@@ -304,14 +252,7 @@ def add_blocks(
     token_ids: Mapping[int | str, int],
     numbers: tf.Tensor,
 ) -> None:
-    """Adds the global tokens of blocks.
-
-    Args:
-        table: of the global input.
-        blocks: the blocks.
-        token_ids: `GlobalToken.token_id` -> id.
-        numbers: how many each row has, <int64>[rows].
-    """
+    """Adds the global tokens of blocks, `numbers` of each row."""
     index = tf.ragged.range(numbers)
     table.add(
         ragged_rows.owners_in(index),

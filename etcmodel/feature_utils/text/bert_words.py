@@ -64,8 +64,7 @@ class Words(NamedTuple):
             normalized, `<string>[words]`; white space is an empty word.
         num_chars: their lengths, `<int64>[words]`.
         chunk: the distinct chunk of each, `<int64>[words]`.
-        index: the distinct chunk that each chunk of the texts is,
-            `<int64>[n, (chunks)]`.
+        index: the distinct chunk of each chunk, `<int64>[n, (chunks)]`.
         chars: the characters of the distinct chunks.
     """
 
@@ -76,14 +75,7 @@ class Words(NamedTuple):
     chars: "_Chars"
 
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Gathers the tokens of the texts from those of distinct words.
-
-        Args:
-            tokens: `<any>[words, (tokens)]`.
-
-        Returns:
-            The tokens of the texts, `<any>[n, (tokens)]`.
-        """
+        """Tokens of the texts from those of `texts`: `<any>[n, (tokens)]`."""
         return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
     def join_spans(
@@ -92,21 +84,13 @@ class Words(NamedTuple):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gathers tokens of the texts and their places.
+        """Gathers tokens of the texts and their places, `<int32>[n, (tokens)]`.
 
-        A token ends where the next character that is not dropped starts, or at
-        a space: an accent belongs to its letter.
-
-        Args:
-            tokens: `<int32>[words, (tokens)]`.
-            starts: in bytes of the word, likewise.
-            ends: exclusive, more than `starts`; clipped to the end of the
-                word. Likewise.
-
-        Returns:
-            The tokens of the texts, and their starts and exclusive ends in
-            bytes of the text, where invalid UTF-8 counts as U+FFFD: three
-            `<int32>[n, (tokens)]`.
+        Tokens, starts and exclusive ends are given by words, and in their bytes
+        (ends are clipped to the word); the places found are bytes of the text,
+        where invalid UTF-8 counts as U+FFFD. A token ends where the next
+        character that is not dropped starts, or at a space: an accent belongs
+        to its letter.
         """
         starts, ends = self._places(
             ragged_rows.owners_in(tokens), starts.values, ends.values
@@ -186,13 +170,10 @@ class Words(NamedTuple):
 class _Chars(NamedTuple):
     """Characters of distinct chunks, as if these followed each other.
 
-    Attributes:
-        codes: code points of the normalized characters, `<int32>[chars]`.
-        source: the character that each is from, ascending, `<int32>[chars]`.
-        starts: where those start, in bytes, and the end,
-            `<int32>[source + 1]`.
-        chunk_starts: where the chunks start, in bytes, and the end,
-            `<int32>[distinct chunks + 1]`.
+    `codes` are code points of the normalized characters, `source` the
+    character that each is from, ascending, both `<int32>[chars]`. `starts` and
+    `chunk_starts` say where the sources and the chunks start, in bytes, and
+    the end.
     """
 
     codes: tf.Tensor
@@ -208,8 +189,8 @@ class _Chars(NamedTuple):
 class BertWords:
     """Splits texts into words; graph code.
 
-    Example: in lower case without accents, "Né 中国!" becomes the words
-    `ne`, `中`, `国` and `!`.
+    Example: in lower case without accents, "Né 中国!" becomes the words `ne`,
+    `中`, `国` and `!`.
     """
 
     def __init__(
@@ -219,27 +200,12 @@ class BertWords:
         tokenize_chinese_chars: bool = True,
         clean_text: bool = True,
     ):
-        """Makes the table of characters.
-
-        Args:
-            lower_case: whether letters are lower-cased.
-            strip_accents: whether accents are removed.
-            tokenize_chinese_chars: whether each Chinese character is a word.
-            clean_text: whether control characters are dropped.
-        """
         self._table = _character_table(
             lower_case, strip_accents, tokenize_chinese_chars, clean_text
         )
 
     def __call__(self, texts: tf.Tensor) -> Words:
-        """Splits texts into words.
-
-        Args:
-            texts: `<string>[n]`; invalid UTF-8 counts as U+FFFD.
-
-        Returns:
-            The words.
-        """
+        """Splits `<string>[n]` into words; invalid UTF-8 counts as U+FFFD."""
         # [n, (chunks)]
         chunks = tf.strings.split(texts, " ")
         # Texts repeat their words: each is cut once.
@@ -319,7 +285,6 @@ class BertWords:
 
 
 def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
-    """Bytes of characters in UTF-8, `<int32>[n]`."""
     return 1 + sum(
         tf.cast(codes >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000)
     )
@@ -333,13 +298,10 @@ def _starts(lengths: tf.Tensor) -> tf.Tensor:
 class _CharacterTable(NamedTuple):
     """What each character becomes, in blocks; equal blocks are stored once.
 
-    Attributes:
-        blocks: where the entries of each block of characters start.
-        entries: of a character that becomes one: what is added to 4 times its
-            code point to get the packed character; else 4 times the number of
-            its sequence and `_SEVERAL`.
-        starts: where each sequence starts, and the end; the first is empty.
-        sequences: packed characters.
+    `blocks` says where the entries of each block start. An entry of a character
+    that becomes one is what is added to 4 times its code point to get the
+    packed character; else 4 times the number of its sequence and `_SEVERAL`.
+    `starts` says where each of the `sequences` starts; the first is empty.
     """
 
     blocks: np.ndarray
@@ -355,7 +317,6 @@ def _character_table(
     tokenize_chinese_chars: bool,
     clean_text: bool,
 ) -> _CharacterTable:
-    """Makes the table."""
     entries = np.zeros(_NUM_CODES, np.int32)
     sequences, numbers = [()], {(): 0}
     chinese = np.zeros(_NUM_CODES, bool)
@@ -448,13 +409,11 @@ def _category(char: str) -> str:
 
 
 def _is_younger(char: str) -> bool:
-    """Whether a character lies in a range of `_YOUNGER`."""
     return ord(char) in _younger()
 
 
 @functools.cache
 def _younger() -> frozenset[int]:
-    """The characters of `_YOUNGER`."""
     ranges = (x.partition("-") for x in _YOUNGER.split())
     return frozenset(
         code

@@ -35,18 +35,11 @@ _COMMON_WORD = "(?:" + "|".join(_COMMON) + ")"
 
 
 def find_mentions(texts: tf.Tensor) -> segments.Mentions:
-    """Finds rows of capitalized words.
+    """Finds rows of capitalized words in `<string>[texts]`.
 
-    "In 1990 Jan Novak left the Bank of England. Jan Novak won." gives mentions
-    from 8 to 17, from 27 to 42 and from 44 to 53, the first and the last of the
-    same entity.
-
-    Args:
-        texts: `<string>[texts]`.
-
-    Returns:
-        The mentions of each text, by bytes of it (of `tokenizers.sanitize` of
-        it, if it was not valid UTF-8).
+    Places are bytes of `tokenizers.sanitize` of the texts. Example: "In 1990
+    Jan Novak left the Bank of England. Jan Novak won." gives mentions from 8 to
+    17, 27 to 42 and 44 to 53, the first and the last of the same entity.
     """
     texts = sanitize(texts)
     # [texts, (pieces)]: mentions and what is between them.
@@ -58,12 +51,8 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
     # of it; a span of nothing else is no name.
     leading = rf"(?i)^(?:{_COMMON_WORD}[ \t]+)+"
     stripped = tf.strings.regex_replace(names, leading, "")
-    is_name = tf.logical_and(
-        tf.strings.regex_full_match(names, _SPAN),
-        tf.logical_not(
-            tf.strings.regex_full_match(stripped, rf"(?i){_COMMON_WORD}")
-        ),
-    )
+    is_name = tf.strings.regex_full_match(names, _SPAN)
+    is_name &= ~tf.strings.regex_full_match(stripped, rf"(?i){_COMMON_WORD}")
     begins = begins.with_values(
         tf.cast(begins.values, tf.int32)
         + tf.strings.length(names)

@@ -8,24 +8,21 @@ from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
 _LABELS = 2**31
 
 
-def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
+def select_mentions(
+    labels: tf.RaggedTensor, max_mentions: int
+) -> tf.RaggedTensor:
     """Selects mentions of different entities, spread over each segment.
 
     First mentions of entities are selected before second ones, second ones
     before third ones, and so on. If not all second ones (say) fit, evenly
     spaced ones are selected. Mentions of unknown entities count as second ones.
-    Graph code.
+    `labels`, `<int32>[segments, (mentions)]`, are in the order of the text.
 
     Example: for three of the labels `[7, 7, 8, 7, 9]` these are those at 0, 2
     and 4; for two of `[5, 6, 7, 8]` those at 0 and 2.
 
-    Args:
-        labels: entities of mentions in the order of the text, 1 for an unknown
-            one. `<int32>[segments, (mentions)]`.
-        most: maximum number of mentions of a segment.
-
     Returns:
-        Which are selected, `<bool>[segments, (mentions)]`: all, or `most`.
+        Which are selected, `<bool>[segments, (mentions)]`.
     """
     labels = labels.with_row_splits_dtype(tf.int64)
     segment = ragged_rows.owners_in(labels)
@@ -37,7 +34,7 @@ def select_mentions(labels: tf.RaggedTensor, most: int) -> tf.RaggedTensor:
     size = tf.size(entity, tf.int64)
     before, index, count = _number_equals(segment * size + number)
     before -= tf.gather(labels.row_starts(), segment)
-    room = tf.clip_by_value(most - before, 0, count)
+    room = tf.clip_by_value(max_mentions - before, 0, count)
 
     def passed(index):
         """How many of those before an index are selected."""

@@ -22,40 +22,34 @@ _POWERS = 2 ** np.arange(62)
 
 
 def link_mentions(
-    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, most: int = 1
+    keys: tf.RaggedTensor, candidates: tf.RaggedTensor, max_mentions: int = 1
 ) -> tf.RaggedTensor:
     """Says for every token which candidates it mentions; graph code.
 
-    A candidate is mentioned where its tokens stand in a row within one
-    segment. Where mentions overlap, a token belongs to several candidates; of
-    more than there is room for, those of the greatest indices count. A
-    candidate without tokens is mentioned nowhere.
+    A candidate is mentioned where its tokens stand in a row within one text.
+    Where mentions overlap, a token belongs to several candidates; of more than
+    `max_mentions`, those of the greatest indices count. A candidate without
+    tokens is mentioned nowhere.
 
     All beginnings of candidates are followed at once: in step k stand those
     positions at which the first k tokens of some candidate begin. So the work
     is bounded by the length of the text times that of the longest candidate,
     however many candidates begin alike and however much mentions overlap.
 
-    Example: in the segments `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]`
-    and `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1],
-    [1, 0], [-1, -1]], [[0, -1]]`.
+    Example: in the texts `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]` and
+    `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1], [1, 0],
+    [-1, -1]], [[0, -1]]`.
 
     Args:
         keys: what tells tokens apart, not negative: ids or
-            `tokenize_with_keys`. <int32>[batch, ..., (segments), (tokens)]
-            with any number of dimensions.
-        candidates: keys of the candidates, <int32>[batch, (candidates),
-            (tokens)].
-        most: how many candidates a token can have.
-
-    Returns:
-        For every token the indices of the candidates in its record, falling,
-        and -1 behind them: <int32> of the shape of `keys`, and
-        `[..., most]` if there can be several.
+            `tokenize_with_keys`. `<int32>[batch, ..., (texts), (tokens)]`.
+        candidates: keys, `<int32>[batch, (candidates), (tokens)]`.
+        max_mentions: how many candidates a token can have; if several, the
+            result has one more axis.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
-    # The record of each token, and the end of its segment.
+    # The record of each token, and the end of its text.
     rows = tf.range(keys.nrows())
     inner = keys
     while isinstance(inner, tf.RaggedTensor):
@@ -75,20 +69,17 @@ def link_mentions(
         lengths=lengths,
         candidate_rows=candidate_rows,
         indices=ragged_rows.index_in(candidate_rows, candidates.row_splits),
-        most=most,
+        width=max_mentions,
     )
-    return keys.with_flat_values(linked[:, 0] if most == 1 else linked)
+    return keys.with_flat_values(linked[:, 0] if max_mentions == 1 else linked)
 
 
-def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
-    """The greatest different values of rows, falling, and -1 behind them.
-
-    Example: of `[3, 5, 3, -1]` the three greatest are `[5, 3, -1]`.
-    """
+def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
+    """The greatest different values of rows, falling, and -1 behind them."""
     # Whole columns at a time: rows are many and short.
     columns = tf.unstack(values, axis=1)
     found = []
-    for _ in range(most):
+    for _ in range(width):
         if found:
             columns = [tf.where(x < found[-1], x, -1) for x in columns]
         found.append(functools.reduce(tf.maximum, columns))
@@ -96,11 +87,19 @@ def _greatest(values: tf.Tensor, most: int) -> tf.Tensor:
 
 
 def _match(
-    text, rows, ends, tokens, starts, lengths, candidate_rows, indices, most
+    text,
+    rows,
+    ends,
+    tokens,
+    starts,
+    lengths,
+    candidate_rows,
+    indices,
+    width,
 ) -> tf.Tensor:
-    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, most]`."""
+    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, width]`."""
     size = tf.size(text, tf.int64)
-    # What is longer than every segment is mentioned nowhere.
+    # What is longer than every text is mentioned nowhere.
     room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
     longest = tf.minimum(tf.reduce_max(tf.concat([lengths, [0]], 0)), room)
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
@@ -140,7 +139,7 @@ def _match(
         complete = tf.equal(tf.gather(lengths, candidate), k + 1)
         number = tf.where(complete, tf.gather(indices, candidate), -1)
         best = []
-        for _ in range(most):
+        for _ in range(width):
             best.append(
                 tf.tensor_scatter_nd_max(
                     tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
@@ -150,25 +149,25 @@ def _match(
             )
             is_less = number < tf.gather(best[-1], candidate_node)
             number = tf.where(is_less, number, -1)
-        # [positions left, most]
+        # [positions left, width]
         found = tf.gather(tf.stack(best, axis=1), node)
         mention = tf.where(found[:, 0] >= 0)[:, 0]
         first = tf.gather(position, mention) + level * size
         second = first + k + 1 - tf.gather(_POWERS, level)
-        # [mentions, most]
+        # [mentions, width]
         value = tf.cast(tf.gather(found, mention), tf.int32)
         for run in (first, second):
-            # [mentions, 2 * most]
+            # [mentions, 2 * width]
             links = tf.concat([tf.gather(linked, run), value], axis=1)
             linked = tf.tensor_scatter_nd_update(
-                linked, run[:, tf.newaxis], _greatest(links, most)
+                linked, run[:, tf.newaxis], _greatest(links, width)
             )
         level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
         return k + 1, level, candidate, candidate_node, position, node, linked
 
     def goes_on(k, level, candidate, candidate_node, position, node, linked):
         del level, candidate, candidate_node, node, linked
-        return tf.logical_and(k < longest, tf.size(position) > 0)
+        return (k < longest) & (tf.size(position) > 0)
 
     zero = tf.constant(0, tf.int64)
     scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
@@ -182,32 +181,33 @@ def _match(
             candidate_rows,
             tf.range(size),
             rows,
-            # [(top + 1) * tokens, most]
-            tf.fill(tf.stack([(top + 1) * size, most]), -1),
+            # [(top + 1) * tokens, width]
+            tf.fill(tf.stack([(top + 1) * size, width]), -1),
         ),
         shape_invariants=(scalar,) * 2
         + (vector,) * 4
-        + (tf.TensorShape([None, most]),),
+        + (tf.TensorShape([None, width]),),
     )
 
     # A run is two runs of half the length, down to single tokens.
-    # [top + 1, tokens, most]
-    linked = tf.reshape(linked, tf.stack([top + 1, size, most]))
+    # [top + 1, tokens, width]
+    linked = tf.reshape(linked, tf.stack([top + 1, size, width]))
 
     def halve(level, runs):
         half = tf.gather(_POWERS, level - 1)
-        # [tokens, most]
+        # [tokens, width]
         second = tf.concat(
-            [tf.fill(tf.stack([half, most]), -1), runs[: size - half]], axis=0
+            [tf.fill(tf.stack([half, width]), -1), runs[: size - half]],
+            axis=0,
         )
         links = tf.concat([runs, second, linked[level - 1]], axis=1)
-        return level - 1, _greatest(links, most)
+        return level - 1, _greatest(links, width)
 
     _, linked = tf.while_loop(
         lambda level, runs: level > 0,
         halve,
         (top, linked[top]),
-        shape_invariants=(scalar, tf.TensorShape([None, most])),
+        shape_invariants=(scalar, tf.TensorShape([None, width])),
     )
     return linked
 
@@ -215,13 +215,9 @@ def _match(
 class Words(NamedTuple):
     """Words of texts: runs of letters and digits, and single other characters.
 
-    Chinese characters stand alone, because no spaces separate words there.
-
-    Attributes:
-        keys: hashes of the lower-cased words in Unicode's normal form C,
-            <int32>[n, (words)].
-        starts: where each begins, in bytes, <int32>[n, (words)].
-        ends: where each ends, exclusive, <int32>[n, (words)].
+    Chinese characters stand alone, because no spaces separate words there. Keys
+    are hashes of the lower-cased words in Unicode's normal form C; starts and
+    exclusive ends are in bytes. All are `<int32>[n, (words)]`.
     """
 
     keys: tf.RaggedTensor
@@ -230,16 +226,10 @@ class Words(NamedTuple):
 
 
 def split_words(texts: tf.Tensor) -> Words:
-    """Cuts texts into words, with their places; graph code.
+    """Cuts `<string>[n]` into words, with their places; graph code.
 
     Example: `"Dr. Ünal"` has the words `dr`, `.` and `ünal`, with the starts
     `0 2 4` and the ends `2 3 9`.
-
-    Args:
-        texts: <string>[n], UTF-8 (see `tokenizers.sanitize`).
-
-    Returns:
-        The words.
     """
     texts = tf.strings.regex_replace(texts, _MARK, " ")
     # `\0` is several times as fast as a group.
@@ -254,9 +244,7 @@ def split_words(texts: tf.Tensor) -> Words:
         ragged_rows.cumulative(sizes.values), pieces.row_starts()
     )
     ends -= tf.cast(tf.gather(before, ragged_rows.owners_in(pieces)), tf.int32)
-    is_word = tf.logical_not(
-        tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
-    )
+    is_word = ~tf.strings.regex_full_match(pieces.values, r"[\s\p{Z}]*")
     # [n, (words)]
     words = ragged_rows.keep(pieces, is_word)
     ends = tf.boolean_mask(ends, is_word)
@@ -276,45 +264,36 @@ def link_word_mentions(
     texts: tf.RaggedTensor,
     token_ends: tf.RaggedTensor,
     candidates: tf.RaggedTensor,
-    most: int = 1,
+    max_mentions: int = 1,
 ) -> tf.RaggedTensor:
     """As `link_mentions`, but compares words, whatever their case.
 
     For tokenizers that keep the case or cut a word by what stands before it,
-    such as SentencePiece. A token belongs to the word in which it ends.
+    such as SentencePiece. A token belongs to the word in which it ends; the
+    exclusive `token_ends` are in bytes, `<int32>[batch, ..., (texts),
+    (tokens)]`.
 
     Example: in "in New York" with the tokens `_in _New _York`, which end at
     the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
-
-    Args:
-        texts: the segments, <string>[batch, ..., (segments)], UTF-8.
-        token_ends: where each token ends in its segment, in bytes, exclusive.
-            <int32>[batch, ..., (segments), (tokens)].
-        candidates: <string>[batch, (candidates)], UTF-8.
-        most: how many candidates a token can have.
-
-    Returns:
-        As `link_mentions`, <int32> of the shape of `token_ends`, or
-        `[..., most]`.
     """
     words = split_words(texts.flat_values)
     linked = link_mentions(
         texts.with_flat_values(words.keys),
         candidates.with_flat_values(split_words(candidates.flat_values).keys),
-        most,
+        max_mentions,
     )
-    # [segments, (words), ...]
+    # [texts, (words), ...]
     linked = words.keys.with_values(linked.flat_values)
-    # [segments, (tokens)]
+    # [texts, (tokens)]
     ends = token_ends
     while ends.ragged_rank > 1:
         ends = ends.values
-    # Bytes are counted through all segments, so that one search does.
+    # Bytes are counted through all texts, so that one search does.
     sizes = tf.strings.length(texts.flat_values)
     base = ragged_rows.cumulative(sizes + 1)[:-1]
 
     def place(values, offsets):
-        """Places in bytes counted through all segments."""
+        """Places in bytes counted through all texts."""
         shift = tf.gather(base, ragged_rows.owners_in(offsets))
         return tf.cast(values, tf.int64) + shift
 
@@ -326,7 +305,7 @@ def link_word_mentions(
     )
     inside = last < tf.gather(padded_ends, word + 1)
     # The first place is for tokens that are in no word.
-    padding = [[1, 0]] + [[0, 0]] * (most > 1)
+    padding = [[1, 0]] + [[0, 0]] * (max_mentions > 1)
     links = tf.pad(linked.values, padding, constant_values=-1)
     return token_ends.with_flat_values(
         tf.gather(links, tf.where(inside, word + 1, 0))

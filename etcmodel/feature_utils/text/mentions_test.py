@@ -19,14 +19,14 @@ def ragged(values, rank=2):
     return tf.ragged.constant(values, ragged_rank=rank, dtype=tf.int32)
 
 
-def find(segments, candidates, most=1):
+def find(texts, candidates, most=1):
     """The rule in plain Python, for one record."""
     result = []
-    for segment in segments:
-        linked = [set() for _ in segment]
+    for text in texts:
+        linked = [set() for _ in text]
         for i, sought in enumerate(candidates):
-            for start in range(len(segment) - len(sought) + 1):
-                if sought and segment[start : start + len(sought)] == sought:
+            for start in range(len(text) - len(sought) + 1):
+                if sought and text[start : start + len(sought)] == sought:
                     for found in linked[start : start + len(sought)]:
                         found.add(i)
         rows = [
@@ -45,7 +45,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         # The later candidate wins, shorter or not.
         ([[1, 2, 3]], [[1, 2, 3], [2]], [[0, 1, 0]]),
         ([[1, 2, 3]], [[2], [1, 2, 3]], [[1, 1, 1]]),
-        # Not across segments.
+        # Not across texts.
         ([[1], [2]], [[1, 2]], [[-1], [-1]]),
         # Candidates without tokens, the same twice, none at all.
         ([[1, 2]], [[], [1], [1]], [[2, -1]]),
@@ -53,13 +53,11 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         ([[], [3]], [[3, 3]], [[], [-1]]),
         ([], [[3]], []),
     )
-    def test_examples(self, segments, candidates, expected):
-        linked = mentions.link_mentions(
-            ragged([segments]), ragged([candidates])
-        )
+    def test_examples(self, texts, candidates, expected):
+        linked = mentions.link_mentions(ragged([texts]), ragged([candidates]))
         self.assertEqual(linked.to_list(), [expected])
         self.assertEqual(linked.dtype, tf.int32)
-        self.assertEqual(find(segments, candidates), expected)
+        self.assertEqual(find(texts, candidates), expected)
 
     @parameterized.parameters(1, 2, 3)
     def test_random_against_python(self, number):

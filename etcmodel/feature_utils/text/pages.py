@@ -9,12 +9,9 @@ from etcmodel.feature_utils.text import tokenizers
 
 
 class PageTokens(NamedTuple):
-    """The tokens of pages, of those words that lie in a candidate.
+    """Tokens of pages, in a candidate, and the word of each, ascending.
 
-    Attributes:
-        token_ids: `<int32>[batch, (candidates), (tokens)]`.
-        words: the word that each token is a part of, never less than before,
-            likewise.
+    Both are `<int32>[batch, (candidates), (tokens)]`.
     """
 
     token_ids: tf.RaggedTensor
@@ -26,16 +23,9 @@ def outer_spans(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Spans that lie inside no other one, in order; the others become empty.
 
-    Example: the spans 3-5, 0-9, 9-12 and padding, starts `[3, 0, 9, -1]` and
-    ends `[5, 9, 12, -1]`, give the starts `[0, 9, M, M]` and the ends
-    `[9, 12, M, M]`, where M is the greatest int32.
-
-    Args:
-        starts: `<int>[batch, spans]`; -1 is padding.
-        ends: exclusive, `<int>[batch, spans]`.
-
-    Returns:
-        Two `<int32>[batch, spans]`, sorted.
+    Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, -1 is
+    padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`, where
+    M is the greatest int32. All are `<int32>[batch, spans]`.
     """
     starts, ends = tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
     nothing = tf.int32.max
@@ -86,19 +76,10 @@ def tokenize_pages(
 ) -> PageTokens:
     """Cuts every word that lies in a candidate into tokens.
 
-    Args:
-        tokenizer: the tokenizer.
-        words: words and HTML tags, `<string>[batch, (words)]`.
-        is_html: whether each is a tag, `<bool>[batch, at least words]`; None
-            if none is.
-        candidate_starts: sorted spans that do not overlap, as from
-            `outer_spans`, `<int32>[batch, candidates]`.
-        candidate_ends: exclusive, likewise.
-        html_ids: the tokens for tags that open and for those that close; None
-            to leave tags out.
-
-    Returns:
-        The tokens.
+    Words and HTML tags are `<string>[batch, (words)]`. `is_html` tells the
+    tags, `<bool>`, with as many columns at least. They become one of the two
+    `html_ids` (opening, closing), or are left out without them. Candidates are
+    sorted spans that do not overlap, as from `outer_spans`.
     """
     row = ragged_rows.owners_in(words)
     # [all words]
@@ -108,7 +89,7 @@ def tokenize_pages(
     # The last candidate that starts at or before each word. One more word and
     # one more candidate, for when there are none.
     # [batch, words + 1]
-    most = 1 + tf.cast(
+    num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
     batch = tf.shape(candidate_starts)[0]
@@ -119,7 +100,7 @@ def tokenize_pages(
             [[0, 0], [0, 1]],
             constant_values=candidate_starts.dtype.max,
         ),
-        tf.tile(tf.range(most)[tf.newaxis], [batch, 1]),
+        tf.tile(tf.range(num_places)[tf.newaxis], [batch, 1]),
         side="right",
     )
     # [all words]

@@ -100,7 +100,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             cls.tokenizer = tokenizers.WordpieceTokenizer(path)
 
     def _run(self, rows, is_html, spans, html=True):
-        """For each page its (token, word, candidate) triples."""
+        """For each page its tokens, as `token:word:candidate`."""
         special = self.tokenizer.special_ids
         made = pages.tokenize_pages(
             self.tokenizer,
@@ -115,55 +115,60 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         lists = [x.to_list() for x in made]
         self.assertEqual({len(x) for x in lists}, {len(rows)})
         return [
-            [
-                (self.vocab[token], word, i)
+            " ".join(
+                f"{self.vocab[token]}:{word}:{i}"
                 for i, candidate in enumerate(zip(*row, strict=True))
                 for token, word in zip(*candidate, strict=True)
-            ]
+            )
             for row in zip(*lists, strict=True)
         ]
 
     def test_words_of_candidates(self):
         words = "Is <P> Bigger is </P> a . <Table> Brno </Table> city".split()
         is_html = [[word[0] == "<" for word in words]]
-        o, c = "[unused102]", "[unused103]"
-        expected = [
-            (o, 1, 0),
-            ("big", 2, 0),
-            ("##ger", 2, 0),
-            ("is", 3, 0),
-            (c, 4, 0),
-            (o, 7, 1),
-            ("brno", 8, 1),
-            (c, 9, 1),
-        ]
         spans = [[(1, 5), (7, 10)]]
-        self.assertEqual(self._run([words], is_html, spans), [expected])
         self.assertEqual(
-            self._run([words], is_html, spans, html=False),
-            [[x for x in expected if x[0] not in (o, c)]],
-        )
-
-    def test_candidates_that_touch_and_the_ends_of_the_page(self):
-        words = "brno is a city .".split()
-        self.assertEqual(
-            self._run([words], [[False] * 5], [[(0, 2), (2, 3), (3, 5)]]),
+            self._run([words], is_html, spans),
             [
-                [
-                    ("brno", 0, 0),
-                    ("is", 1, 0),
-                    ("a", 2, 1),
-                    ("city", 3, 2),
-                    (".", 4, 2),
-                ]
+                "[unused102]:1:0 big:2:0 ##ger:2:0 is:3:0 [unused103]:4:0 "
+                "[unused102]:7:1 brno:8:1 [unused103]:9:1"
             ],
         )
+        self.assertEqual(
+            self._run([words], is_html, spans, html=False),
+            ["big:2:0 ##ger:2:0 is:3:0 brno:8:1"],
+        )
 
-    def test_candidates_that_overlap(self):
-        """A word that is in two belongs to the later one."""
-        words = "brno is a city .".split()
-        (got,) = self._run([words], [[False] * 5], [[(0, 3), (2, 4)]])
-        self.assertEqual([x[2] for x in got], [0, 0, 1, 1])
+    @parameterized.named_parameters(
+        (
+            "that_touch_and_end_with_the_page",
+            "brno is a city .".split(),
+            [(0, 2), (2, 3), (3, 5)],
+            "brno:0:0 is:1:0 a:2:1 city:3:2 .:4:2",
+        ),
+        # A word that is in two belongs to the later one.
+        (
+            "that_overlap",
+            "brno is a city .".split(),
+            [(0, 3), (2, 4)],
+            "brno:0:0 is:1:0 a:2:1 city:3:1",
+        ),
+        (
+            "of_words_of_any_number_of_tokens",
+            ["", "big", " ", "brno is.a", "\x00", "city", "\u200b", "."],
+            [(0, 4), (4, 8)],
+            "big:1:0 brno:3:0 is:3:0 .:3:0 a:3:0 city:5:1 .:7:1",
+        ),
+        (
+            "without_tokens_keep_their_number",
+            ["brno", "", " ", "city"],
+            [(0, 1), (1, 3), (3, 4)],
+            "brno:0:0 city:3:2",
+        ),
+    )
+    def test_candidates(self, words, spans, expected):
+        is_html = [[False] * len(words)]
+        self.assertEqual(self._run([words], is_html, [spans]), [expected])
 
     def test_tags(self):
         """One token each; the flag says what is a tag, not the text."""
@@ -172,31 +177,10 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         is_html = [[True] * 7 + [False, True]]
         (got,) = self._run([words], is_html, [[(0, 9)]])
         o, c = "[unused102]", "[unused103]"
+        tokens = [o, c, o, c, c, o, o, "<", o]
         self.assertEqual(
-            [token for token, _, _ in got], [o, c, o, c, c, o, o, "<", o]
+            got, " ".join(f"{x}:{i}:0" for i, x in enumerate(tokens))
         )
-        self.assertEqual([word for _, word, _ in got], list(range(9)))
-
-    def test_words_of_any_number_of_tokens(self):
-        words = ["", "big", " ", "brno is.a", "\x00", "city", "\u200b", "."]
-        (got,) = self._run([words], [[False] * 8], [[(0, 4), (4, 8)]])
-        self.assertEqual(
-            got,
-            [
-                ("big", 1, 0),
-                ("brno", 3, 0),
-                ("is", 3, 0),
-                (".", 3, 0),
-                ("a", 3, 0),
-                ("city", 5, 1),
-                (".", 7, 1),
-            ],
-        )
-
-    def test_candidate_without_tokens_keeps_its_number(self):
-        words = ["brno", "", " ", "city"]
-        (got,) = self._run([words], [[False] * 4], [[(0, 1), (1, 3), (3, 4)]])
-        self.assertEqual(got, [("brno", 0, 0), ("city", 3, 2)])
 
     def test_several_pages(self):
         rows = [["brno", "is"], [], ["x", "a", "city", "."], ["is"], ["", ""]]
@@ -213,16 +197,14 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
                 [(0, 2), nothing],
             ],
         )
-        self.assertEqual(
-            got, [[("is", 1, 0)], [], [("a", 1, 0), (".", 3, 1)], [], []]
-        )
+        self.assertEqual(got, ["is:1:0", "", "a:1:0 .:3:1", "", ""])
 
     @parameterized.parameters(True, False)
     def test_no_candidates(self, html):
         words = ["<P>", "brno", "</P>"]
         for spans in ([], [(_M, _M)]):
             self.assertEqual(
-                self._run([words], [[True, False, True]], [spans], html), [[]]
+                self._run([words], [[True, False, True]], [spans], html), [""]
             )
 
     def test_no_pages(self):

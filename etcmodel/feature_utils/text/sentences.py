@@ -97,19 +97,10 @@ _REWRITES = (
 
 
 def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    """Splits texts into sentences; graph code.
+    """Splits texts into `<string>[..., (sentences)]`; graph code.
 
-    Nothing is lost but white space around sentences.
-
-    Example: `"Mr. Bo ran 3.5 km. He won!"` gives `["Mr. Bo ran 3.5 km.",
-    "He won!"]`, and `""` gives `[]`.
-
-    Args:
-        texts: <string>[...], dense or ragged, UTF-8 (see
-            `tokenizers.sanitize`).
-
-    Returns:
-        <string>[..., (sentences)].
+    Nothing is lost but white space around sentences. Example: `"Mr. Bo ran 3.5
+    km. He won!"` gives `["Mr. Bo ran 3.5 km.", "He won!"]`, and `""` `[]`.
     """
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(split_sentences(texts.flat_values))

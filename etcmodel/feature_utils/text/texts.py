@@ -8,19 +8,12 @@ from etcmodel.feature_utils import ragged_rows
 def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     """Drops empty strings, and rows of nothing else, from the end of every row.
 
+    `<string>[batch, n]` or `[batch, m, n]`, padded or ragged, becomes ragged.
     An empty string before another text keeps its place, and so does an empty
     row before another row.
 
-    Examples: `[["a", "", "b", ""], ["", "", "", ""]]` gives
-    `[["a", "", "b"], []]`; `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]`
-    gives `[[["a"], [], ["b"]]]`.
-
-    Args:
-        texts: <string>[batch, n] or [batch, m, n], padded, or
-            <string>[batch, (n)] or [batch, (m), (n)].
-
-    Returns:
-        <string>[batch, (n)] or [batch, (m), (n)].
+    Example: `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]` gives
+    `[[["a"], [], ["b"]]]`.
     """
     if not isinstance(texts, tf.RaggedTensor):
         texts = tf.convert_to_tensor(texts, tf.string)

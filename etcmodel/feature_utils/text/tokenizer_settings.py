@@ -22,9 +22,8 @@ class TokenizerSettings(NamedTuple):
     """Settings of a WordPiece tokenizer; None stands for the default.
 
     Attributes:
-        lower_case: whether text is lower-cased; by default unless the
-            vocabulary has capital letters.
-        strip_accents: whether accents are removed; by default as `lower_case`.
+        lower_case: by default unless the vocabulary has capital letters.
+        strip_accents: by default as `lower_case`.
         tokenize_chinese_chars: whether each Chinese character is a word of its
             own; True by default.
         clean_text: whether control characters are removed; True by default.
@@ -40,17 +39,7 @@ class TokenizerSettings(NamedTuple):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TokenizerSettings":
-        """Makes settings of what `_asdict` returned.
-
-        Args:
-            content: name -> value.
-
-        Returns:
-            The settings.
-
-        Raises:
-            ValueError: there is a setting of another name.
-        """
+        """Makes settings of what `_asdict` returned; refuses other names."""
         unknown = sorted(set(content) - set(cls._fields))
         if unknown:
             raise ValueError(
@@ -66,14 +55,7 @@ class TokenizerSettings(NamedTuple):
         )
 
     def resolve(self, is_uncased: bool) -> "TokenizerSettings":
-        """Fills in defaults.
-
-        Args:
-            is_uncased: whether the vocabulary seems to be uncased.
-
-        Returns:
-            Settings without None.
-        """
+        """Fills in defaults for an uncased or a cased vocabulary."""
         lower_case = is_uncased if self.lower_case is None else self.lower_case
         return TokenizerSettings(
             lower_case, lower_case, True, True, 200
@@ -114,12 +96,7 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
     """Reads settings from `tokenizer_config.json` and `tokenizer.json`.
 
     If they differ, `tokenizer_config.json` wins, as in Hugging Face's library.
-
-    Args:
-        directory: where the vocabulary is; "" is the current directory.
-
-    Returns:
-        The settings; all are None if neither file is there.
+    All settings are None if neither file is in the directory.
 
     Raises:
         ValueError: a file is damaged, or asks for something that this package
@@ -151,14 +128,7 @@ def settings_files(directory: str | os.PathLike) -> list[str]:
 
 
 def to_config(settings: TokenizerSettings) -> dict[str, Any]:
-    """Returns the content of `tokenizer_config.json`.
-
-    Args:
-        settings: the settings; those that are None are left out.
-
-    Returns:
-        The settings by their names in that file.
-    """
+    """Returns the content of `tokenizer_config.json`."""
     return {
         _NAMES[name][0]: value
         for name, value in settings._asdict().items()
@@ -169,12 +139,7 @@ def to_config(settings: TokenizerSettings) -> dict[str, Any]:
 def write_settings(
     directory: str | os.PathLike, settings: TokenizerSettings
 ) -> None:
-    """Writes `tokenizer_config.json`.
-
-    Args:
-        directory: an existing directory.
-        settings: the settings; those that are None are left out.
-    """
+    """Writes `tokenizer_config.json` into an existing directory."""
     path = os.path.join(os.fspath(directory), CONFIG_FILE)
     with tf.io.gfile.GFile(path, "w") as stream:
         json.dump(to_config(settings), stream, indent=2, sort_keys=True)
@@ -182,7 +147,6 @@ def write_settings(
 
 
 def _read_json(path: str) -> dict[str, Any]:
-    """Reads a JSON object."""
     with tf.io.gfile.GFile(path, "rb") as stream:
         try:
             content = json.loads(stream.read().decode("utf-8"))
@@ -213,7 +177,6 @@ def _refuse(path: str, what: str) -> ValueError:
 
 
 def _from_config(content: dict[str, Any], path: str) -> TokenizerSettings:
-    """Settings in `tokenizer_config.json`."""
     if content.get("tokenizer_class") == "BertJapaneseTokenizer":
         raise _refuse(path, "tokenizer_class is BertJapaneseTokenizer")
     if content.get("do_basic_tokenize") is False:
@@ -236,7 +199,6 @@ def _part(content, name, expected, path) -> dict[str, Any] | None:
 
 
 def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
-    """Settings in `tokenizer.json`."""
     normalizer = _part(content, "normalizer", "BertNormalizer", path)
     if content.get("pre_tokenizer") is None:
         raise _refuse(path, "there is no pre_tokenizer")

@@ -67,16 +67,8 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
 # What a WordPiece vocabulary must have, in the order in which one that is
 # made for this package can begin.
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
-    "[PAD]",
-    "[unused0]",
-    "[unused1]",
-    "[unused2]",
-    "[unused3]",
-    "[unused4]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
+    *("[PAD]", *(f"[unused{i}]" for i in range(5))),
+    *("[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 )
 # Keys of unknown words: a polynomial of their bytes, less than this prime.
 _PRIME = 2**31 - 1
@@ -86,18 +78,10 @@ _NOT_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
 def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
-    r"""Makes any bytes readable text; graph code.
+    r"""Makes any bytes readable text, of the same shape; graph code.
 
     Control characters become spaces, one for one; what is not UTF-8 becomes
-    U+FFFD. Valid text without control characters is left as it is.
-
-    Example: `b"caf\xe9 a\x00b"` gives `"caf\ufffd a b"`.
-
-    Args:
-        texts: <string>[...], dense or ragged.
-
-    Returns:
-        <string>[...] of the same shape.
+    U+FFFD. Example: `b"caf\xe9 a\x00b"` gives `"caf\ufffd a b"`.
     """
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(sanitize(texts.flat_values))
@@ -108,7 +92,6 @@ def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
 
 
 def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Offsets of either tokenizer as <int32>[n, (tokens)]."""
     return offsets.with_values(tf.cast(offsets.values, tf.int32))
 
 
@@ -122,8 +105,7 @@ class _Tokenizer(tf.Module):
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
             vocabulary has them, "html_open", "html_close" and "mask".
         unknown_id: id of what the vocabulary cannot express.
-        lower_case: whether case is lost.
-        settings: how text is prepared, without None; None for SentencePiece.
+        settings: how text is prepared; None for SentencePiece.
     """
 
     kind: str
@@ -136,19 +118,16 @@ class _Tokenizer(tf.Module):
     _continuation: str
 
     def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
-        """Ids of <string>[n], one <int32>[n, (tokens)]."""
         raise NotImplementedError
 
     def _tokenize_flat_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, starts and ends of <string>[n]."""
         raise NotImplementedError
 
     def _tokenize_flat_with_keys(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids of <string>[n] and their keys."""
         raise NotImplementedError
 
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
@@ -175,14 +154,7 @@ class _Tokenizer(tf.Module):
         )
 
     def tokenize(self, texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-        """Cuts texts into tokens; graph code.
-
-        Args:
-            texts: <string>[...], dense or ragged.
-
-        Returns:
-            Token ids, <int32>[..., (tokens)].
-        """
+        """Cuts `<string>[...]` into tokens, `<int32>[..., (tokens)]`."""
         return self._apply(self._tokenize_flat, texts)[0]
 
     def tokenize_with_offsets(
@@ -191,15 +163,8 @@ class _Tokenizer(tf.Module):
         """Cuts texts into tokens and says where they were; graph code.
 
         Example: WordPiece gives for "Unaffable é" the tokens `una ##ffa ##ble
-        e`, the starts `0 3 6 10` and the ends `3 6 9 12`.
-
-        Args:
-            texts: <string>[...], dense or ragged.
-
-        Returns:
-            Token ids and, in bytes of the original text (of `sanitize` of it,
-            if it was not valid UTF-8), the start and the exclusive end of each
-            token: three <int32>[..., (tokens)].
+        e`, the starts `0 3 6 10` and the ends `3 6 9 12`: bytes of the text,
+        or of `sanitize` of it. Three `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_offsets, texts)
 
@@ -210,14 +175,8 @@ class _Tokenizer(tf.Module):
 
         Two unknown words share one id, but not one key: keys are equal where
         the ids are and, if the id is the unknown token's, the words are, too.
-
-        Args:
-            texts: <string>[...], dense or ragged.
-
-        Returns:
-            Token ids and keys, two <int32>[..., (tokens)]. The key of a token
-            of the vocabulary is its id, that of an unknown one is a hash of
-            the text, not less than `vocab_size`.
+        The key of a token of the vocabulary is its id, that of an unknown one a
+        hash of the text, from `vocab_size` on. Two `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_keys, texts)
 
@@ -262,16 +221,10 @@ class _Tokenizer(tf.Module):
     def is_continuation(
         self, ids: tf.Tensor | tf.RaggedTensor
     ) -> tf.Tensor | tf.RaggedTensor:
-        """Which tokens are not the first of a word; graph code.
+        """Which tokens are not the first of a word, `<int32>`; graph code.
 
         Example: the pieces `una ##ffa ##ble no` of WordPiece give `0 1 1 0`,
         `▁Un aff able ▁é` of SentencePiece the same.
-
-        Args:
-            ids: <int>[...], dense or ragged, each in 0 .. vocab_size - 1.
-
-        Returns:
-            <int32>[...] of the same shape, 1 for those.
         """
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self.is_continuation(ids.flat_values))
@@ -283,19 +236,20 @@ class _Tokenizer(tf.Module):
         )
 
     def id_to_token(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Texts of tokens; graph code.
-
-        Args:
-            ids: <int>[...], dense or ragged, each in 0 .. vocab_size - 1.
-
-        Returns:
-            <string>[...] of the same shape.
-        """
+        """Texts of ids, each in 0 .. vocab_size - 1; graph code."""
         raise NotImplementedError
 
 
 class WordpieceTokenizer(_Tokenizer):
-    """BERT's tokenizer; see the module's docstring."""
+    """BERT's tokenizer; see the module's docstring.
+
+    `vocab_file` has one token a line; all else is as in `TokenizerSettings`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no such vocabulary (see `load_vocab`), lacks a
+            reserved token, or `max_chars_per_word` is not positive.
+    """
 
     kind = "wordpiece"
     _continuation = "##.+"
@@ -310,24 +264,6 @@ class WordpieceTokenizer(_Tokenizer):
         max_chars_per_word: int = 200,
         name: str | None = None,
     ):
-        """Reads the vocabulary.
-
-        Args:
-            vocab_file: path of a text file with one token a line.
-            lower_case: whether text is lower-cased.
-            strip_accents: whether accents are removed; by default if text is
-                lower-cased.
-            tokenize_chinese_chars: whether each Chinese character is a word of
-                its own.
-            clean_text: whether control characters are dropped.
-            max_chars_per_word: longer words are unknown.
-            name: name of the module.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: it is no such vocabulary (see `load_vocab`), lacks a
-                reserved token, or `max_chars_per_word` is not positive.
-        """
         super().__init__(name=name)
         tokens = vocabulary_files.load_vocab(vocab_file)
         _check_reserved(tokens, vocab_file)
@@ -354,7 +290,7 @@ class WordpieceTokenizer(_Tokenizer):
                 **WORDPIECE_SPECIAL_TOKENS,
                 **WORDPIECE_OPTIONAL_TOKENS,
             }.items()
-            if name in WORDPIECE_SPECIAL_TOKENS or token in ids
+            if token in ids
         }
         self._tokens = tuple(tokens)
         self._words = bert_words.BertWords(
@@ -419,10 +355,14 @@ class WordpieceTokenizer(_Tokenizer):
 
 
 class SentencepieceTokenizer(_Tokenizer):
-    """Pieces of a SentencePiece model, such as RoBERTa's equivalent; cased.
+    """Pieces of a SentencePiece model (`.model`), such as RoBERTa's; cased.
 
     The original code cuts the comma off pieces such as "1,"; the
     RoBERTa-equivalent model has no such pieces, and here nothing is cut off.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no SentencePiece model, or lacks a special piece.
     """
 
     kind = "sentencepiece"
@@ -430,16 +370,6 @@ class SentencepieceTokenizer(_Tokenizer):
     _continuation = "[^\u2581].*"
 
     def __init__(self, model_file: str | os.PathLike, name: str | None = None):
-        """Reads the model.
-
-        Args:
-            model_file: path of a SentencePiece model (`.model`).
-            name: name of the module.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: it is no SentencePiece model, or lacks a special piece.
-        """
         super().__init__(name=name)
         path = os.fspath(model_file)
         what = "a SentencePiece model"
@@ -514,7 +444,6 @@ class SentencepieceTokenizer(_Tokenizer):
 
 
 def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
-    """Raises a `ValueError` if a token is missing that is always needed."""
     needed = {"[PAD]", "[UNK]", *WORDPIECE_SPECIAL_TOKENS.values()}
     missing = sorted(needed - set(tokens))
     if missing:
@@ -531,7 +460,6 @@ def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
 
 
 def _has_capitals(vocab: list[str]) -> bool:
-    """Whether a vocabulary tells capital letters from small ones."""
     cased = sum(
         token != token.lower() for token in vocab if not token.startswith("[")
     )
@@ -544,24 +472,16 @@ def make_tokenizer(
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
     """Makes the tokenizer of a vocabulary file; the content tells its kind.
 
-    For a WordPiece vocabulary, `tokenizer_config.json` and `tokenizer.json`
-    beside it set the defaults. If they do not say whether text is lower-cased,
-    it is unless more than 1 % of the tokens have capital letters.
-
-    Args:
-        vocab_file: path of a WordPiece vocabulary (text, one token a line) or
-            of a SentencePiece model (a protocol buffer).
-        settings: settings that override those files.
-
-    Returns:
-        The tokenizer.
+    A WordPiece vocabulary is text with one token a line, a SentencePiece model
+    a protocol buffer. For the former, `tokenizer_config.json` and
+    `tokenizer.json` beside it set the defaults, which `settings` override. If
+    they do not say whether text is lower-cased, it is unless more than 1 % of
+    the tokens have capital letters.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is neither, `settings` are given for a SentencePiece
-            model, or a file beside a WordPiece vocabulary asks for something
-            that this package does not support (see
-            `tokenizer_settings.read_settings`).
+            model, or `tokenizer_settings.read_settings` refuses a file.
     """
     path = os.fspath(vocab_file)
     settings = settings or tokenizer_settings.TokenizerSettings()

@@ -7,14 +7,7 @@ from absl import logging
 
 
 def read_file(path: str | os.PathLike, what: str) -> bytes:
-    """Reads a file.
-
-    Args:
-        path: the file.
-        what: the expected content, for messages.
-
-    Returns:
-        Its content, which is not empty.
+    """Reads a file that holds `what`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -51,12 +44,6 @@ def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
     Lines end with `\n` or `\r\n`. White space around tokens is stripped; a
     token can be white space, such as U+3000. If a token is repeated, text gets
     the id of its last line, and a warning is logged.
-
-    Args:
-        vocab_file: path of the file, UTF-8.
-
-    Returns:
-        The tokens in the order of their ids.
 
     Raises:
         FileNotFoundError: no such file.

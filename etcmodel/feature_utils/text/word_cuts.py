@@ -30,10 +30,6 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
 
     Example: the pieces `bel ##fort , 5 ##°` of WordPiece give `2 1 0 0 0`.
 
-    Args:
-        tokenizer: a tokenizer of `tokenizers`.
-        ids: tokens of texts, `<int>[..., (tokens)]`.
-
     Returns:
         `<int32>[..., (tokens)]`: 0, or the sum of `BEGINS_INSIDE` and
         `ENDS_INSIDE`.
@@ -69,40 +65,17 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def begins_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Returns which tokens begin inside a word.
-
-    Args:
-        cuts: `<int>[...]`, from `find_word_cuts`.
-
-    Returns:
-        `<bool>[...]`.
-    """
+    """Which tokens begin inside a word, `<bool>[...]`."""
     return cuts % 2 > 0
 
 
 def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Returns which tokens end inside a word.
-
-    Args:
-        cuts: `<int>[...]`, from `find_word_cuts`.
-
-    Returns:
-        `<bool>[...]`.
-    """
+    """Which tokens end inside a word, `<bool>[...]`."""
     return cuts >= ENDS_INSIDE
 
 
 def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Extends a span to whole words.
-
-    Args:
-        cuts: `<int>[tokens]`, from `find_word_cuts`.
-        first: first token of the span.
-        last: its last token.
-
-    Returns:
-        First and last token.
-    """
+    """Extends a span, first to last token, to whole words."""
     # Only tokens that are there: a word may go on behind them.
     while first > 0 and ends_inside(cuts[first - 1]):
         first -= 1

@@ -22,8 +22,8 @@ _TOKEN = spec.GlobalToken(1)
 # which something has been seen.
 _LAYOUT = spec.LayoutSpec(
     sections=[
-        spec.Section("candidates", segment_global=_TOKEN, in_long=False),
-        spec.Section("documents", segment_global=_TOKEN, group_global=_TOKEN),
+        spec.Section("candidates", unit_global=_TOKEN, in_long=False),
+        spec.Section("documents", unit_global=_TOKEN, group_global=_TOKEN),
     ],
     links=[
         spec.Link(
@@ -38,7 +38,7 @@ _LAYOUT = spec.LayoutSpec(
             "documents",
             "documents",
             target_level="group",
-            level="segment",
+            level="unit",
             source="global",
             label="part",
             back_label="whole",
@@ -50,7 +50,7 @@ _LAYOUT = spec.LayoutSpec(
         spec.Value(
             "visual",
             "documents",
-            "segment",
+            "unit",
             "global",
             dtype=tf.float32,
             shape=(3,),
@@ -200,7 +200,7 @@ class LayoutTest(tf.test.TestCase):
             sections=_LAYOUT.sections,
             values=[
                 spec.Value(
-                    *("visual", "documents", "segment", "global"),
+                    *("visual", "documents", "unit", "global"),
                     dtype=tf.float32,
                     shape=(3,),
                     embed=("long", "global"),

@@ -77,13 +77,13 @@ def make_labels(
     fact_paragraphs = {paragraph for paragraph, _ in facts}
     labels = []
     kept_facts = 0
-    for section, group, segment, _ in global_sources.tolist():
+    for section, group, unit, _ in global_sources.tolist():
         if section != context_section:
             labels.append(-1)
-        elif segment <= 0:
+        elif unit <= 0:
             labels.append(int(group in fact_paragraphs))
         else:
-            labels.append(int((group, segment - 1) in facts))
+            labels.append(int((group, unit - 1) in facts))
             kept_facts += labels[-1]
 
     # Segment 0 of a paragraph is its title.
@@ -92,9 +92,9 @@ def make_labels(
         + [(paragraph, sentence + 1) for paragraph, sentence in facts]
     )
     texts = [
-        paragraph.title if segment == 0 else paragraph.sentences[segment - 1]
-        for paragraph, segment in (
-            (record.context[group], segment) for group, segment in places
+        paragraph.title if unit == 0 else paragraph.sentences[unit - 1]
+        for paragraph, unit in (
+            (record.context[group], unit) for group, unit in places
         )
     ]
     # As in the official baseline, whatever their case.
@@ -105,11 +105,11 @@ def make_labels(
     begins, last, inexact = [], [], 0
     is_context = long_sources[:, 0] == context_section
     for occurrence in occurrences:
-        group, segment = places[occurrence.text]
+        group, unit = places[occurrence.text]
         (tokens,) = np.nonzero(
             is_context
             & (long_sources[:, 1] == group)
-            & (long_sources[:, 2] == segment)
+            & (long_sources[:, 2] == unit)
             & (ends > occurrence.start)
             & (starts < occurrence.end)
         )

@@ -32,7 +32,7 @@ LAYOUT = layout.LayoutSpec(
         layout.Section(
             "cls",
             token_type_id=token_types.SENTENCE,
-            segment_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
+            unit_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
             link_sentences=False,
             cut="keep",
             tokens=("cls",),
@@ -48,11 +48,11 @@ LAYOUT = layout.LayoutSpec(
         layout.Section(
             "context",
             token_type_id=token_types.SENTENCE,
-            first_segment_token_type_id=token_types.TITLE,
+            first_unit_token_type_id=token_types.TITLE,
             group_global=layout.GlobalToken(
                 "paragraph", token_types.PARAGRAPH_GLOBAL
             ),
-            segment_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
             cut="fit",
         ),
     ),
@@ -61,7 +61,7 @@ LAYOUT = layout.LayoutSpec(
         layout.Value("long_ends", "context", pad=-1),
         layout.Value("long_word_cuts", "context"),
         layout.Value(
-            "global_segments", "context", "segment", source="global", pad=-1
+            "global_segments", "context", "unit", source="global", pad=-1
         ),
     ),
 )
@@ -161,7 +161,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
         made = self.engine(
             {
-                "question": layout.one_segment(question_ids),
+                "question": layout.one_unit(question_ids),
                 "context": token_ids,
             },
             values={
@@ -170,7 +170,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
                 "long_word_cuts": word_cuts.find_word_cuts(
                     self.tokenizer, token_ids
                 ),
-                "global_segments": layout.unit_indices(context, "segment"),
+                "global_segments": layout.unit_indices(context, "unit"),
             },
         )
         return Encoded(
@@ -253,10 +253,10 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             ("supporting facts", facts or "not told"),
         ]
 
-    def name_global(self, record, section, group, segment):
+    def name_global(self, record, section, group, unit):
         """`[CLS]`, `par 2`, `title 2`, `sent 2.0`."""
         if section == "cls":
             return "[CLS]"
-        if segment < 0:
+        if unit < 0:
             return f"par {group}"
-        return f"sent {group}.{segment - 1}" if segment else f"title {group}"
+        return f"sent {group}.{unit - 1}" if unit else f"title {group}"

@@ -129,7 +129,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             "cls.tokens": 1,
             "question.tokens": 2,
             "context.tokens": 7,
-            "context.segments": 5,
+            "context.units": 5,
             "context.groups": 2,
         }.items():
             section, kind = name.split(".")
@@ -163,7 +163,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got["paragraph_sizes"], [3, 2])
         self.assertEqual(got["context.tokens"], 10)
         self.assertEqual(got["context.kept_tokens"], 5)
-        self.assertEqual(got["context.kept_segments"], 4)
+        self.assertEqual(got["context.kept_units"], 4)
         self.assertEqual(got["context.kept_groups"], 2)
 
     def test_title_that_does_not_fit(self):
@@ -184,7 +184,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got["global_token_ids"], [101, 3, 3, 5, 1, 1, 1, 5])
         self.assertEqual(got["global_segments"], [-1] * 4 + [0, 1, 2, -1])
         self.assertEqual(got["context.kept_groups"], 2)
-        self.assertEqual(got["context.kept_segments"], 3)
+        self.assertEqual(got["context.kept_units"], 3)
 
     def test_without_given_lengths_nothing_is_cut(self):
         inputs = ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])

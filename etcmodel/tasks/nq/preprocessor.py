@@ -59,7 +59,7 @@ LAYOUT = layout.LayoutSpec(
         _section(
             "page",
             token_types.SENTENCE,
-            segment_global=_SENTENCE,
+            unit_global=_SENTENCE,
             cut="windows",
             share_last_global=True,
         ),
@@ -161,7 +161,7 @@ class NQPreprocessor(EtcPreprocessor):
         )
         made = self.engine(
             {
-                "question": layout.one_segment(question_ids),
+                "question": layout.one_unit(question_ids),
                 "page": layout.one_group(page.token_ids),
             },
             values={"words": layout.one_group(page.words)},

@@ -33,7 +33,7 @@ _NUM_FEATURES = len(openkp.FEATURES)
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
-    segment_global=_NODE,
+    unit_global=_NODE,
     breaks=False,
     cut="tail",
 )
@@ -44,7 +44,7 @@ LAYOUT = layout.LayoutSpec(
     values=[
         _WORDS,
         layout.Value(
-            *("visual", "nodes", "segment", "global"),
+            *("visual", "nodes", "unit", "global"),
             dtype=tf.float32,
             shape=(_NUM_FEATURES,),
             embed=("global", "long"),
@@ -234,9 +234,9 @@ class OpenKPPreprocessor(EtcPreprocessor):
         phrases = "; ".join(", ".join(x) for x in record.annotations or ())
         return [("keyphrases", phrases or "not told")]
 
-    def name_global(self, record, section, group, segment):
+    def name_global(self, record, section, group, unit):
         """`26 pt: Online Doctor`: its font size and its first words."""
-        node = record.nodes[segment]
+        node = record.nodes[unit]
         text = " ".join(
             record.words[node.start : min(node.end, node.start + 3)]
         )

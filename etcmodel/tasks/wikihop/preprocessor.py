@@ -36,7 +36,7 @@ LAYOUT = layout.LayoutSpec(
         layout.Section(
             "candidates",
             token_type_id=token_types.CANDIDATE,
-            segment_global=layout.GlobalToken(
+            unit_global=layout.GlobalToken(
                 "candidate", token_types.CANDIDATE_GLOBAL
             ),
             cut="keep",
@@ -56,7 +56,7 @@ LAYOUT = layout.LayoutSpec(
             group_global=layout.GlobalToken(
                 "paragraph", token_types.PARAGRAPH_GLOBAL
             ),
-            segment_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
             cut="balanced",
             priority=2,
         ),
@@ -67,7 +67,7 @@ LAYOUT = layout.LayoutSpec(
             "own",
             "candidates",
             "candidates",
-            level="segment",
+            level="unit",
             feature="l2g_linked_ids",
         ),
         layout.Link(
@@ -108,7 +108,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
     def layout_spec(self):
         """With the most sentences that a record can have."""
         return LAYOUT.with_section(
-            "documents", max_segments=self.config.max_num_sentences
+            "documents", max_units=self.config.max_num_sentences
         )
 
     def build(
@@ -145,11 +145,11 @@ class WikiHopPreprocessor(EtcPreprocessor):
             layout=self.engine(
                 {
                     "candidates": ids,
-                    "query": layout.one_segment(query_ids),
+                    "query": layout.one_unit(query_ids),
                     "documents": document_ids,
                 },
                 {
-                    "own": layout.unit_indices(ids, "segment"),
+                    "own": layout.unit_indices(ids, "unit"),
                     "mentions": mentioned,
                 },
             ),
@@ -192,7 +192,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
             ("query is too long", "query", "tokens", *query[:2]),
             (
                 *("too many candidates", "candidates", "candidates"),
-                *(total, candidates.kept_segments),
+                *(total, candidates.kept_units),
             ),
         ):
             if kept < number:
@@ -235,7 +235,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
                 "candidates_without_mention": total - len(mentioned),
                 **answer_counts,
                 "records_without_text_left": int(
-                    view.counts["documents"].kept_segments == 0
+                    view.counts["documents"].kept_units == 0
                 ),
             },
         )
@@ -247,11 +247,11 @@ class WikiHopPreprocessor(EtcPreprocessor):
             ("answer", "not told" if record.answer is None else record.answer),
         ]
 
-    def name_global(self, record, section, group, segment):
+    def name_global(self, record, section, group, unit):
         """A candidate is its text; `doc 2`, `sent 2.1`."""
         if section == "candidates":
             return record.candidates[group]
-        return f"doc {group}" if segment < 0 else f"sent {group}.{segment}"
+        return f"doc {group}" if unit < 0 else f"sent {group}.{unit}"
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:

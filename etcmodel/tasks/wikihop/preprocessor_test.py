@@ -155,10 +155,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         kept = sum(int(x.kept_tokens[0]) for x in made.counts.values())
         self.assertEqual(kept, np.count_nonzero(got["long_token_ids"]))
         documents = made.counts["documents"]
-        self.assertAllLessEqual(documents.kept_segments, 9)
+        self.assertAllLessEqual(documents.kept_units, 9)
         types = got["global_token_type_ids"]
         self.assertAllEqual(documents.kept_groups, [np.sum(types == 7)])
-        choices = made.counts["candidates"].kept_segments
+        choices = made.counts["candidates"].kept_units
         self.assertAllEqual(choices, [np.sum(types == 6)])
         # Every index is that of a used global token.
         used = np.count_nonzero(got["global_token_ids"])
