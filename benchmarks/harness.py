@@ -163,7 +163,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
         sentence_ids=repeat(sentence_ids),
         local_radius=sizes.radius,
         relative_pos_max_distance=sizes.relative_pos_max_distance,
-        as_specs=kind == "specs",
+        materialize=kind != "specs",
     )
     return side_inputs.to_dict()
 

@@ -83,7 +83,7 @@ def make_global_local_transformer_side_inputs(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs of rows that hold one or more packed examples.
@@ -107,8 +107,8 @@ def make_global_local_transformer_side_inputs(
             tokens of its own sentence.
         use_hard_l2g_mask: bool. Whether a long token sees only the global token
             of its own sentence.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
+        materialize: bool. Whether masks and labels are tensors; if not, they
+            are descriptions, see `GlobalLocalTransformerSideInputs`.
         name: string. Name scope of the operations.
 
     Returns:
@@ -145,7 +145,7 @@ def make_global_local_transformer_side_inputs(
             relative_pos_max_distance=relative_pos_max_distance,
             use_hard_g2l_mask=use_hard_g2l_mask,
             use_hard_l2g_mask=use_hard_l2g_mask,
-            as_specs=as_specs,
+            materialize=materialize,
         )
 
 
@@ -157,7 +157,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     relative_pos_max_distance: int,
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
@@ -186,8 +186,8 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             tokens of its own sentence.
         use_hard_l2g_mask: bool. Whether a long token sees only the global token
             of its own sentence.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
+        materialize: bool. Whether masks and labels are tensors; if not, they
+            are descriptions, see `GlobalLocalTransformerSideInputs`.
         name: string. Name scope of the operations.
 
     Returns:
@@ -240,7 +240,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
             links=[TypedLink(sentence_ids)],
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
-            as_specs=as_specs,
+            materialize=materialize,
         )
 
 
@@ -252,7 +252,7 @@ def make_fixed_block_side_inputs(
     use_hard_g2l_mask: bool = False,
     use_hard_l2g_mask: bool = False,
     global_token_id: int = 1,
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
@@ -273,8 +273,8 @@ def make_fixed_block_side_inputs(
             of its own block.
         global_token_id: int. Token id of the global tokens that exist; the
             others are 0.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
+        materialize: bool. Whether masks and labels are tensors; if not, they
+            are descriptions, see `GlobalLocalTransformerSideInputs`.
         name: string. Name scope of the operations.
 
     Returns:
@@ -329,7 +329,7 @@ def make_fixed_block_side_inputs(
                 relative_pos_max_distance=relative_pos_max_distance,
                 use_hard_g2l_mask=use_hard_g2l_mask,
                 use_hard_l2g_mask=use_hard_l2g_mask,
-                as_specs=as_specs,
+                materialize=materialize,
             )
         )
         return side_inputs, global_token_id * global_mask
@@ -413,7 +413,7 @@ def assemble_side_inputs(
     local_radius: int,
     relative_pos_max_distance: int,
     global_segment_ids: tf.Tensor | None = None,
-    as_specs: bool = False,
+    materialize: bool = True,
 ) -> GlobalLocalTransformerSideInputs:
     """Puts the side inputs together from what differs between the kinds.
 
@@ -429,8 +429,8 @@ def assemble_side_inputs(
         relative_pos_max_distance: int. 0 for no labels.
         global_segment_ids: <int>[batch, global] or None. Global tokens of
             different segments have no distance but the label "other context".
-        as_specs: bool. Whether pieces with long tokens are described rather
-            than spelled out.
+        materialize: bool. Whether pieces with long tokens are tensors, not
+            descriptions.
 
     Returns:
         `GlobalLocalTransformerSideInputs`.
@@ -486,10 +486,12 @@ def assemble_side_inputs(
         l2g_relative_att_ids=l2g_ids,
         g2l_relative_att_ids=l2g_ids,
     )
-    return side_inputs if as_specs else _spell_out(side_inputs, local_radius)
+    if materialize:
+        return _materialized(side_inputs, local_radius)
+    return side_inputs
 
 
-def _spell_out(
+def _materialized(
     side_inputs: GlobalLocalTransformerSideInputs, local_radius: int
 ) -> GlobalLocalTransformerSideInputs:
     """Turns what describes masks and labels into <int32> tensors."""

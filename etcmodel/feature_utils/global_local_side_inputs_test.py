@@ -75,13 +75,13 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                 wrong=dict(relative_pos_max_distance=-1), message="max_distance"
             ),
         ),
-        as_specs=[False, True],
+        materialize=[False, True],
     )
-    def test_bad_arguments(self, wrong, message, as_specs):
+    def test_bad_arguments(self, wrong, message, materialize):
         arguments = BREAKPOINTS | SENTENCES | OPTIONS | wrong
         with self.assertRaisesRegex(ValueError, message):
             global_local_side_inputs.make_global_local_transformer_side_inputs(
-                **arguments, as_specs=as_specs
+                **arguments, materialize=materialize
             )
 
     def test_fixed_blocks(self):

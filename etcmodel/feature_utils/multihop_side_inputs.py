@@ -31,7 +31,7 @@ def make_multihop_side_inputs(
     flat_sequence: bool = False,
     l2g_linked_ids: tf.Tensor | None = None,
     links: Sequence[TypedLink] = (),
-    as_specs: bool = False,
+    materialize: bool = True,
     name: str | None = None,
 ) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
@@ -79,8 +79,8 @@ def make_multihop_side_inputs(
             labels only, never masks.
         links: further links, of long or of global tokens. Where several links
             hold for a pair, the last one gives the label.
-        as_specs: bool. Whether to describe masks and labels, see
-            `GlobalLocalTransformerSideInputs`, rather than to spell them out.
+        materialize: bool. Whether masks and labels are tensors; if not, they
+            are descriptions, see `GlobalLocalTransformerSideInputs`.
         name: string. Name scope of the operations.
 
     Returns:
@@ -174,7 +174,7 @@ def make_multihop_side_inputs(
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
             global_segment_ids=None if flat_sequence else global_segments,
-            as_specs=as_specs,
+            materialize=materialize,
         )
 
 

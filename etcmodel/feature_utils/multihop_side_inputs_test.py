@@ -119,14 +119,14 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             dict(name="local_radius", value=0),
             dict(name="relative_pos_max_distance", value=-1),
         ),
-        as_specs=[False, True],
+        materialize=[False, True],
     )
-    def test_bad_arguments(self, name, value, as_specs):
+    def test_bad_arguments(self, name, value, materialize):
         arguments = EXAMPLE | {"use_hard_l2g_mask": True, name: value}
         message = name.removeprefix("relative_pos_")
         with self.assertRaisesRegex(ValueError, message):
             multihop_side_inputs.make_multihop_side_inputs(
-                **arguments, as_specs=as_specs
+                **arguments, materialize=materialize
             )
 
 

@@ -227,7 +227,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             **options,
         ).to_dict()
         self.assert_as_defined(plain, make, features, **hard)
-        made = make(features, as_specs=True, **options)
+        made = make(features, materialize=False, **options)
         mask = attention.LongGlobalMask
         link_labels = attention.LongGlobalLabels
         for name, kind in (
@@ -304,7 +304,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             ]
         )
         def call(features):
-            made = make(features, as_specs=True, **options)
+            made = make(features, materialize=False, **options)
             shapes = [
                 output.shape.as_list()
                 for operation in made.g2g_att_mask.graph.get_operations()
@@ -325,10 +325,12 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
         empty = {name: x[:0] for name, x in random_features(11, 5).items()}
         self.assertEqual(call(empty).shape, [0, 11, 7])
 
-    @parameterized.product(make=MAKERS, as_specs=[False, True])
-    def test_without_labels(self, make, as_specs):
+    @parameterized.product(make=MAKERS, materialize=[False, True])
+    def test_without_labels(self, make, materialize):
         made = make(
-            random_features(), relative_pos_max_distance=0, as_specs=as_specs
+            random_features(),
+            relative_pos_max_distance=0,
+            materialize=materialize,
         )
         self.assertEqual(tuple(made.to_dict()), FIELDS)
         self.assertEqual(

@@ -293,7 +293,7 @@ CASES = {
                 structure="paragraphs",
                 flat_sequence=True,
                 use_links=False,
-                as_specs=True,
+                materialize=False,
             ),
             dict(
                 local_radius=2,

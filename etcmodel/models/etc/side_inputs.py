@@ -34,12 +34,11 @@ class SideInputs(graph_layer.GraphLayer):
             in spite of the hard mask.
         ignore_hard_l2g_types: types of long tokens that see all global tokens
             in spite of the hard mask.
-        as_specs: whether to describe masks and labels instead of making
-            tensors, wherever long tokens take part (see
-            `feature_utils.GlobalLocalTransformerSideInputs`). Descriptions
-            are for layers that are called within the same layer's `call` or
-            `tf.function`; they cannot connect the layers of a functional
-            model.
+        materialize: whether masks and labels are tensors. If not, they are
+            descriptions wherever long tokens take part (see
+            `feature_utils.GlobalLocalTransformerSideInputs`), for layers that
+            are called within the same layer's `call` or `tf.function`;
+            descriptions cannot connect the layers of a functional model.
         name: name of the layer.
         **kwargs: passed to `tf.keras.layers.Layer`.
 
@@ -59,7 +58,7 @@ class SideInputs(graph_layer.GraphLayer):
         use_links: bool = True,
         ignore_hard_g2l_types=(),
         ignore_hard_l2g_types=(),
-        as_specs: bool = False,
+        materialize: bool = True,
         name: str | None = None,
         **kwargs,
     ):
@@ -91,7 +90,7 @@ class SideInputs(graph_layer.GraphLayer):
         self.use_links = use_links
         self.ignore_hard_g2l_types = tuple(ignore_hard_g2l_types)
         self.ignore_hard_l2g_types = tuple(ignore_hard_l2g_types)
-        self.as_specs = as_specs
+        self.materialize = materialize
         if structure == "sentences":
             for option in (
                 "flat_sequence",
@@ -136,15 +135,15 @@ class SideInputs(graph_layer.GraphLayer):
 
         Returns:
             dict of `<int32>` masks and, unless `relative_pos_max_distance` is
-            0, relative labels, named as the arguments of `EtcModel.call`. With
-            `as_specs` they are described where long tokens take part.
+            0, relative labels, named as the arguments of `EtcModel.call`.
+            Without `materialize`, those of long tokens are descriptions.
         """
         common = dict(
             local_radius=self.local_radius,
             relative_pos_max_distance=self.relative_pos_max_distance,
             use_hard_g2l_mask=self.use_hard_g2l_mask,
             use_hard_l2g_mask=self.use_hard_l2g_mask,
-            as_specs=self.as_specs,
+            materialize=self.materialize,
         )
         if self.structure == "sentences":
             make = feature_utils.make_global_local_transformer_side_inputs
@@ -210,7 +209,7 @@ class SideInputs(graph_layer.GraphLayer):
             "use_links",
             "ignore_hard_g2l_types",
             "ignore_hard_l2g_types",
-            "as_specs",
+            "materialize",
         )
         return {
             **super().get_config(),

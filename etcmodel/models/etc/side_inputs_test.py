@@ -115,7 +115,7 @@ class SideInputsTest(tf.test.TestCase):
             flat_sequence=True,
             use_links=False,
             ignore_hard_g2l_types=[6, 5],
-            as_specs=True,
+            materialize=False,
         )
         config = layer.get_config()
         other = SideInputs.from_config(config)

@@ -100,7 +100,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             use_links=use_links,
             ignore_hard_g2l_types=ignore_hard_g2l_types,
             ignore_hard_l2g_types=ignore_hard_l2g_types,
-            as_specs=True,
+            materialize=False,
             name="side_inputs",
         )
         self.outputs_used = tuple(outputs)
