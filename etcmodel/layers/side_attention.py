@@ -480,7 +480,7 @@ class SideAttention(graph_layer.GraphLayer):
         }
 
 
-def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:
+def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
     """Ids of the clipped distances between segments and memories.
 
     Segments 1 and 9 and memories of the segments 2 and 3, with distances of at
@@ -489,14 +489,16 @@ def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:
     Args:
         main_pos: `<int32>[batch]`.
         side_pos: `<int32>[side]` or `<int32>[batch, side]`.
-        most: the largest distance, `n`.
+        max_distance: the largest distance, `n`.
 
     Returns:
         `<int32>[batch, side]`, `clip(main_pos - side_pos, -n, n) + n`.
     """
     # [batch, side]
     distance = main_pos[:, tf.newaxis] - side_pos
-    return tf.clip_by_value(distance, -most, most) + most
+    return (
+        tf.clip_by_value(distance, -max_distance, max_distance) + max_distance
+    )
 
 
 def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:

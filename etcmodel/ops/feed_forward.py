@@ -253,12 +253,12 @@ def plan_rows(num_rows, width: int):
         Rows of a chunk, an int; number of chunks, and of the rows after them:
         ints if `num_rows` is.
     """
-    most = max(streaming.CHUNK_ELEMENTS // width, 1)
+    max_rows = max(streaming.CHUNK_ELEMENTS // width, 1)
     if not isinstance(num_rows, int):
-        num_chunks = num_rows // most
-        return most, num_chunks, num_rows - most * num_chunks
-    num_chunks = blocks.ceil_div(num_rows, most)
+        num_chunks = num_rows // max_rows
+        return max_rows, num_chunks, num_rows - max_rows * num_chunks
+    num_chunks = blocks.ceil_div(num_rows, max_rows)
     if num_chunks <= 1:
-        return most, 0, num_rows
+        return max_rows, 0, num_rows
     chunk = num_rows // num_chunks
     return chunk, num_chunks, num_rows - chunk * num_chunks

@@ -1,4 +1,4 @@
-"""Long and global queries against the keys that they may see, in pieces.
+"""Long and global queries against the keys that they may see, as key blocks.
 
 The long sequence is cut into blocks (paper, Appendix A): the keys that a block
 of queries may see lie in its *window*, itself and `local_radius` positions to
@@ -6,8 +6,8 @@ each side. Global keys and values are used as they are, once: their scores meet
 the local ones only in the softmax, and they are never copied into the blocks.
 
 `LongQueries` and `GlobalQueries` describe one call of attention: its tensors,
-and the `core.Piece`s of any part of the long sequence. `attend` takes all of it
-at once; `streaming` takes one part after another.
+and the `softmax.KeyBlock`s of a part of the long sequence. `attend` takes all
+of it at once; `streaming` takes one part after another.
 """
 
 from typing import NamedTuple
@@ -208,7 +208,7 @@ class LongQueries:
             vectors, biases = labels.select(table)
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
-    def pieces(self, rows, whole, chunk: Chunk) -> list[softmax.Piece]:
+    def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
         """What the queries of a chunk attend to.
 
         Args:
@@ -218,7 +218,7 @@ class LongQueries:
             chunk: whole blocks.
 
         Returns:
-            The piece of the long keys, and that of the global ones.
+            The key blocks of the long keys and of the global ones.
         """
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
@@ -227,8 +227,8 @@ class LongQueries:
             self.windows.of_rows(softmax.heads_outer(rows[name]))
             for name in ("keys", "values")
         )
-        pieces = [
-            softmax.Piece(
+        key_blocks = [
+            softmax.KeyBlock(
                 softmax.times(queries, keys, transpose_b=True),
                 values,
                 self._local_allowed(rows, chunk),
@@ -237,17 +237,19 @@ class LongQueries:
             )
         ]
         if self.local_labels is not None:
-            pieces[0].label, pieces[0].chosen = self.local_labels.to_windows(
-                self.local_labels.products(
-                    queries, whole["local_vectors"], whole["local_biases"]
-                ),
-                _numbered(rows, "local_labels"),
-                self.spreads,
-                self.windows,
+            key_blocks[0].label, key_blocks[0].chosen = (
+                self.local_labels.to_windows(
+                    self.local_labels.products(
+                        queries, whole["local_vectors"], whole["local_biases"]
+                    ),
+                    _numbered(rows, "local_labels"),
+                    self.spreads,
+                    self.windows,
+                )
             )
         if "global_keys" not in whole:
-            return pieces
-        piece = softmax.Piece(
+            return key_blocks
+        key_block = softmax.KeyBlock(
             tf.matmul(queries, whole["global_keys"], transpose_b=True),
             whole["global_values"],
             dropout=self.dropout,
@@ -255,20 +257,20 @@ class LongQueries:
         )
         if self.others_mask is not None:
             # [batch, queries, global]
-            piece.allowed = self.others_mask.part(
+            key_block.allowed = self.others_mask.part(
                 _numbered(rows, "others_mask")
             )
         if self.others_labels is not None:
-            piece.label, piece.chosen = self.others_labels.lookup(
+            key_block.label, key_block.chosen = self.others_labels.lookup(
                 self.others_labels.products(
                     queries, whole["global_vectors"], whole["global_biases"]
                 ),
                 _numbered(rows, "others_labels"),
                 self.global_len,
             )
-        return [*pieces, piece]
+        return [*key_blocks, key_block]
 
-    def fixed_pieces(self, whole) -> list[softmax.Piece]:
+    def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
         """What all queries attend to besides: nothing."""
         del whole
         return []
@@ -362,8 +364,8 @@ class GlobalQueries:
                     queries, softmax.to_score_dtype(vectors), biases
                 )
 
-    def pieces(self, rows, whole, chunk: Chunk) -> list[softmax.Piece]:
-        """The long keys of a chunk, as a piece; see `LongQueries.pieces`."""
+    def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
+        """The long keys of a chunk; see `LongQueries.key_blocks`."""
         # [batch, heads, chunk, x]
         keys, values = (
             softmax.heads_outer(rows[name]) for name in ("keys", "values")
@@ -375,7 +377,7 @@ class GlobalQueries:
             allowed &= tf.linalg.matrix_transpose(
                 self.long_mask.part(_numbered(rows, "mask"))
             )
-        piece = softmax.Piece(
+        key_block = softmax.KeyBlock(
             self._products(whole, keys),
             values,
             allowed,
@@ -383,36 +385,36 @@ class GlobalQueries:
             draw=chunk.draw + 1,
         )
         if self.long_labels is not None:
-            piece.label, piece.chosen = self.long_labels.lookup(
+            key_block.label, key_block.chosen = self.long_labels.lookup(
                 whole["long_products"],
                 _numbered(rows, "labels"),
                 self.global_len,
                 of_global=True,
             )
-        return [piece]
+        return [key_block]
 
     def _products(self, whole, keys):
         """`<float>[batch, heads, global, keys]`."""
         queries = tf.cast(whole["queries"], self.dtype)
         return tf.matmul(queries, keys, transpose_b=True)
 
-    def fixed_pieces(self, whole) -> list[softmax.Piece]:
-        """The global keys, as a piece."""
-        piece = softmax.Piece(
+    def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
+        """The global keys."""
+        key_block = softmax.KeyBlock(
             self._products(whole, whole["global_keys"]),
             whole["global_values"],
             dropout=self.dropout,
         )
         if self.own_mask is not None:
             # [batch, global, global]
-            piece.allowed = tf.cast(self.own_mask, tf.bool)
+            key_block.allowed = tf.cast(self.own_mask, tf.bool)
         if self.own_labels is not None:
-            piece.label, piece.chosen = self.own_labels.lookup(
+            key_block.label, key_block.chosen = self.own_labels.lookup(
                 whole["own_products"],
                 self.own_labels.long_tensors(),
                 self.global_len,
             )
-        return [piece]
+        return [key_block]
 
 
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
@@ -441,8 +443,10 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
             rows[name] = cut(
                 never_empty(tensor, run.length), chunk, margin, run.length
             )
-    pieces = run.pieces(rows, run.whole, chunk)
-    output = softmax.attend([*pieces, *run.fixed_pieces(run.whole)]).output
+    key_blocks = run.key_blocks(rows, run.whole, chunk)
+    output = softmax.attend(
+        [*key_blocks, *run.fixed_key_blocks(run.whole)]
+    ).output
     output = tf.cast(softmax.heads_outer(output), run.dtype)
     return output[:, : run.length] if run.are_rows else output
 

@@ -162,9 +162,9 @@ def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
         scores.append(attention_scores(queries, default_key[:, tf.newaxis]))
         masks.append(None)
     if top_k is not None:
-        least = _kth_best(scores, masks, top_k)
+        min_score = _kth_best(scores, masks, top_k)
         masks = [
-            x >= least if mask is None else (x >= least) & mask
+            x >= min_score if mask is None else (x >= min_score) & mask
             for x, mask in zip(scores, masks, strict=True)
         ]
     probs = softmax.joint_softmax(scores, masks)[: len(pieces)]

@@ -104,7 +104,8 @@ class BandLabels(RelativeLabels):
             windows: `sparse.Windows`, in which the queries are whole blocks.
 
         Returns:
-            `label` and `chosen` of `core.Piece`; anything beyond the band.
+            `label` and `chosen` of `softmax.KeyBlock`; anything outside the
+            band.
         """
         raise NotImplementedError
 
@@ -293,7 +294,7 @@ class PairLabels(RelativeLabels):
             of_global: whether the queries are the global tokens.
 
         Returns:
-            `label` and `chosen` of `core.Piece`.
+            `label` and `chosen` of `softmax.KeyBlock`.
         """
         # [batch, part, global]
         chosen = self.part(long_tensors, global_len)
@@ -466,7 +467,7 @@ def pair_label_tensor(
 
 
 def _choose_by_id(products, ids, use_one_hot_lookup):
-    """`label` and `chosen` of `core.Piece` for any labels of the table.
+    """`label` and `chosen` of `softmax.KeyBlock` for any labels of the table.
 
     Args:
         products: `<float>[batch, heads, queries, vocab_size]`.

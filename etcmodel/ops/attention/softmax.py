@@ -1,7 +1,7 @@
-"""The formula of attention: scores, and one softmax over several pieces.
+"""The formula of attention: scores, and one softmax over several key blocks.
 
-Queries attend to one or more *pieces* of keys (the keys around them, those of
-the global tokens) under **one joint softmax**, in which the pair of query `i`
+Queries attend to one or more *key blocks* (the keys around them, those of the
+global tokens) under **one joint softmax**, in which the pair of query `i`
 and key `j` has the score (paper section 3.2, with the bias of the original
 code)
 
@@ -35,7 +35,7 @@ MASKED = -1e30
 LOWEST = -5e29
 # Up to as many columns are chosen from by selection where it is compiled, and
 # an eighth of them anywhere.
-MOST_SELECTED = 64
+MAX_SELECTED_COLUMNS = 64
 
 
 class LabelTable(NamedTuple):
@@ -118,7 +118,7 @@ class Dropout:
 
 
 @dataclasses.dataclass
-class Piece:
+class KeyBlock:
     """Some keys that queries attend to: their values and ingredients of scores.
 
     Attributes:
@@ -134,7 +134,7 @@ class Piece:
             two columns the second one, `<bool>[batch, 1, queries, keys]`; or
             None.
         dropout: of the probabilities, or None.
-        draw: `<int32>[]`, which of the dropout's draws this piece takes.
+        draw: `<int32>[]`, which of the dropout's draws this block takes.
     """
 
     products: tf.Tensor
@@ -171,31 +171,31 @@ class Attended(NamedTuple):
 
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
-        normalizer: `<float32 or float64>[batch, heads, queries, 2]`, the
+        softmax_stats: `<float32 or float64>[batch, heads, queries, 2]`, the
             maximum of each query's scores, and its denominator: the sum of
             the exponentials of the scores less the maximum.
     """
 
     output: tf.Tensor
-    normalizer: tf.Tensor
+    softmax_stats: tf.Tensor
 
 
-def attend(pieces: Sequence[Piece]) -> Attended:
-    """One softmax over several pieces, and the values that it weighs.
+def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
+    """One softmax over several key blocks, and the values that it weighs.
 
     Args:
-        pieces: what the queries attend to. The gradients flow to `products`,
-            `values` and `label`, from the output alone: a normalizer counts
-            as a constant.
+        key_blocks: what the queries attend to. The gradients flow to
+            `products`, `values` and `label`, from the output alone:
+            `softmax_stats` count as constants.
 
     Returns:
-        Output and normalizer.
+        `Attended`.
     """
     differentiable = [
         name
-        for i, piece in enumerate(pieces)
+        for i, block in enumerate(key_blocks)
         for name in ((i, "products"), (i, "values"), (i, "label"))
-        if getattr(piece, name[1]) is not None
+        if getattr(block, name[1]) is not None
     ]
 
     @custom_gradients.custom_gradient
@@ -205,28 +205,28 @@ def attend(pieces: Sequence[Piece]) -> Attended:
             inside[i] = dataclasses.replace(inside[i], **{name: tensor})
         attended = forward(inside)
 
-        def grad(d_output, d_normalizer):
-            del d_normalizer
+        def grad(d_output, d_stats):
+            del d_stats
             found = gradients(inside, attended, d_output)
             return [found[name] for name in differentiable]
 
         return tuple(attended), grad
 
-    tensors = [getattr(pieces[i], x) for i, x in differentiable]
-    return Attended(*run(*tensors, captured=list(pieces)))
+    tensors = [getattr(key_blocks[i], x) for i, x in differentiable]
+    return Attended(*run(*tensors, captured=list(key_blocks)))
 
 
-def forward(pieces: Sequence[Piece]) -> Attended:
+def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
     """Computes `attend` without its backward pass.
 
     Args:
-        pieces: what the queries attend to.
+        key_blocks: what the queries attend to.
 
     Returns:
-        Output and normalizer. Do not differentiate them.
+        `Attended`. Do not differentiate them.
     """
-    dtype = pieces[0].values.dtype
-    scores = [_scores(*piece.ingredients()) for piece in pieces]
+    dtype = key_blocks[0].values.dtype
+    scores = [_scores(*block.ingredients()) for block in key_blocks]
     # [batch, heads, queries, 1]
     maximum = functools.reduce(
         tf.maximum,
@@ -234,13 +234,13 @@ def forward(pieces: Sequence[Piece]) -> Attended:
         tf.constant(LOWEST, score_dtype(dtype)),
     )
     output, total = 0, 0
-    for piece, x in zip(pieces, scores, strict=True):
+    for block, x in zip(key_blocks, scores, strict=True):
         weights, sums = _weights(x, maximum, dtype=dtype.name)
-        keep = piece.kept(dtype)
+        keep = block.kept(dtype)
         if keep is not None:
             weights *= keep
         # [batch, heads, queries, value_size]
-        output += to_score_dtype(times(weights, piece.values))
+        output += to_score_dtype(times(weights, block.values))
         # [batch, heads, queries, 1]
         total += sums
     # It is 0 for a query without any key.
@@ -252,47 +252,49 @@ def forward(pieces: Sequence[Piece]) -> Attended:
     )
 
 
-def gradients(pieces: Sequence[Piece], attended: Attended, d_output) -> dict:
-    """Computes the gradients of pieces, and their probabilities again.
+def gradients(
+    key_blocks: Sequence[KeyBlock], attended: Attended, d_output
+) -> dict:
+    """Computes the gradients of key blocks, and their probabilities again.
 
     Args:
-        pieces: what the queries attend to.
-        attended: what `forward` gives for these pieces; or for these and
+        key_blocks: what the queries attend to.
+        attended: what `forward` gives for these key blocks; or for these and
             others, if the softmax is over all of them.
         d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
 
     Returns:
-        Gradients by a piece's number and the name of its attribute:
+        Gradients by a block's number and the name of its attribute:
         `"products"`, `"values"`, and `"label"` if it has one.
     """
-    output, normalizer = attended
+    output, softmax_stats = attended
     # [batch, heads, queries, 1]
     delta = tf.reduce_sum(output * d_output, axis=-1, keepdims=True)
-    d_output = tf.cast(d_output, pieces[0].values.dtype)
+    d_output = tf.cast(d_output, key_blocks[0].values.dtype)
     found = {}
-    for i, piece in enumerate(pieces):
+    for i, block in enumerate(key_blocks):
         # [batch, heads, queries, keys]
-        d_probs = times(d_output, piece.values, transpose_b=True)
+        d_probs = times(d_output, block.values, transpose_b=True)
         probs, d_scores = _gradients(
-            *piece.ingredients(),
-            normalizer,
+            *block.ingredients(),
+            softmax_stats,
             delta,
             d_probs,
-            piece.kept(piece.products.dtype),
-            dtype=piece.products.dtype.name,
+            block.kept(block.products.dtype),
+            dtype=block.products.dtype.name,
         )
         found[i, "products"] = d_scores
-        found[i, "values"] = _transposed_times(probs, d_output, piece.values)
-        if piece.label is not None:
+        found[i, "values"] = _transposed_times(probs, d_output, block.values)
+        if block.label is not None:
             found[i, "label"] = tf.cast(
                 d_scores
-                if piece.chosen is None
+                if block.chosen is None
                 else choose_gradient(
                     d_scores,
-                    piece.chosen,
-                    num_columns=shapes.get_shape_list(piece.label)[-1],
+                    block.chosen,
+                    num_columns=shapes.get_shape_list(block.label)[-1],
                 ),
-                piece.label.dtype,
+                block.label.dtype,
             )
     return found
 
@@ -304,15 +306,16 @@ def merge(parts: Sequence[Attended]) -> Attended:
         parts: of the same queries.
 
     Returns:
-        What `attend` gives of all their pieces together. It is not to be
+        What `attend` gives of all their key blocks together. It is not to be
         differentiated.
     """
     maximum = functools.reduce(
-        tf.maximum, [part.normalizer[..., :1] for part in parts]
+        tf.maximum, [part.softmax_stats[..., :1] for part in parts]
     )
     # [batch, heads, queries, 1]
     totals = [
-        tf.exp(part.normalizer[..., :1] - maximum) * part.normalizer[..., 1:]
+        tf.exp(part.softmax_stats[..., :1] - maximum)
+        * part.softmax_stats[..., 1:]
         for part in parts
     ]
     total = tf.add_n(totals)
@@ -393,7 +396,7 @@ def choose(columns, chosen) -> tf.Tensor:
 
     Args:
         columns: `<float>[batch, heads, queries, columns]`.
-        chosen: see `Piece`. A number that is none of a column gives 0.
+        chosen: see `KeyBlock`. A number that is none of a column gives 0.
 
     Returns:
         `<float>[batch, heads, queries, keys]`.
@@ -403,10 +406,10 @@ def choose(columns, chosen) -> tf.Tensor:
         return first + (second - first) * tf.cast(chosen, columns.dtype)
     num_columns = shapes.get_shape_list(columns)[-1]
     is_column = (chosen >= 0) & (chosen < num_columns)
-    most = MOST_SELECTED
+    max_columns = MAX_SELECTED_COLUMNS
     if not compilation.is_tracing_piece():
-        most //= 8
-    if num_columns > most:
+        max_columns //= 8
+    if num_columns > max_columns:
         # [batch, queries, keys, heads]
         found = tf.gather(
             tf.transpose(columns, [0, 2, 3, 1]),
@@ -437,7 +440,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
 
     Args:
         d_scores: `<float>[batch, heads, queries, keys]`.
-        chosen: see `Piece`.
+        chosen: see `KeyBlock`.
         num_columns: number of columns.
 
     Returns:
@@ -449,7 +452,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
             d_scores * tf.cast(chosen, d_scores.dtype), axis=-1, keepdims=True
         )
         return tf.concat([total - of_second, of_second], axis=-1)
-    if num_columns <= MOST_SELECTED // 8:
+    if num_columns <= MAX_SELECTED_COLUMNS // 8:
         # Of so few columns it takes half of the time of a sum by index.
         # [batch, queries, heads, columns]
         sums = tf.matmul(
@@ -514,10 +517,10 @@ def _weights(scores, maximum, *, dtype):
 
 @compilation.jit_if_large
 def _gradients(
-    products, bias, label, chosen, normalizer, delta, d_probs, keep, *, dtype
+    products, bias, label, chosen, softmax_stats, delta, d_probs, keep, *, dtype
 ):
     """Probabilities after dropout, and gradients of the scores."""
-    maximum, total = normalizer[..., :1], normalizer[..., 1:]
+    maximum, total = softmax_stats[..., :1], softmax_stats[..., 1:]
     scores = _plain_scores(products, bias, label, chosen)
     probs = tf.exp(scores - maximum) * (1.0 / total)
     d_probs = to_score_dtype(d_probs)

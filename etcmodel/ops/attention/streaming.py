@@ -34,11 +34,11 @@ def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
         stream = _Stream(captured)
         names = stream.differentiable()
         rows, whole = stream.split(tensors)
-        output, normalizer = stream.forward(rows, whole)
+        output, softmax_stats = stream.forward(rows, whole)
 
         def grad(d_output):
             gradients = stream.backward(
-                rows, whole, output, normalizer, d_output
+                rows, whole, output, softmax_stats, d_output
             )
             return [gradients[name] for name in names]
 
@@ -110,7 +110,7 @@ class _Stream:
             whole: likewise.
 
         Returns:
-            `<float>[batch, queries, heads, value_size]`, and the normalizers of
+            `<float>[batch, queries, heads, value_size]`, and the stats of
             `core.Attended`; of each chunk, where the queries are cut.
         """
         run = self.run
@@ -123,21 +123,22 @@ class _Stream:
                         self._attend_chunk(rows, whole, index),
                     ]
                 ),
-                softmax.forward(run.fixed_pieces(whole)),
+                softmax.forward(run.fixed_key_blocks(whole)),
             )
-            output, normalizer = attended
-            return softmax.heads_outer(tf.cast(output, run.dtype)), normalizer
+            output, softmax_stats = attended
+            output = softmax.heads_outer(tf.cast(output, run.dtype))
+            return output, softmax_stats
 
-        def body(index, outputs, normalizers):
-            output, normalizer = self._attend_chunk(rows, whole, index)
+        def body(index, outputs, all_stats):
+            output, softmax_stats = self._attend_chunk(rows, whole, index)
             return [
                 outputs.write(
                     index, tf.cast(softmax.heads_outer(output), run.dtype)
                 ),
-                normalizers.write(index, normalizer),
+                all_stats.write(index, softmax_stats),
             ]
 
-        outputs, normalizers = loop(
+        outputs, all_stats = loop(
             self.num_chunks,
             body,
             [
@@ -147,12 +148,12 @@ class _Stream:
         )
         output = concat_chunks(outputs)[:, : run.length]
         # [chunks, batch, heads, queries, 2]
-        return output, normalizers.stack()
+        return output, all_stats.stack()
 
     def _attend_chunk(self, rows, whole, index, attend=softmax.forward):
         chunk = self._chunk(index)
         cut = self._cut(rows, chunk)
-        return attend(self.run.pieces(cut, whole, chunk))
+        return attend(self.run.key_blocks(cut, whole, chunk))
 
     def unrolled(self, rows, whole):
         """The output of `forward`, without a loop in the graph.
@@ -171,7 +172,7 @@ class _Stream:
             for index in range(self.num_chunks)
         ]
         if not self.run.are_rows:
-            parts = [softmax.attend(self.run.fixed_pieces(whole)), *parts]
+            parts = [softmax.attend(self.run.fixed_key_blocks(whole)), *parts]
             output = softmax.heads_outer(softmax.merge(parts).output)
             return tf.cast(output, self.run.dtype)
         outputs = [softmax.heads_outer(part.output) for part in parts]
@@ -179,11 +180,11 @@ class _Stream:
         output = tf.concat(outputs, axis=1)[:, : self.run.length]
         return tf.cast(output, self.run.dtype)
 
-    def backward(self, rows, whole, output, normalizer, d_output):
+    def backward(self, rows, whole, output, softmax_stats, d_output):
         """The gradients by the names of `differentiable`."""
         run = self.run
         fixed = softmax.Attended(
-            softmax.to_score_dtype(softmax.heads_outer(output)), normalizer
+            softmax.to_score_dtype(softmax.heads_outer(output)), softmax_stats
         )
 
         def known(index, chunk):
@@ -208,17 +209,17 @@ class _Stream:
                 for name, x in rows.items()
             }
             return (
-                softmax.Attended(rows["output"], normalizer[index]),
+                softmax.Attended(rows["output"], softmax_stats[index]),
                 rows["gradient"],
             )
 
-        def gradients(make_pieces, inputs, attended, d_output):
+        def gradients(make_key_blocks, inputs, attended, d_output):
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
-                pieces = make_pieces()
-            found = softmax.gradients(pieces, attended, d_output)
+                key_blocks = make_key_blocks()
+            found = softmax.gradients(key_blocks, attended, d_output)
             return tape.gradient(
-                [getattr(pieces[i], name) for i, name in found],
+                [getattr(key_blocks[i], name) for i, name in found],
                 inputs,
                 list(found.values()),
                 tf.UnconnectedGradients.ZERO,
@@ -229,7 +230,7 @@ class _Stream:
             chunk = self._chunk(index)
             cut = self._cut(rows, chunk)
             found = gradients(
-                lambda: run.pieces(cut, whole, chunk),
+                lambda: run.key_blocks(cut, whole, chunk),
                 self.join(cut, whole),
                 *known(index, chunk),
             )
@@ -247,12 +248,12 @@ class _Stream:
             tf.zeros_like(x, softmax.score_dtype(x.dtype))
             for x in whole.values()
         ]
-        pieces = run.fixed_pieces(whole)
-        if pieces:
+        key_blocks = run.fixed_key_blocks(whole)
+        if key_blocks:
             sums = [
                 softmax.to_score_dtype(x)
                 for x in gradients(
-                    lambda: run.fixed_pieces(whole),
+                    lambda: run.fixed_key_blocks(whole),
                     list(whole.values()),
                     *known(None, None),
                 )
@@ -347,8 +348,8 @@ def plan_chunks(num_units, elements_per_unit):
             return tf.cast(x, tf.int32)
 
     num_units = at_least(num_units, 1)
-    most = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
-    num_chunks = blocks.ceil_div(num_units, most)
+    max_units = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
+    num_chunks = blocks.ceil_div(num_units, max_units)
     num_chunks -= is_two(num_chunks == 2)
     return blocks.ceil_div(num_units, num_chunks), num_chunks
 

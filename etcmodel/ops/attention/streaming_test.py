@@ -26,8 +26,8 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
         (1, 4, 1, 1),
         (5, 0.1, 1, 5),
     )
-    def test_plan_chunks(self, num_units, most, chunk_len, num_chunks):
-        with testing.chunks_of(int(100 * most)):
+    def test_plan_chunks(self, num_units, max_units, chunk_len, num_chunks):
+        with testing.chunks_of(int(100 * max_units)):
             for arguments in (
                 (num_units, 100),
                 (tf.constant(num_units), 100),
