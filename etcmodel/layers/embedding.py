@@ -1,6 +1,5 @@
 """Embedding lookup, with factorised tables and masks."""
 
-import inspect
 import math
 
 import tensorflow as tf
@@ -68,9 +67,7 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         """Makes the table and builds the projection."""
         # A table that is cast before every lookup costs more than the lookup.
         # (Keras 2 casts what is looked up only.)
-        options = {}
-        if "autocast" in inspect.signature(self.add_weight).parameters:
-            options["autocast"] = False
+        options = {"autocast": False} if keras_compat.is_keras_3() else {}
         self.embedding_table = self.add_weight(
             name="embedding_table",
             shape=(self.vocab_size, self.embedding_size),

@@ -295,20 +295,8 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         global_queries = self.global_query_projection(global_input)
         long_call = (
             long_queries,
-            attention.Keys(
-                self.l2l_key_projection(long_input),
-                self.l2l_value_projection(long_input),
-                l2l_att_mask,
-                l2l_relative_att_ids,
-                "l2l_",
-            ),
-            attention.Keys(
-                self.l2g_key_projection(global_input),
-                self.l2g_value_projection(global_input),
-                l2g_att_mask,
-                l2g_relative_att_ids,
-                "l2g_",
-            ),
+            self._keys("l2l", long_input, l2l_att_mask, l2l_relative_att_ids),
+            self._keys("l2g", global_input, l2g_att_mask, l2g_relative_att_ids),
             self.local_radius,
             *self._weights_of(
                 self.long_qkv_attention.qkv_relative_attention,
@@ -325,20 +313,8 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             long_input = tf.identity(long_input)
         global_call = (
             global_queries,
-            attention.Keys(
-                self.g2g_key_projection(global_input),
-                self.g2g_value_projection(global_input),
-                g2g_att_mask,
-                g2g_relative_att_ids,
-                "g2g_",
-            ),
-            attention.Keys(
-                self.g2l_key_projection(long_input),
-                self.g2l_value_projection(long_input),
-                g2l_att_mask,
-                g2l_relative_att_ids,
-                "g2l_",
-            ),
+            self._keys("g2g", global_input, g2g_att_mask, g2g_relative_att_ids),
+            self._keys("g2l", long_input, g2l_att_mask, g2l_relative_att_ids),
             *self._weights_of(
                 self.global_qkv_attention,
                 global_queries.dtype,
@@ -369,6 +345,16 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         names = ("l2l", "l2g", "g2g", "g2l")
         return outputs, dict(zip(names, scores, strict=True))
+
+    def _keys(self, name, inputs, mask, ids):
+        """What the queries of one kind attend to in one input."""
+        return attention.Keys(
+            getattr(self, f"{name}_key_projection")(inputs),
+            getattr(self, f"{name}_value_projection")(inputs),
+            mask,
+            ids,
+            f"{name}_",
+        )
 
     def _weights_of(self, layer, dtype, ids, training):
         """A `QkvRelativeAttention`'s labels and dropout."""

@@ -5,6 +5,8 @@ import threading
 
 import tensorflow as tf
 
+from etcmodel.layers import keras_compat
+
 _state = threading.local()
 
 
@@ -21,7 +23,7 @@ class GraphLayer(tf.keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         """Calls the layer; see `call`."""
         # Keras 3 calls `compute_output_spec` for that.
-        is_asked = not hasattr(tf.keras, "Operation") and any(
+        is_asked = not keras_compat.is_keras_3() and any(
             map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )
         with _only_shapes() if is_asked else contextlib.nullcontext():

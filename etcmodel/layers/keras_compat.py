@@ -6,6 +6,11 @@ import inspect
 import tensorflow as tf
 
 
+def is_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3."""
+    return hasattr(tf.keras, "Operation")
+
+
 def default_name(name: str | None, base: str) -> str:
     """The name of a layer, which is another one for each that is given none.
 
@@ -68,6 +73,16 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
+def takes_argument(layer, name: str, or_any: bool = True) -> bool:
+    """Whether a layer's `call` has an argument, or takes any (`or_any`)."""
+    parameters = inspect.signature(layer.call).parameters.values()
+    return any(
+        parameter.name == name
+        or (or_any and parameter.kind is parameter.VAR_KEYWORD)
+        for parameter in parameters
+    )
+
+
 def is_training(training) -> bool:
     """Whether a backward pass is to be expected.
 
@@ -79,8 +94,7 @@ def is_training(training) -> bool:
 
 def _name_scope(layer):
     """The scope that Keras 2 opens for the variables of a called layer."""
-    if hasattr(tf.keras, "__version__"):
-        # That of Keras 3, of which Keras 2 has none.
+    if is_keras_3():
         return contextlib.nullcontext()
     outer = tf.get_current_name_scope()
     # The slash at the end keeps TensorFlow from adding numbers.

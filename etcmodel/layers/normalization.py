@@ -7,6 +7,9 @@ from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
 from etcmodel.ops import shared_graphs
 
+# BERT's; Keras's default is 1e-3.
+EPSILON = 1e-12
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class LayerNormalization(tf.keras.layers.LayerNormalization):
@@ -28,7 +31,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     """
 
     def __init__(
-        self, epsilon: float = 1e-12, name: str | None = None, **kwargs
+        self, epsilon: float = EPSILON, name: str | None = None, **kwargs
     ):
         super().__init__(
             epsilon=epsilon,

@@ -77,53 +77,51 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         self.use_pre_activation_order = use_pre_activation_order
         self.use_one_hot_lookup = use_one_hot_lookup
 
-        def make_initializer():
-            return tf.keras.initializers.TruncatedNormal(
-                stddev=initializer_range
-            )
-
-        def make_block(inner_layer, name):
-            return residual_block.ResidualBlock(
-                inner_layer=inner_layer,
-                dropout_probability=hidden_dropout_prob,
-                use_pre_activation_order=use_pre_activation_order,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
         self.attention_layers = []
         self.feed_forward_layers = []
         for i in range(num_hidden_layers):
-            self.attention_layers.append(
-                make_block(
-                    relative_attention.RelativeAttention(
-                        hidden_size=hidden_size,
-                        num_heads=num_attention_heads,
-                        relative_vocab_size=relative_vocab_size,
-                        att_dropout_prob=attention_probs_dropout_prob,
-                        initializer=make_initializer(),
-                        use_one_hot_lookup=use_one_hot_lookup,
-                        dtype=self.dtype_policy,
-                        name="relative_attention",
-                    ),
-                    f"attention_layer_{i}",
-                )
-            )
-            self.feed_forward_layers.append(
-                make_block(
-                    dense_layers.DenseLayers(
-                        [self.intermediate_size, hidden_size],
-                        activation=self.hidden_act,
-                        kernel_initializer=make_initializer(),
-                        dtype=self.dtype_policy,
-                        name="dense_layers",
-                    ),
-                    f"feed_forward_layer_{i}",
-                )
-            )
+            self.attention_layers.append(self._make_attention_block(i))
+            self.feed_forward_layers.append(self._make_feed_forward_block(i))
         keras_compat.track_layers(
             self, "attention_layers", "feed_forward_layers"
         )
+
+    def _make_initializer(self):
+        return tf.keras.initializers.TruncatedNormal(
+            stddev=self.initializer_range
+        )
+
+    def _make_block(self, inner_layer, name):
+        return residual_block.ResidualBlock(
+            inner_layer=inner_layer,
+            dropout_probability=self.hidden_dropout_prob,
+            use_pre_activation_order=self.use_pre_activation_order,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _make_attention_block(self, i):
+        layer = relative_attention.RelativeAttention(
+            hidden_size=self.hidden_size,
+            num_heads=self.num_attention_heads,
+            relative_vocab_size=self.relative_vocab_size,
+            att_dropout_prob=self.attention_probs_dropout_prob,
+            initializer=self._make_initializer(),
+            use_one_hot_lookup=self.use_one_hot_lookup,
+            dtype=self.dtype_policy,
+            name="relative_attention",
+        )
+        return self._make_block(layer, f"attention_layer_{i}")
+
+    def _make_feed_forward_block(self, i):
+        layer = dense_layers.DenseLayers(
+            [self.intermediate_size, self.hidden_size],
+            activation=self.hidden_act,
+            kernel_initializer=self._make_initializer(),
+            dtype=self.dtype_policy,
+            name="dense_layers",
+        )
+        return self._make_block(layer, f"feed_forward_layer_{i}")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""

@@ -198,7 +198,6 @@ class SideAttention(graph_layer.GraphLayer):
         if self.pos_embed_mode == "absolute_add_ln":
             self.block_position_emb_layer_norm = (
                 normalization.LayerNormalization(
-                    epsilon=1e-12,
                     dtype=self.dtype_policy,
                     name="block_position_emb_layer_norm",
                 )

@@ -142,7 +142,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         return residual_block.ResidualBlock(
             inner_layer=inner_layer,
             normalization_layer=normalization.LayerNormalization(
-                epsilon=1e-12, dtype=self.dtype_policy, name="layer_norm"
+                dtype=self.dtype_policy, name="layer_norm"
             ),
             dropout_probability=self.hidden_dropout_prob,
             dtype=self.dtype_policy,

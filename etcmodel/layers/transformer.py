@@ -10,6 +10,7 @@ from etcmodel.layers import normalization
 from etcmodel.layers import residual_block
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
+from etcmodel.ops import attention
 from etcmodel.ops import recompute
 
 # Sublayers of the attention, by the output that they are for.
@@ -209,7 +210,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
 
     def _make_layer_norm(self, name):
         return normalization.LayerNormalization(
-            epsilon=1e-12, dtype=self.dtype_policy, name=name
+            dtype=self.dtype_policy, name=name
         )
 
     def _make_residual_block(self, inner_layer, norms, name):
@@ -226,7 +227,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         total_att_size = None
         if self.att_size_per_head is not None:
             total_att_size = self.att_size_per_head * self.num_attention_heads
-        attention = fused_attention.FusedGlobalLocalAttention(
+        layer = fused_attention.FusedGlobalLocalAttention(
             long_hidden_size=self.long_hidden_size,
             global_hidden_size=self.global_hidden_size,
             num_heads=self.num_attention_heads,
@@ -244,9 +245,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             name="fused_global_local_att",
         )
         norms = [self._make_layer_norm(f"layer_norm_{j}") for j in range(2)]
-        return self._make_residual_block(
-            attention, norms, f"fused_att_layer_{i}"
-        )
+        return self._make_residual_block(layer, norms, f"fused_att_layer_{i}")
 
     def _make_feed_forward_blocks(self, i):
         """The long and the global stream's block of layer `i`."""
@@ -370,7 +369,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             `return_attention_scores`, a pair of that and a list of a dict for
             each layer, see `FusedGlobalLocalAttention`.
         """
-        attention_kwargs = dict(
+        masks_and_ids = dict(
             l2l_att_mask=l2l_att_mask,
             g2g_att_mask=g2g_att_mask,
             l2g_att_mask=l2g_att_mask,
@@ -379,17 +378,19 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             g2g_relative_att_ids=g2g_relative_att_ids,
             l2g_relative_att_ids=l2g_relative_att_ids,
             g2l_relative_att_ids=g2l_relative_att_ids,
-            att_implementation=att_implementation,
         )
+        options = {"att_implementation": att_implementation}
+        tensors = {}
+        for name, value in masks_and_ids.items():
+            is_spec = isinstance(value, attention.AttentionSpec)
+            (options if is_spec else tensors)[name] = value
         if return_attention_scores:
-            attention_kwargs["return_attention_scores"] = True
             for name, positions in (
                 ("long_query_positions", long_query_positions),
                 ("global_query_positions", global_query_positions),
             ):
                 if positions is not None:
-                    # A block takes tensors.
-                    attention_kwargs[name] = tf.convert_to_tensor(positions)
+                    tensors[name] = tf.convert_to_tensor(positions)
         scores = []
 
         def apply_chain(long_stream, global_stream, start, end):
@@ -397,7 +398,9 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
                 streams = self.fused_att_layers[i](
                     [long_stream, global_stream],
                     training=training,
-                    **attention_kwargs,
+                    return_attention_scores=return_attention_scores,
+                    inner_options=options,
+                    **tensors,
                 )
                 if return_attention_scores:
                     streams, scores_of_layer = streams

@@ -37,14 +37,7 @@ class Chunk(NamedTuple):
     draw: object
 
     def positions(self, margin: int = 0) -> tf.Tensor:
-        """Its positions and those of the margins to each side of it.
-
-        Args:
-            margin: how many positions more to each side.
-
-        Returns:
-            `<int32>[length + 2 * margin]`.
-        """
+        """Its positions, and `margin` more to each side."""
         return self.start - margin + tf.range(self.length + 2 * margin)
 
 
@@ -209,16 +202,13 @@ class LongQueries:
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """What the queries of a chunk attend to.
+        """What the queries of a chunk attend to: long keys and global keys.
 
         Args:
             rows: those of the chunk, with their margins. What they have beyond
                 the sequence does not matter.
             whole: see the class.
             chunk: whole blocks.
-
-        Returns:
-            The key blocks of the long keys and of the global ones.
         """
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
@@ -420,9 +410,6 @@ class GlobalQueries:
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
     """Attention to all keys at once, whose scores are kept.
 
-    Args:
-        run: what attends to what.
-
     Returns:
         `<float>[batch, queries, heads, value_size]`.
     """
@@ -452,15 +439,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """With a row of zeros more where there might be none to `cut`.
-
-    Args:
-        tensor: `<any>[batch, long, ...]`.
-        length: int or `<int32>[]`, number of long tokens.
-
-    Returns:
-        `<any>[batch, long or long + 1, ...]`.
-    """
+    """`<any>[batch, long, ...]`, one row longer where it may have none to cut."""
     if isinstance(length, int) and length > 0:
         return tensor
     # Not by padding, which there is not for booleans everywhere.
@@ -469,16 +448,9 @@ def never_empty(tensor, length) -> tf.Tensor:
 
 
 def cut(tensor, chunk: Chunk, margin: int, length) -> tf.Tensor:
-    """A chunk of a tensor; beyond its ends, whatever is there.
+    """A chunk of `<any>[batch, long, ...]` and its margins.
 
-    Args:
-        tensor: `<any>[batch, long, ...]`, of one row at least.
-        chunk: which positions.
-        margin: how many more to each side.
-        length: int or `<int32>[]`, number of long tokens.
-
-    Returns:
-        `<any>[batch, chunk + 2 * margin, ...]`.
+    Beyond the ends there is whatever is there. It has one row at least.
     """
     position = tf.clip_by_value(chunk.positions(margin), 0, length - 1)
     return tf.gather(tensor, position, axis=1)

@@ -97,9 +97,9 @@ def global_attention(
         long: the long keys. The mask is `<int32 or bool>[batch, global, long]`
             or a `LongGlobalMask`; the labels are `<int32>[batch, global, long]`
             or a `PairLabels`.
-        table: the label vectors. A label beyond the table adds nothing.
-        dropout: of the probabilities.
-        implementation: one of `IMPLEMENTATIONS`.
+        table: see `long_attention`.
+        dropout: likewise.
+        implementation: likewise.
 
     Returns:
         `<float>[batch, global, heads, value_size]`.
@@ -142,8 +142,8 @@ def dense_attention(
         keys: what they attend to. The mask is
             `<int32 or bool>[batch, from, to]`, the labels are
             `<int32>[batch, from, to]`.
-        table: the label vectors. A label beyond the table adds nothing.
-        dropout: of the probabilities.
+        table: see `long_attention`.
+        dropout: likewise.
 
     Returns:
         `<float>[batch, from, heads, value_size]`.
@@ -176,10 +176,7 @@ def check_implementation(implementation: str) -> None:
 
 
 def check_long(queries, local, others, local_radius):
-    """The arguments of `long_attention`, as tensors of one dtype.
-
-    Raises a ValueError, as it says, if they do not fit.
-    """
+    """The checked arguments of `long_attention`, as tensors of one dtype."""
     queries = tf.convert_to_tensor(queries)
     width = 2 * local_radius + 1
     local = _checked(local, queries, width, masks.SegmentMask, BandLabels)
@@ -203,7 +200,7 @@ def check_long(queries, local, others, local_radius):
 
 
 def check_global(queries, own, long):
-    """As `check_long`, for the arguments of `global_attention`."""
+    """The checked arguments of `global_attention`."""
     queries = tf.convert_to_tensor(queries)
     own = _checked(own, queries, own.keys.shape[1])
     long = _checked(
@@ -219,7 +216,7 @@ def check_global(queries, own, long):
 
 
 def check_dense(queries, keys):
-    """As `check_long`, for the arguments of `dense_attention`."""
+    """The checked arguments of `dense_attention`."""
     queries = tf.convert_to_tensor(queries)
     return queries, _checked(keys, queries, keys.keys.shape[1])
 
@@ -229,13 +226,8 @@ def _checked(
 ):
     """The keys, in the dtype of the queries, if all shapes are right.
 
-    Args:
-        keys: `core.Keys`.
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        width: columns of mask and labels; None if unknown.
-        mask_type: what may describe the mask.
-        labels_type: what may describe the labels.
-        are_long: whether the keys, not the queries, are those of long tokens.
+    `width` is the number of columns of mask and labels, None if unknown;
+    `are_long`, whether the keys, not the queries, are those of long tokens.
     """
     for name, value, allowed in (
         (f"{keys.name}att_mask", keys.mask, mask_type),
@@ -299,11 +291,10 @@ def _check_shape(name, tensor, expected, must_be_known=False):
         and not (must_be_known and shape[-1] is None)
     )
     if not fits:
+        hint = " The last axis is 2*local_radius + 1." if must_be_known else ""
         raise ValueError(
             f"{name} must have the shape {_shown(expected)}, but has "
-            f"{_shown(shape)}."
-            + must_be_known
-            * " The last axis is 2*local_radius + 1."
+            f"{_shown(shape)}.{hint}"
         )
 
 

@@ -27,7 +27,7 @@ def dense_attention(
         pieces: the keys; `mask` is `<int32 or bool>[batch, from, to]` and
             `labels` are `<int32>[batch, from, to]`.
         table: the label vectors.
-        dropout: of the probabilities, which are not normalised again.
+        dropout: of the probabilities, which are not normalized again.
 
     Returns:
         `<float>[batch, from, heads, value_size]`.
@@ -52,11 +52,8 @@ def probabilities(
 ) -> list[tf.Tensor]:
     """How much each query attends to each key, under one softmax.
 
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        pieces: as in `dense_attention`. Keys may be different ones for each
-            query, `<float>[batch, from, to, heads, size_per_head]`.
-        table: the label vectors.
+    The arguments are those of `dense_attention`. Keys may be different ones for
+    each query, `<float>[batch, from, to, heads, size_per_head]`.
 
     Returns:
         `<float32 or float64>[batch, heads, from, to]` of each piece.
@@ -80,19 +77,7 @@ def probabilities(
 
 
 def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
-    """`sparse.LongQueries` by way of all pairs of positions.
-
-    Args:
-        queries: see `sparse.LongQueries`.
-        local: likewise.
-        others: likewise.
-        radius: likewise.
-        table: likewise.
-        dropout: likewise.
-
-    Returns:
-        `<float>[batch, long, heads, value_size]`.
-    """
+    """`blocks.LongQueries` by way of all pairs of positions."""
     batch, length = shapes.get_shape_list(queries)[:2]
     mask = masks_lib.band_mask_tensor(local.mask, radius)
     if mask is None:
@@ -115,18 +100,7 @@ def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
 
 
 def global_attention(queries, own, long, table, dropout) -> tf.Tensor:
-    """`sparse.GlobalQueries` by way of all pairs.
-
-    Args:
-        queries: see `sparse.GlobalQueries`.
-        own: likewise.
-        long: likewise.
-        table: likewise.
-        dropout: likewise.
-
-    Returns:
-        `<float>[batch, global, heads, value_size]`.
-    """
+    """`blocks.GlobalQueries` by way of all pairs."""
     global_len = shapes.get_shape_list(queries)[1]
     long = long._replace(
         mask=masks_lib.pair_mask_tensor(long.mask, from_global=True),
@@ -149,8 +123,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
         local_radius: positions to each side.
 
     Returns:
-        `<any>[batch, length, length]`. What lies before the first or after the
-        last position is dropped.
+        `<any>[batch, length, length]`.
     """
     batch, length, width = shapes.get_shape_list(band)
     # [batch, length * (width + length)]
@@ -168,13 +141,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
 
 
 def _label_scores(queries, ids, table):
-    """Scores that labels add, `<float32 or float64>[batch, heads, from, to]`.
-
-    Args:
-        queries: `<float>[batch, heads, from, size_per_head]`, scaled.
-        ids: `<int>[batch, from, to]`.
-        table: the label vectors.
-    """
+    """Scores that labels add, `<float>[batch, heads, from, to]`."""
     vocab_size, _, size = table.vectors.shape
     # [batch, from, relative_vocab_size, heads]
     scores = tf.einsum("bhfd,rhd->bfrh", queries, table.vectors)

@@ -1,8 +1,8 @@
-"""Attention to be looked at: the probabilities of each pair.
+"""The attention probabilities of each pair, to be inspected.
 
 They are what attention weighs the values with, before dropout, computed anew:
-no implementation keeps them. Nobody looks at all queries of a long text at
-once; `query_positions` chooses some, and only their rows are computed.
+no implementation keeps them. `query_positions` chooses some queries of a long
+text, and only their rows are computed.
 """
 
 import tensorflow as tf
@@ -26,11 +26,6 @@ def dense_scores(
     table: softmax.LabelTable | None = None,
 ) -> tf.Tensor:
     """The probabilities of `dense_attention`, before dropout.
-
-    Args:
-        queries: see `dense_attention`.
-        keys: likewise.
-        table: likewise.
 
     Returns:
         `<float32 or float64>[batch, heads, from, to]`.
@@ -125,13 +120,7 @@ def global_scores(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The probabilities of `global_attention`, before dropout.
 
-    Args:
-        queries: see `global_attention`.
-        own: likewise.
-        long: likewise.
-        table: likewise.
-        query_positions: `<int>[n]` or `<int>[batch, n]`, which queries, each at
-            least 0 and less than their number; None for all.
+    `query_positions` are those of `long_scores`.
 
     Returns:
         `<float32 or float64>[batch, heads, n, global]` and
@@ -193,13 +182,8 @@ def _pairs_of_long(keys, positions, batch):
 def _of_global(part, long_tensors, dtype, positions, length):
     """What describes pairs of some global tokens with all long ones.
 
-    Args:
-        part: function of `long_tensors`, cut, to `<dtype>[batch, part,
-            global]`.
-        long_tensors: those of a description.
-        dtype: of the result.
-        positions: the global tokens, or None for all.
-        length: int or `<int32>[]`, number of long tokens.
+    `part` is a function of `long_tensors`, cut, to `<dtype>[batch, part,
+    global]`.
 
     Returns:
         `<dtype>[batch, n, long]`.
@@ -232,15 +216,7 @@ def _of_global(part, long_tensors, dtype, positions, length):
 
 
 def _as_positions(positions, number):
-    """`<int32>[1 or batch, n]`, or None.
-
-    Args:
-        positions: `<int>[n]` or `<int>[batch, n]`, or None.
-        number: int or `<int32>[]`, how many queries there are.
-
-    Raises:
-        ValueError: there is no such query, as far as that is known.
-    """
+    """Checks query positions, and gives `<int32>[1 or batch, n]`, or None."""
     if positions is None:
         return None
     positions = tf.cast(positions, tf.int32)
@@ -256,15 +232,7 @@ def _as_positions(positions, number):
 
 
 def _rows(tensor, positions):
-    """Some positions of the second axis.
-
-    Args:
-        tensor: `<any>[1 or batch, length, ...]`; None is returned.
-        positions: `<int32>[1 or batch, n, ...]`; None for all.
-
-    Returns:
-        `<any>[1 or batch, n, ...]`, 1 where that is the size of both.
-    """
+    """Some positions of the second axis, None for all of them."""
     if tensor is None or positions is None:
         return tensor
     tensor = tf.convert_to_tensor(tensor)

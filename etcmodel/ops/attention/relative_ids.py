@@ -3,7 +3,7 @@
 A class says which label each pair of a query and a key has. What that adds to
 the scores, and the gradients, follow from it: products of each query with the
 label vectors that occur (`RelativeLabels.products`), one of which each pair
-chooses (`core.choose`, and `core.choose_gradient`).
+chooses (`softmax.choose`).
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,17 @@ from etcmodel.ops.attention import softmax
 class RelativeLabels(masks.AttentionSpec):
     """Which label each pair of a query and a key has: the base of all labels.
 
-    The scores of pairs are chosen from the products of each query with the
-    label vectors that occur at all, its *columns*.
-
     Attributes:
-        columns: the labels that occur, or None for all of the table.
+        columns: the labels that occur, or None for all of the table. Scores are
+            chosen from the products of each query with their vectors.
     """
 
     columns: Sequence[int] | None = None
 
     def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The label vectors and biases of the columns.
+        """The columns' label vectors and biases.
 
-        Args:
-            table: all of them.
-
-        Returns:
-            `<float>[columns, heads, size]` and `<float>[columns, heads]`.
+        `<float>[columns, heads, size]` and `<float>[columns, heads]`.
         """
         if self.columns is None:
             return table.vectors, table.biases
@@ -81,31 +75,22 @@ class BandLabels(RelativeLabels):
     """Labels of long tokens and the long tokens around them."""
 
     def band_tensors(self, windows, dtype):
-        """What `to_windows` needs besides the products.
+        """What `to_windows` needs besides the products, of their dtype.
 
-        Args:
-            windows: `sparse.Windows`.
-            dtype: of the products.
-
-        Returns:
-            A list of tensors `<any>[batch, long, ...]`, to be cut along the
-            long axis, and a list of others.
+        Tensors `<any>[batch, long, ...]`, to be cut along the long axis; and
+        others.
         """
         del windows, dtype
         return [], []
 
     def to_windows(self, products, rows, others, windows):
-        """What the labels add to the scores of windows.
+        """`label` and `chosen` of `softmax.KeyBlock`, any outside of the band.
 
         Args:
             products: `<float>[batch, heads, queries, columns]`.
             rows: the first tensors of `band_tensors`, cut.
             others: the others.
-            windows: `sparse.Windows`, in which the queries are whole blocks.
-
-        Returns:
-            `label` and `chosen` of `softmax.KeyBlock`; anything outside the
-            band.
+            windows: `blocks.Windows`, in which the queries are whole blocks.
         """
         raise NotImplementedError
 
@@ -140,15 +125,7 @@ class DistanceLabels(BandLabels):
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:
-        """The labels as a tensor.
-
-        Args:
-            batch_size: int or `<int32>[]`.
-            length: int or `<int32>[]`, number of long tokens.
-
-        Returns:
-            `<int32>[batch, long, 2*local_radius + 1]`.
-        """
+        """The labels as `<int32>[batch, long, 2*local_radius + 1]`."""
         return tf.broadcast_to(
             tf.constant(self.pattern, tf.int32),
             tf.stack([batch_size, length, len(self.pattern)]),
@@ -235,12 +212,7 @@ class DistanceLabels(BandLabels):
 
 
 class BandIds(BandLabels):
-    """Labels of a band that are given for each pair.
-
-    Args:
-        ids: `<int>[batch, long, 2*local_radius + 1]`.
-        use_one_hot_lookup: see `core.LabelTable`.
-    """
+    """Labels of a band, `<int>[batch, long, 2*local_radius + 1]`."""
 
     def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
         self.ids = tf.cast(ids, tf.int32)
@@ -271,11 +243,7 @@ class PairLabels(RelativeLabels):
         raise NotImplementedError
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Which label the pairs of some of the long tokens have.
-
-        Args:
-            long_tensors: those of `long_tensors`, the second axis cut.
-            global_len: int or `<int32>[]`.
+        """Which label the pairs of the cut `long_tensors` have.
 
         Returns:
             `<int32>[batch, part, global]`, indices into `columns` (or labels,
@@ -285,16 +253,10 @@ class PairLabels(RelativeLabels):
         raise NotImplementedError
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """What the labels add to the scores of some of the long tokens.
+        """`label` and `chosen` of `softmax.KeyBlock` for cut `long_tensors`.
 
-        Args:
-            products: `<float>[batch, heads, queries, columns]`.
-            long_tensors: those of `long_tensors`, cut.
-            global_len: int or `<int32>[]`.
-            of_global: whether the queries are the global tokens.
-
-        Returns:
-            `label` and `chosen` of `softmax.KeyBlock`.
+        `products` are `<float>[batch, heads, queries, columns]`; `of_global` says
+        that the queries are the global tokens.
         """
         # [batch, part, global]
         chosen = self.part(long_tensors, global_len)
@@ -315,12 +277,7 @@ class PairLabels(RelativeLabels):
 
 
 class PairIds(PairLabels):
-    """Labels that are given for each pair.
-
-    Args:
-        ids: `<int>[batch, long, global]`.
-        use_one_hot_lookup: see `core.LabelTable`.
-    """
+    """Labels of long and global tokens, `<int>[batch, long, global]`."""
 
     def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
         self.ids = tf.cast(ids, tf.int32)
@@ -331,7 +288,7 @@ class PairIds(PairLabels):
         return [self.ids]
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """The labels of some of the long tokens: as they are."""
+        """The cut ids."""
         del global_len
         return long_tensors[0]
 
@@ -388,21 +345,11 @@ class LongGlobalLabels(PairLabels):
         self._column_of_link = [1 + distinct.index(label) for label in labels]
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The tensors of which a part belongs to each part of the text."""
+        """The links."""
         return self.links
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """How some of the long tokens are linked.
-
-        Args:
-            long_tensors: those of `long_tensors`, the second axis cut.
-            global_len: int or `<int32>[]`.
-
-        Returns:
-            `<bool>[batch, part, global]`, whether there is a link; if there
-            are several labels of links, `<int32>[batch, part, global]`, the
-            index of the pair's label in `columns`.
-        """
+        """How some of the long tokens are linked; see `PairLabels.part`."""
         if len(self.columns) == 2:
             return masks.linked(long_tensors, global_len)
         index = tf.constant(0)
@@ -434,13 +381,7 @@ def pair_labels(
 ) -> PairLabels | None:
     """Labels of pairs, given either way, as a description (or None).
 
-    Args:
-        ids: a `PairLabels`, `<int>[batch, long, global]` or None.
-        table: says how ids are looked up.
-        from_global: whether a tensor is `<int>[batch, global, long]` instead.
-
-    Returns:
-        A `PairLabels` or None.
+    `from_global`: a tensor is `<int>[batch, global, long]`.
     """
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
@@ -469,15 +410,8 @@ def pair_label_tensor(
 def _choose_by_id(products, ids, use_one_hot_lookup):
     """`label` and `chosen` of `softmax.KeyBlock` for any labels of the table.
 
-    Args:
-        products: `<float>[batch, heads, queries, vocab_size]`.
-        ids: `<int32>[batch, queries, keys]`.
-        use_one_hot_lookup: whether each pair chooses through a product with a
-            one-hot vector, whose gradient is one, too; that of a choice by
-            index is a scatter.
-
-    Returns:
-        Both.
+    The gradient of a product with one-hot vectors is a product; that of a
+    choice by index is a scatter.
     """
     if not use_one_hot_lookup:
         return products, ids[:, tf.newaxis]

@@ -59,9 +59,10 @@ class Keys(NamedTuple):
     Attributes:
         keys: `<float>[batch, to, heads, size_per_head]`.
         values: `<float>[batch, to, heads, value_size]`.
-        mask: which of them each query may attend to, a tensor or one of
-            `specs`; None for all.
-        labels: labels of the pairs, a tensor or one of `specs`; None for none.
+        mask: which of them each query may attend to, a tensor or a
+            description (`masks.py`); None for all.
+        labels: labels of the pairs, a tensor or a description
+            (`relative_ids.py`); None for none.
         name: what an error message puts before `att_mask` and
             `relative_att_ids`, such as `"l2g_"`.
     """
@@ -86,33 +87,18 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """What to multiply probabilities with: 0 or `1 / (1 - rate)`.
+        """What to multiply probabilities with, 0 or `1 / (1 - rate)`.
 
-        Args:
-            shape: `<int32>[rank]`.
-            index: `<int32>[]`; equal ones give equal factors.
-            dtype: of the factors.
-
-        Returns:
-            `<dtype>[shape]`.
+        Equal indices, `<int32>[]`, give equal factors.
         """
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
     def drop(self, probs, index) -> tf.Tensor:
-        """Multiplies probabilities with their factors.
-
-        Args:
-            probs: `<float>[...]`.
-            index: see `factors`.
-
-        Returns:
-            Shape and dtype of `probs`.
-        """
+        """Multiplies probabilities with their `factors`."""
         return dropout.drop(probs, *self._draw(tf.shape(probs), index))
 
     def _draw(self, shape, index):
-        """Which probabilities are kept, and what they are multiplied with."""
         seed = tf.random.experimental.stateless_fold_in(self.seed, index)
         return dropout.draw(shape, seed, self.rate)
 
@@ -183,13 +169,8 @@ class Attended(NamedTuple):
 def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
     """One softmax over several key blocks, and the values that it weighs.
 
-    Args:
-        key_blocks: what the queries attend to. The gradients flow to
-            `products`, `values` and `label`, from the output alone:
-            `softmax_stats` count as constants.
-
-    Returns:
-        `Attended`.
+    The gradients flow to `products`, `values` and `label`, from the output
+    alone: `softmax_stats` count as constants.
     """
     differentiable = [
         name
@@ -217,14 +198,7 @@ def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
 
 
 def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
-    """Computes `attend` without its backward pass.
-
-    Args:
-        key_blocks: what the queries attend to.
-
-    Returns:
-        `Attended`. Do not differentiate them.
-    """
+    """Computes `attend` without its backward pass: not to be differentiated."""
     dtype = key_blocks[0].values.dtype
     scores = [_scores(*block.ingredients()) for block in key_blocks]
     # [batch, heads, queries, 1]
@@ -300,14 +274,9 @@ def gradients(
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """Attention to several sets of keys from attention to each of them.
+    """What `attend` gives of all key blocks together, from parts of them.
 
-    Args:
-        parts: of the same queries.
-
-    Returns:
-        What `attend` gives of all their key blocks together. It is not to be
-        differentiated.
+    The parts are of the same queries. It is not to be differentiated.
     """
     maximum = functools.reduce(
         tf.maximum, [part.softmax_stats[..., :1] for part in parts]
@@ -369,15 +338,6 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
 
     That of `tensor[:, start:end]` (`tf.strided_slice`) takes several times as
     long on a CPU as all the attention around it.
-
-    Args:
-        tensor: `<any>[...]`.
-        axis: which one.
-        start: int or `<int32>[]`, the first of the positions.
-        size: int or `<int32>[]`, how many.
-
-    Returns:
-        `<any>[...]`, of `size` positions.
     """
     if custom_gradients.is_plain():
         # Compiled by XLA, the gradient of `tf.slice` has none itself.
@@ -436,16 +396,7 @@ def choose(columns, chosen) -> tf.Tensor:
 
 @compilation.jit_if_large
 def choose_gradient(d_scores, chosen, *, num_columns):
-    """Gradients of the columns of `choose`.
-
-    Args:
-        d_scores: `<float>[batch, heads, queries, keys]`.
-        chosen: see `KeyBlock`.
-        num_columns: number of columns.
-
-    Returns:
-        `<float>[batch, heads, queries, columns]`.
-    """
+    """Gradients of the columns of `choose`, shaped as they are."""
     if chosen.dtype == tf.bool:
         total = tf.reduce_sum(d_scores, axis=-1, keepdims=True)
         of_second = tf.reduce_sum(

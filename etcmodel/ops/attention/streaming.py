@@ -4,7 +4,7 @@ Scores exist for one chunk only: the forward pass keeps the output and each
 query's maximum and denominator of the softmax, and the backward pass computes
 the probabilities again from them. So memory does not grow with heads x length x
 window. A softmax over the keys of all chunks, as that of global queries, is
-made in one pass, see `core.merge`.
+made in one pass, see `softmax.merge`.
 """
 
 import copy
@@ -22,9 +22,6 @@ CHUNK_ELEMENTS = 3 * 2**20
 
 def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
     """Attention to all keys, of which no scores are kept.
-
-    Args:
-        run: what attends to what.
 
     Returns:
         `<float>[batch, queries, heads, value_size]`.
@@ -103,16 +100,7 @@ class _Stream:
         }
 
     def forward(self, rows, whole):
-        """The output, and what normalizes the queries.
-
-        Args:
-            rows: see `sparse.LongQueries`.
-            whole: likewise.
-
-        Returns:
-            `<float>[batch, queries, heads, value_size]`, and the stats of
-            `core.Attended`; of each chunk, where the queries are cut.
-        """
+        """The output, and the softmax's statistics (of each chunk, for rows)."""
         run = self.run
         if not run.are_rows:
             attended = loop(
@@ -183,53 +171,32 @@ class _Stream:
     def backward(self, rows, whole, output, softmax_stats, d_output):
         """The gradients by the names of `differentiable`."""
         run = self.run
-        fixed = softmax.Attended(
-            softmax.to_score_dtype(softmax.heads_outer(output)), softmax_stats
-        )
+        fixed = None
+        if not run.are_rows:
+            fixed = self._known(output, softmax_stats, d_output)
 
         def known(index, chunk):
             """What is known of a chunk's queries, and their gradient."""
-            if not run.are_rows:
-                return fixed, softmax.to_score_dtype(
-                    softmax.heads_outer(d_output)
-                )
-            rows = {"output": output, "gradient": d_output}
+            if fixed is not None:
+                return fixed
             rows = {
-                name: blocks.never_empty(x, self.run.length)
-                for name, x in rows.items()
+                name: blocks.never_empty(x, run.length)
+                for name, x in (("output", output), ("gradient", d_output))
             }
             rows = self._cut(rows, chunk)
             exists = chunk.positions() < run.length
             rows["gradient"] *= tf.cast(
                 exists[:, tf.newaxis, tf.newaxis], run.dtype
             )
-            # [batch, heads, chunk, value_size] each
-            rows = {
-                name: softmax.to_score_dtype(softmax.heads_outer(x))
-                for name, x in rows.items()
-            }
-            return (
-                softmax.Attended(rows["output"], softmax_stats[index]),
-                rows["gradient"],
-            )
-
-        def gradients(make_key_blocks, inputs, attended, d_output):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                key_blocks = make_key_blocks()
-            found = softmax.gradients(key_blocks, attended, d_output)
-            return tape.gradient(
-                [getattr(key_blocks[i], name) for i, name in found],
-                inputs,
-                list(found.values()),
-                tf.UnconnectedGradients.ZERO,
+            return self._known(
+                rows["output"], softmax_stats[index], rows["gradient"]
             )
 
         def body(index, *state):
             arrays, margins, sums = self._unpack(state)
             chunk = self._chunk(index)
             cut = self._cut(rows, chunk)
-            found = gradients(
+            found = _gradients(
                 lambda: run.key_blocks(cut, whole, chunk),
                 self.join(cut, whole),
                 *known(index, chunk),
@@ -248,16 +215,13 @@ class _Stream:
             tf.zeros_like(x, softmax.score_dtype(x.dtype))
             for x in whole.values()
         ]
-        key_blocks = run.fixed_key_blocks(whole)
-        if key_blocks:
-            sums = [
-                softmax.to_score_dtype(x)
-                for x in gradients(
-                    lambda: run.fixed_key_blocks(whole),
-                    list(whole.values()),
-                    *known(None, None),
-                )
-            ]
+        if not run.are_rows:
+            found = _gradients(
+                lambda: run.fixed_key_blocks(whole),
+                list(whole.values()),
+                *fixed,
+            )
+            sums = [softmax.to_score_dtype(x) for x in found]
         state = loop(
             self.num_chunks,
             body,
@@ -270,7 +234,20 @@ class _Stream:
                 *sums,
             ],
         )
-        arrays, margins, sums = self._unpack(state)
+        return self._joined(whole, *self._unpack(state))
+
+    def _known(self, output, softmax_stats, d_output):
+        """Both in the form, and in the dtype, of `softmax.gradients`."""
+        # [batch, heads, queries, value_size] each
+        output, d_output = (
+            softmax.to_score_dtype(softmax.heads_outer(x))
+            for x in (output, d_output)
+        )
+        return softmax.Attended(output, softmax_stats), d_output
+
+    def _joined(self, whole, arrays, margins, sums):
+        """The gradients by name, from those of all chunks."""
+        run = self.run
         result = {
             name: tf.cast(total, whole[name].dtype)
             for name, total in zip(whole, sums, strict=True)
@@ -326,15 +303,26 @@ class _Stream:
         )
 
 
+def _gradients(make_key_blocks, inputs, attended, d_output):
+    """The gradients of the inputs from which key blocks are made."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        key_blocks = make_key_blocks()
+    found = softmax.gradients(key_blocks, attended, d_output)
+    return tape.gradient(
+        [getattr(key_blocks[i], name) for i, name in found],
+        inputs,
+        list(found.values()),
+        tf.UnconnectedGradients.ZERO,
+    )
+
+
 def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
-    7 units of which a chunk may hold 3 make 3 chunks of 3. What would be two
-    chunks is one: without a loop, it takes less time, if more memory.
-
-    Args:
-        num_units: int or `<int32>[]`; none count as one.
-        elements_per_unit: int or `<int32>[]`, scores of a unit.
+    7 units of which a chunk may hold 3 make 3 chunks of 3. Two chunks are
+    merged into one: without a loop, it takes less time, if more memory. No unit
+    counts as one.
 
     Returns:
         `(units of a chunk, number of chunks)`, ints if both arguments are.
@@ -365,15 +353,9 @@ def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
 
 
 def loop(num_chunks, body, state) -> list:
-    """Runs `body` for each chunk in turn.
+    """Runs `body` for each chunk in turn, from the chunk's index and the state.
 
-    Args:
-        num_chunks: int or `<int32>[]`.
-        body: takes the chunk's index and the state, returns the new state.
-        state: list of tensors and `TensorArray`s.
-
-    Returns:
-        The last state.
+    The state is a list of tensors and `TensorArray`s.
     """
     if isinstance(num_chunks, int) and num_chunks < 2:
         return list(body(0, *state)) if num_chunks else list(state)
