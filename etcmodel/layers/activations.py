@@ -17,12 +17,6 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
 
     `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the form BERT and ETC
     were trained with. Keras's string `"gelu"` means the exact (erf) form.
-
-    Args:
-        x: <float>[...].
-
-    Returns:
-        <same dtype>[...].
     """
     return _tanh_gelu(tf.convert_to_tensor(x))
 
@@ -57,14 +51,7 @@ def _gelu_gradient(x, upstream):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, in its exact (erf) form.
-
-    Args:
-        x: <float>[...].
-
-    Returns:
-        <same dtype>[...].
-    """
+    """Gaussian error linear unit, in its exact (erf) form."""
     return tf.nn.gelu(x, approximate=False)
 
 
@@ -83,10 +70,7 @@ def get_layer_activation(identifier):
 
     Args:
         identifier: a function or layer, a Keras name, what
-            `tf.keras.activations.serialize` gives, or None.
-
-    Returns:
-        The function; one that returns its input for None.
+            `tf.keras.activations.serialize` gives, or None (no activation).
     """
     if isinstance(identifier, str) and identifier.lower() == "gelu":
         return gelu

@@ -20,14 +20,8 @@ class DenseLayers(tf.keras.layers.Layer):
         hidden_sizes: output size of each layer.
         activation: function between the layers, of each row by itself and
             without variables, a layer, or a Keras name, of which "gelu" is the
-            tanh form, that of BERT and ETC (see
-            `etcmodel.layers.activations.get_layer_activation`).
-        use_bias: whether the layers have biases.
-        kernel_initializer: initializer of the kernels; None for Keras's
-            default.
-        bias_initializer: initializer of the biases.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+            tanh form, that of BERT and ETC.
+        kernel_initializer: None for Keras's default.
 
     Raises:
         ValueError: there is no size, or one is below 1.
@@ -83,16 +77,10 @@ class DenseLayers(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        """Applies the layers.
+        """Applies the layers to `<float>[..., size]`.
 
-        Args:
-            inputs: `<float>[..., size]`.
-            training: whether what activations are applied to is kept for the
-                backward pass, all of it, rather than computed again there.
-                The numbers are the same.
-
-        Returns:
-            `<float>[..., hidden_sizes[-1]]`.
+        Unless in training, what activations are applied to is not kept for a
+        backward pass, but computed again there. The numbers are the same.
         """
         if self._is_chain():
             inputs = tf.cast(inputs, self.compute_dtype)
@@ -121,7 +109,6 @@ class DenseLayers(tf.keras.layers.Layer):
         return output
 
     def _is_chain(self):
-        """Whether the layers are nothing but products and a function."""
         return len(self.layers) > 1 and not (
             isinstance(self.activation, tf.keras.layers.Layer)
             or any(map(dense_rows.is_quantized, self.layers))
@@ -135,11 +122,5 @@ class DenseLayers(tf.keras.layers.Layer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "hidden_sizes": self.hidden_sizes,
-            "activation": tf.keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": initializers.serialize(self.bias_initializer),
+            **keras_compat.constructor_config(self, DenseLayers),
         }

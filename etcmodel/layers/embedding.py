@@ -15,15 +15,12 @@ class EmbeddingLookup(graph_layer.GraphLayer):
     Args:
         vocab_size: number of ids.
         embedding_size: width of the table.
-        projection_size: width of the output, when it is to be another one than
-            that of the table (the factorised embeddings of ALBERT); 0 for no
-            projection.
+        projection_size: width of the output, if it is another one (the
+            factorised embeddings of ALBERT); 0 for no projection.
         initializer_range: standard deviation of the table's truncated normal
             initializer.
         use_one_hot_lookup: multiply with one-hot vectors rather than gather;
             faster on TPUs for small tables. Ids out of range then give zeros.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: a size is below 1 (`projection_size`: below 0).
@@ -84,15 +81,10 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, input_ids, input_mask=None):
-        """Looks ids up.
+        """Looks `<int>[...]` ids up.
 
-        Args:
-            input_ids: `<int>[...]`.
-            input_mask: `<int>[...]`, 0 where the id does not matter (it may be
-                out of range) and the result is to be zeros, else 1.
-
-        Returns:
-            `<float>[..., embedding_size or projection_size]`.
+        Where `input_mask` is 0, ids may be out of range, and
+        the result is zeros.
         """
         input_ids = tf.cast(input_ids, tf.int32)
         if input_mask is not None:
@@ -130,9 +122,5 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "embedding_size": self.embedding_size,
-            "projection_size": self.projection_size,
-            "initializer_range": self.initializer_range,
-            "use_one_hot_lookup": self.use_one_hot_lookup,
+            **keras_compat.constructor_config(self, EmbeddingLookup),
         }

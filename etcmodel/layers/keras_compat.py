@@ -1,9 +1,12 @@
 """How layers are named, tracked and built by the layers that hold them."""
 
 import contextlib
+import functools
 import inspect
 
 import tensorflow as tf
+
+from etcmodel.layers import initializers
 
 
 def is_keras_3() -> bool:
@@ -12,19 +15,10 @@ def is_keras_3() -> bool:
 
 
 def default_name(name: str | None, base: str) -> str:
-    """The name of a layer, which is another one for each that is given none.
+    """The given name, or for None an unused one: `base`, `base_1`, ...
 
-    Layers of a functional model need different names. Keras does the same with
-    a base of its own, the name of the class in snake case; this is for those
-    that are called otherwise.
-
-    Args:
-        name: the name that is asked for, or None.
-        base: name of the first of a kind of layers without names; `base_1` is
-            that of the second.
-
-    Returns:
-        The name.
+    Layers of a functional model need different names. Keras makes them from the
+    class's name; this is for classes with another base.
     """
     if name is not None:
         return name
@@ -38,10 +32,6 @@ def track_layers(owner, *attributes: str) -> None:
     `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
     list `attention_layers` is then also `attention_layers_0`,
     `attention_layers_1` and so on, under both Kerases.
-
-    Args:
-        owner: the layer that has the lists.
-        *attributes: names of the lists, which are complete.
     """
     for attribute in attributes:
         for i, layer in enumerate(getattr(owner, attribute)):
@@ -49,16 +39,12 @@ def track_layers(owner, *attributes: str) -> None:
 
 
 def build_once(layer, input_shape):
-    """Builds a layer, unless that is done already or is for its first call.
+    """Builds a layer for the shape of its first input, unless it is built.
 
     Its variables are called after it and what holds it, as those of a layer
-    that is built by a call are. Keras 3 sees to that in every `build`.
-
-    Args:
-        layer: a layer, which may be shared and so be built already. One whose
-            `build` wants the shapes of several inputs (as Keras 3's
-            `MultiHeadAttention` does) is left to build itself when called.
-        input_shape: shape of its first input.
+    that is built by a call are. Keras 3 sees to that in every `build`. A layer
+    whose `build` wants the shapes of several inputs (as Keras 3's
+    `MultiHeadAttention` does) is left to build itself when called.
     """
     if layer.built:
         return
@@ -73,6 +59,37 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
+def constructor_config(layer, layer_class, but=()) -> dict:
+    """The arguments of a class's constructor, as a config holds them.
+
+    Each is an attribute of the layer. A name ends with "initializer", "act" or
+    "activation" if it is one.
+    """
+    config = {}
+    for name in _constructor_arguments(layer_class):
+        if name in but:
+            continue
+        value = getattr(layer, name)
+        if name.endswith("initializer"):
+            value = initializers.serialize(value)
+        elif name.endswith(("act", "activation")):
+            value = tf.keras.activations.serialize(value)
+        config[name] = value
+    return config
+
+
+@functools.cache
+def _constructor_arguments(layer_class) -> list[str]:
+    """All but `self`, `name` and variable ones."""
+    parameters = inspect.signature(layer_class.__init__).parameters.values()
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.name not in ("self", "name")
+    ]
+
+
 def takes_argument(layer, name: str, or_any: bool = True) -> bool:
     """Whether a layer's `call` has an argument, or takes any (`or_any`)."""
     parameters = inspect.signature(layer.call).parameters.values()
@@ -84,11 +101,7 @@ def takes_argument(layer, name: str, or_any: bool = True) -> bool:
 
 
 def is_training(training) -> bool:
-    """Whether a backward pass is to be expected.
-
-    Args:
-        training: argument of a call; a tensor may be true.
-    """
+    """Whether a backward pass is to be expected; a tensor may be true."""
     return training is not None and training is not False
 
 
@@ -104,19 +117,11 @@ def _name_scope(layer):
 
 
 def check_is_known(layer, last_shape, input_shape) -> None:
-    """Raises a NotImplementedError unless the shapes of all inputs are known.
+    """Raises a NotImplementedError unless the last input's shape is known.
 
-    Where a layer was built from one shape alone, Keras 3's `summary` asks for
-    the outputs' shapes with that one, by the name `input_shape`, and shows "?"
-    if it gets this error.
-
-    Args:
-        layer: a layer of several inputs.
-        last_shape: shape of the last input, or None.
-        input_shape: the shape that the layer was built from.
-
-    Raises:
-        NotImplementedError: there is no last shape.
+    Where a layer of several inputs was built from one shape alone, Keras 3's
+    `summary` asks for the outputs' shapes with that one, by the name
+    `input_shape`, and shows "?" if it gets this error.
     """
     if last_shape is None:
         raise NotImplementedError(

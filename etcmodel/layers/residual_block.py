@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
-from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
 from etcmodel.layers.activations import get_layer_activation
@@ -30,11 +29,8 @@ class ResidualBlock(tf.keras.layers.Layer):
             the output.
         inner_intermediate_size: hidden size of the default inner layer; as
             wide as the input if None.
-        inner_activation: activation of the default inner layer, as in
-            `DenseLayers`.
-        inner_kernel_initializer: initializer of its kernels.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        inner_activation: see `DenseLayers`.
+        inner_kernel_initializer: likewise.
     """
 
     def __init__(
@@ -82,15 +78,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Builds what is inside.
-
-        Args:
-            input_shape: shape of the input, or a list of the streams' shapes.
-
-        Raises:
-            ValueError: the inner layer is the default one, and the size of the
-                last axis is unknown.
-        """
+        """Builds what is inside from the shape of the input, or a list."""
         shapes = _as_shapes(input_shape)
         if self.inner_layer is None:
             width = shapes[0][-1]
@@ -134,22 +122,19 @@ class ResidualBlock(tf.keras.layers.Layer):
         mask=None,
         **kwargs,
     ):
-        """Applies the block.
+        """Applies the block to `<float>[..., size]`, or a sequence of streams.
 
         Args:
-            inputs: `<float>[..., size]`, or a sequence of the streams.
+            inputs: one stream or several.
             training: whether dropout is applied; passed on to the inner layer
                 if it has such an argument.
             return_attention_scores: whether the inner layer gets this argument
-                and returns a pair of its outputs and its scores.
+                and returns a pair of its outputs and its scores, as this then
+                does.
             inner_options: dict of the inner layer's arguments that are no
                 tensors: Keras 3 accepts no mixture of both in `kwargs`.
             mask: Keras's mask of the inputs; for an inner layer that takes it.
             **kwargs: the inner layer's further arguments, tensors.
-
-        Returns:
-            Shaped as the inputs; a list for a sequence. With
-            `return_attention_scores`, a pair of that and the scores.
 
         Raises:
             ValueError: there are not as many inputs or outputs as
@@ -215,6 +200,11 @@ class ResidualBlock(tf.keras.layers.Layer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
+            **keras_compat.constructor_config(
+                self,
+                ResidualBlock,
+                but=["inner_layer", "normalization_layer"],
+            ),
             "inner_layer": (
                 None
                 if self._has_default_inner_layer
@@ -224,15 +214,6 @@ class ResidualBlock(tf.keras.layers.Layer):
                 tf.keras.layers.serialize(layer)
                 for layer in self.normalization_layers
             ],
-            "dropout_probability": self.dropout_probability,
-            "use_pre_activation_order": self.use_pre_activation_order,
-            "inner_intermediate_size": self.inner_intermediate_size,
-            "inner_activation": tf.keras.activations.serialize(
-                self.inner_activation
-            ),
-            "inner_kernel_initializer": initializers.serialize(
-                self.inner_kernel_initializer
-            ),
         }
 
     @classmethod

@@ -7,6 +7,7 @@ from absl.testing import parameterized
 
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import residual_block
+from etcmodel.layers import stack
 from etcmodel.layers import transformer
 from etcmodel.ops import recompute
 
@@ -61,7 +62,7 @@ class ChainsTest(tf.test.TestCase, parameterized.TestCase):
         *((4, period, [(0, 4, False)]) for period in (0, -1, 4, 9)),
     )
     def test_chains(self, num_layers, period, expected):
-        self.assertEqual(expected, transformer.chains(num_layers, period))
+        self.assertEqual(expected, stack.chains(num_layers, period))
 
 
 class GlobalLocalTransformerLayersTest(

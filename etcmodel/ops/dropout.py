@@ -25,19 +25,9 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def drop(x: tf.Tensor, is_kept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Scales what stays, and sets all else to 0.
+    """Multiplies what stays with `scale`, and sets all else to 0.
 
-    TensorFlow's gradient of this keeps a byte for each element.
-
-    Example: of `[1., 2., 3.]` with `[True, False, True]` and a scale of 2,
-    `[2., 0., 6.]` is left.
-
-    Args:
-        x: `<float>[...]`.
-        is_kept: `<bool>[...]`, broadcast to the shape of `x`.
-        scale: `<float>[]`.
-
-    Returns:
-        Shape and dtype of `x`.
+    `[1., 2., 3.]` with `[True, False, True]` and a scale of 2 gives
+    `[2., 0., 6.]`. TensorFlow's gradient of this keeps a byte an element.
     """
     return tf.where(is_kept, x * tf.cast(scale, x.dtype), tf.zeros([], x.dtype))

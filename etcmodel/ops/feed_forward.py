@@ -56,8 +56,6 @@ def apply(
 
 
 class _Chain:
-    """Both passes over the chunks of a call."""
-
     def __init__(self, rows, weights, num_layers, activation):
         self.rows = rows
         self.weights = weights
@@ -80,7 +78,6 @@ class _Chain:
         )
 
     def _cut(self, rows, index):
-        """The rows of a chunk."""
         if isinstance(self.num_rows, int):
             return softmax.part(rows, 0, index * self.chunk, self.chunk)
         # XLA compiles the loop, and checks this slice, even if there are fewer
@@ -109,17 +106,7 @@ class _Chain:
         return results
 
     def _gradients(self, rows, inner, d_rows, sums):
-        """Gradients of some rows, and of the weights.
-
-        Args:
-            rows: `<float>[rows, size]`.
-            inner: what each layer but the last gives for them.
-            d_rows: `<float>[rows, units]`, the gradient of what the last does.
-            sums: gradients of the weights so far, a list as `weights`.
-
-        Returns:
-            `<float>[rows, size]`, and `sums` with those of these rows.
-        """
+        """Gradients of some rows; and `sums`, with those of the weights."""
         sums = list(sums)
         sources = [rows, *inner]
         for i in reversed(range(len(self.kernels))):
@@ -227,7 +214,6 @@ class _Chain:
         ]
 
     def _join(self, array, rest):
-        """The rows of all chunks, and those after them."""
         if isinstance(self.num_chunks, int) and self.num_chunks == 0:
             return rest
         # [chunks, chunk, units]

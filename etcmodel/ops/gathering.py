@@ -1,4 +1,4 @@
-"""Where a mask is true, and the vectors there."""
+"""Rows of tensors by position, and positions by mask."""
 
 import tensorflow as tf
 
@@ -6,18 +6,7 @@ from etcmodel.ops import shapes
 
 
 def gather_positions(sequence, positions) -> tf.Tensor:
-    """The vectors at some positions of each row.
-
-    Args:
-        sequence: `<float>[batch, length, size]`.
-        positions: `<int>[batch, n]`, from 0 to `length - 1`.
-
-    Returns:
-        `<float>[batch, n, size]`.
-
-    Raises:
-        ValueError: an argument has another rank.
-    """
+    """The vectors `<float>[batch, n, size]` at some positions of each row."""
     shapes.assert_rank(sequence, 3, "sequence")
     shapes.assert_rank(positions, 2, "positions")
     return tf.gather(sequence, positions, batch_dims=1)
@@ -29,17 +18,8 @@ def true_positions(
     """The positions of each row where a mask is true.
 
     The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `max_positions=2` give
-    `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`.
-
-    Args:
-        mask: `<bool or int>[batch, length]`.
-        max_positions: size of the outputs, which an int makes static. It may
-            be more than `length`.
-
-    Returns:
-        positions: `<int32>[batch, max_positions]`, in order, then 0.
-        weights: `<float32>[batch, max_positions]`, 1 for a position, 0 for
-            padding.
+    the positions `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`. An int
+    makes the size of the outputs static; it may be more than `length`.
 
     Raises:
         ValueError: `mask` has another rank.

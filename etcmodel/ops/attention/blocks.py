@@ -5,9 +5,8 @@ of queries may see lie in its *window*, itself and `local_radius` positions to
 each side. Global keys and values are used as they are, once: their scores meet
 the local ones only in the softmax, and they are never copied into the blocks.
 
-`LongQueries` and `GlobalQueries` describe one call of attention: its tensors,
-and the `softmax.KeyBlock`s of a part of the long sequence. `attend` takes all
-of it at once; `streaming` takes one part after another.
+`LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
+all of the long sequence at once; `streaming` takes one part after another.
 """
 
 from typing import NamedTuple
@@ -42,15 +41,7 @@ class Chunk(NamedTuple):
 
 
 class Windows:
-    """How blocks of queries and the windows of keys around them lie.
-
-    Args:
-        radius: positions that a query sees to each side.
-
-    Attributes:
-        block_len: queries of a block.
-        window: keys of its window.
-    """
+    """How blocks of `block_len` queries and `window` keys around them lie."""
 
     def __init__(self, radius: int):
         self.radius = radius
@@ -61,13 +52,8 @@ class Windows:
         """The windows of a chunk of whole blocks.
 
         With a radius of 1 and blocks of 2, `a b c d e f` gives the windows
-        `a b c d` and `c d e f`.
-
-        Args:
-            rows: `<any>[batch, heads, queries + 2*radius, x]`.
-
-        Returns:
-            `<any>[batch, heads, blocks, window, x]`.
+        `a b c d` and `c d e f`: `<any>[batch, heads, queries + 2*radius, x]`
+        becomes `<any>[batch, heads, blocks, window, x]`.
         """
         batch, heads, length, size = shapes.get_shape_list(rows)
         r, b = self.radius, self.block_len
@@ -92,15 +78,10 @@ class Windows:
         """Puts each row of a band where its block's window has it.
 
         With a radius of 1 and blocks of 2, the rows `a b c`, `d e f` and
-        `g h i` become `a b c 0`, `0 d e f` and `g h i 0`. To be done once,
-        before any loop: compiled as part of something else, it computes the
-        place of each number anew.
-
-        Args:
-            band: `<int>[batch, length, 2*radius + 1]`.
-
-        Returns:
-            `<int>[batch, length, window]`.
+        `g h i` become `a b c 0`, `0 d e f` and `g h i 0`:
+        `<int>[batch, length, window]`. To be done once, before any loop:
+        compiled as part of something else, it computes the place of each number
+        anew.
         """
         batch, length, _ = shapes.get_shape_list(band)
         b, window = self.block_len, self.window
@@ -126,15 +107,7 @@ class Windows:
 class LongQueries:
     """Long queries to the long keys around them, and to global keys.
 
-    Args:
-        queries: `<float>[batch, long, heads, size_per_head]`.
-        local: the long keys; `mask` and `labels` are described or
-            `<int32 or bool>[batch, long, 2*radius + 1]`.
-        others: the global keys, described or
-            `<int32 or bool>[batch, long, global]`; or None.
-        radius: positions that a query sees to each side.
-        table: label vectors, or None without labels.
-        dropout: of the probabilities, or None.
+    The arguments are those of `dispatch.long_attention`.
 
     Attributes:
         rows: tensors `<any>[batch, long, ...]` by name, to be cut.
@@ -202,14 +175,7 @@ class LongQueries:
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """What the queries of a chunk attend to: long keys and global keys.
-
-        Args:
-            rows: those of the chunk, with their margins. What they have beyond
-                the sequence does not matter.
-            whole: see the class.
-            chunk: whole blocks.
-        """
+        """What a chunk of whole blocks attends to, up to beyond the end."""
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
         # [batch, heads, blocks, window, x]
@@ -295,19 +261,7 @@ class LongQueries:
 
 
 class GlobalQueries:
-    """Global queries to all global and all long keys.
-
-    Args:
-        queries: `<float>[batch, global, heads, size_per_head]`.
-        own: the global keys; `mask` and `labels` are
-            `<int32 or bool>[batch, global, global]`.
-        long: the long keys, described or
-            `<int32 or bool>[batch, global, long]`.
-        table: label vectors, or None without labels.
-        dropout: of the probabilities, or None.
-
-    The attributes are those of `LongQueries`.
-    """
+    """Global queries to all global and all long keys; see `LongQueries`."""
 
     are_rows = False
 
@@ -384,7 +338,6 @@ class GlobalQueries:
         return [key_block]
 
     def _products(self, whole, keys):
-        """`<float>[batch, heads, global, keys]`."""
         queries = tf.cast(whole["queries"], self.dtype)
         return tf.matmul(queries, keys, transpose_b=True)
 
@@ -408,11 +361,7 @@ class GlobalQueries:
 
 
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
-    """Attention to all keys at once, whose scores are kept.
-
-    Returns:
-        `<float>[batch, queries, heads, value_size]`.
-    """
+    """Attention to all keys at once, whose scores are kept."""
     # None count as one.
     length = run.length + tf.cast(run.length == 0, tf.int32)
     if isinstance(run.length, int):
@@ -439,7 +388,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """`<any>[batch, long, ...]`, one row longer where it may have none to cut."""
+    """`<any>[batch, long, ...]`, a row longer where it may have none."""
     if isinstance(length, int) and length > 0:
         return tensor
     # Not by padding, which there is not for booleans everywhere.
@@ -448,10 +397,7 @@ def never_empty(tensor, length) -> tf.Tensor:
 
 
 def cut(tensor, chunk: Chunk, margin: int, length) -> tf.Tensor:
-    """A chunk of `<any>[batch, long, ...]` and its margins.
-
-    Beyond the ends there is whatever is there. It has one row at least.
-    """
+    """A chunk of `<any>[batch, long, ...]`, never empty, and its margins."""
     position = tf.clip_by_value(chunk.positions(margin), 0, length - 1)
     return tf.gather(tensor, position, axis=1)
 
@@ -467,7 +413,6 @@ def _by_number(name, tensors):
 
 
 def _numbered(rows, name):
-    """The tensors `name_0`, `name_1` and so on."""
     names = [f"{name}_{i}" for i in range(len(rows))]
     return [rows[x] for x in names if x in rows]
 

@@ -89,23 +89,10 @@ def global_attention(
 ) -> tf.Tensor:
     """Global queries against all global and all long keys.
 
-    Args:
-        queries: `<float>[batch, global, heads, size_per_head]`.
-        own: the global keys. The mask is
-            `<int32 or bool>[batch, global, global]`, the labels are
-            `<int32>[batch, global, global]`.
-        long: the long keys. The mask is `<int32 or bool>[batch, global, long]`
-            or a `LongGlobalMask`; the labels are `<int32>[batch, global, long]`
-            or a `PairLabels`.
-        table: see `long_attention`.
-        dropout: likewise.
-        implementation: likewise.
-
-    Returns:
-        `<float>[batch, global, heads, value_size]`.
-
-    Raises:
-        ValueError: see `long_attention`.
+    Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
+    `<int32 or bool>` and labels `<int32>`, `[batch, global, global]` and
+    `[batch, global, long]`, or, of the long keys, a `LongGlobalMask` and
+    `PairLabels`. Everything else is as in `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -135,21 +122,9 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """All queries against all keys.
+    """All queries, `<float>[batch, from, heads, size_per_head]`, and all keys.
 
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        keys: what they attend to. The mask is
-            `<int32 or bool>[batch, from, to]`, the labels are
-            `<int32>[batch, from, to]`.
-        table: see `long_attention`.
-        dropout: likewise.
-
-    Returns:
-        `<float>[batch, from, heads, value_size]`.
-
-    Raises:
-        ValueError: see `long_attention`.
+    The mask and the labels are `[batch, from, to]`; see `long_attention`.
     """
     queries, keys = check_dense(queries, keys)
     return _dense_attention(queries, [keys], table, dropout)
@@ -224,11 +199,7 @@ def check_dense(queries, keys):
 def _checked(
     keys, queries, width, mask_type=None, labels_type=None, are_long=False
 ):
-    """The keys, in the dtype of the queries, if all shapes are right.
-
-    `width` is the number of columns of mask and labels, None if unknown;
-    `are_long`, whether the keys, not the queries, are those of long tokens.
-    """
+    """The keys, in the dtype of the queries, if all shapes are right."""
     for name, value, allowed in (
         (f"{keys.name}att_mask", keys.mask, mask_type),
         (f"{keys.name}relative_att_ids", keys.labels, labels_type),

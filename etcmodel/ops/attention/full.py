@@ -20,18 +20,7 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """Attention by way of all pairs, under one softmax.
-
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        pieces: the keys; `mask` is `<int32 or bool>[batch, from, to]` and
-            `labels` are `<int32>[batch, from, to]`.
-        table: the label vectors.
-        dropout: of the probabilities, which are not normalized again.
-
-    Returns:
-        `<float>[batch, from, heads, value_size]`.
-    """
+    """Attention by way of all pairs; masks and labels are tensors."""
     output = 0
     all_probs = probabilities(queries, pieces, table)
     for i, (probs, piece) in enumerate(zip(all_probs, pieces, strict=True)):
@@ -50,13 +39,10 @@ def probabilities(
     pieces: Sequence[softmax.Keys],
     table: softmax.LabelTable | None = None,
 ) -> list[tf.Tensor]:
-    """How much each query attends to each key, under one softmax.
+    """The probabilities of all pairs, a tensor for each piece.
 
-    The arguments are those of `dense_attention`. Keys may be different ones for
-    each query, `<float>[batch, from, to, heads, size_per_head]`.
-
-    Returns:
-        `<float32 or float64>[batch, heads, from, to]` of each piece.
+    Keys may be different ones for each query, `<float>[batch, from, to, heads,
+    size_per_head]`.
     """
     # [batch, heads, from, size_per_head]
     queries = softmax.scaled(softmax.heads_outer(queries))
@@ -115,15 +101,8 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
     """Spreads a band of `2r + 1` columns into a square, 0 outside the band.
 
     With a radius of 1, `[[a, b, c], [d, e, f], [g, h, i]]` becomes
-    `[[b, c, 0], [d, e, f], [0, g, h]]`.
-
-    Args:
-        band: `<any>[batch, length, 2*local_radius + 1]`; column `k` of row `i`
-            belongs to position `i + k - local_radius`.
-        local_radius: positions to each side.
-
-    Returns:
-        `<any>[batch, length, length]`.
+    `[[b, c, 0], [d, e, f], [0, g, h]]`: column `k` of row `i` belongs to
+    position `i + k - local_radius`.
     """
     batch, length, width = shapes.get_shape_list(band)
     # [batch, length * (width + length)]

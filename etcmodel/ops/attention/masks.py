@@ -78,10 +78,8 @@ class LongGlobalMask(AttentionSpec):
             and another one for padding.
         global_ids: `<int>[batch, global]`, likewise.
         links: tensors `<int>[batch, long]`, the index of a global token each;
-            anything out of range is no link. None allows all pairs of equal
-            ids.
-        exempt_long: `<int or bool>[batch, long]`, nonzero for tokens that need
-            no link.
+            anything out of range is no link. None links all pairs.
+        exempt_long: `<int or bool>[batch, long]`, nonzero for no need of links.
         exempt_global: `<int or bool>[batch, global]`, likewise.
     """
 
@@ -154,11 +152,7 @@ class PairMask(AttentionSpec):
 
 
 def pair_mask(mask, from_global: bool = False):
-    """A mask of long and global tokens, given either way, as a description.
-
-    `from_global`: a tensor is `<any>[batch, global, long]`, not
-    `<any>[batch, long, global]`. None stays None.
-    """
+    """A mask given either way (`from_global`: transposed) as a description."""
     if mask is None or isinstance(mask, AttentionSpec):
         return mask
     return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)

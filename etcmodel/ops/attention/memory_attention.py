@@ -27,16 +27,9 @@ def in_chunks(
     """Attends for a few examples at a time, where scores are not kept.
 
     Only the scores of these few exist, about `streaming.CHUNK_ELEMENTS`. There
-    is a gradient, but it keeps all of them.
-
-    Args:
-        attend: function of keyword arguments, named as `examples` but with
-            fewer of them, to `<float>[fewer, ...]` of the first one's dtype.
-        examples: `<any>[batch, ...]` each, or None, the first one not.
-        scores_per_example: int or `<int32>[]`.
-
-    Returns:
-        `<float>[batch, ...]`.
+    is a gradient, but it keeps all of them. `attend` gets the `examples`,
+    `<any>[batch, ...]` each (or None, but not the first), by name, but fewer of
+    them; its output has the dtype of the first.
     """
     examples = {
         name: None if x is None else tf.convert_to_tensor(x)
@@ -91,7 +84,7 @@ def in_chunks(
 
 
 def _check_batches(examples, batch):
-    """Raises an error unless all, which are cut alike, have as many examples."""
+    """Raises an error unless all have as many examples."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
         message = f"{name} has another number of examples than the others."
@@ -113,11 +106,9 @@ def attend(
 
     Args:
         queries: `<float>[batch, main, heads, size]`.
-        pieces: what they attend to. Keys and values are
-            `<float>[to, heads, size]`, the same for all examples, or
-            `<float>[batch, to, heads, size]`; masks are
-            `<any>[batch, main, to]` or, where all tokens of an example see the
-            same, `<any>[batch, to]`.
+        pieces: what they attend to. Keys and values may be
+            `<float>[to, heads, size]`, the same for all examples, and masks
+            `<any>[batch, to]`, the same for all tokens of an example.
         dropout: of the probabilities.
         added_scores: what is added to the scores of the first piece,
             `<float32 or float64>[heads, batch, main or 1, to]`.
@@ -146,7 +137,6 @@ def attend(
 # Its gradient reads four tensors of the size of the scores.
 @functools.partial(shared_graphs.shared, is_inlined=True)
 def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
-    """`attend`, of masks as they fit scores."""
     # [heads, batch, main, size]
     queries = softmax.scaled(heads_first(queries))
     # [heads, batch, main, to] each
@@ -183,7 +173,6 @@ def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
 
 
 def _kth_best(scores, masks, k):
-    """The lowest score that is attended to, `<float>[..., main, 1]`."""
     masked = [
         x if mask is None else tf.where(mask, x, x.dtype.min)
         for x, mask in zip(scores, masks, strict=True)
@@ -198,7 +187,7 @@ def _kth_best(scores, masks, k):
 
 
 def heads_first(tensor) -> tf.Tensor:
-    """`<any>[..., length, heads, size]` to `<any>[heads, ..., length, size]`."""
+    """`<any>[..., length, heads, size]` to `[heads, ..., length, size]`."""
     rank = tensor.shape.rank
     return tf.transpose(tensor, [rank - 2, *range(rank - 2), rank - 1])
 
@@ -209,11 +198,10 @@ def batch_first(tensor) -> tf.Tensor:
 
 
 def attention_scores(queries, keys) -> tf.Tensor:
-    """Products of queries and keys, `<float>[heads, batch, from, to]`.
+    """Products `<float>[heads, batch, from, to]` of queries and keys.
 
-    The queries are `<float>[heads, batch, from, size]`; the keys
-    `<float>[heads, batch, to, size]`, or `<float>[heads, to, size]` for all
-    examples.
+    The keys are `<float>[heads, batch, to, size]`, or `<float>[heads, to,
+    size]` for all examples.
     """
     if keys.shape.rank == 4:
         scores = tf.matmul(queries, keys, transpose_b=True)
@@ -225,10 +213,7 @@ def attention_scores(queries, keys) -> tf.Tensor:
 
 
 def weighted_sum(probs, values) -> tf.Tensor:
-    """Values summed with probabilities, `<float>[heads, batch, from, size]`.
-
-    The values are shaped as the keys of `attention_scores`.
-    """
+    """Values, shaped as keys of `attention_scores`, weighed and summed."""
     probs = tf.cast(probs, values.dtype)
     if values.shape.rank == 4:
         return tf.matmul(probs, values)
@@ -236,10 +221,7 @@ def weighted_sum(probs, values) -> tf.Tensor:
 
 
 def _per_head(function, tensor):
-    """A function of each head's rows, of all examples together.
-
-    The function maps `<float>[heads, rows, a]` to `<float>[heads, rows, b]`.
-    """
+    """A function of each head's rows, of all examples together."""
     heads, batch, length, size = shapes.get_shape_list(tensor)
     # [heads, batch * length, b]
     rows = function(tf.reshape(tensor, [heads, batch * length, size]))
@@ -252,15 +234,8 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
     """A mask `<bool>[batch, from or 1, to]`, or None for None.
 
     `[[1, 0], [1, 1]]`, of two examples and two keys, becomes
-    `[[[True, False]], [[True, True]]]`.
-
-    Args:
-        att_mask: `<any>[batch, from, to]` or `<any>[batch, to]`, not 0 where
-            attending is allowed; or None.
-        name: what to call it in an error message.
-
-    Raises:
-        ValueError: it has another rank.
+    `[[[True, False]], [[True, True]]]`. A mask of another rank than 2 or 3
+    raises a ValueError.
     """
     if att_mask is None:
         return None
@@ -276,10 +251,6 @@ def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
     Two tokens and a side input of one row, all in one mask: `[[[1, 1, 0],
     [0, 1, 1]]]` gives `[[[True, True], [False, True]]]` and `[[[False],
     [True]]]`.
-
-    Returns:
-        `<bool>[batch, main or 1, main]` and `<bool>[batch, main or 1, side]`,
-        or None.
 
     Raises:
         ValueError: a mask has another rank, or another number of columns.

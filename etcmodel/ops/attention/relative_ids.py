@@ -1,9 +1,9 @@
 """Types of relative labels: a class each.
 
 A class says which label each pair of a query and a key has. What that adds to
-the scores, and the gradients, follow from it: products of each query with the
-label vectors that occur (`RelativeLabels.products`), one of which each pair
-chooses (`softmax.choose`).
+the scores follows from it: products of each query with the label vectors that
+occur (`RelativeLabels.products`), one of which each pair chooses
+(`softmax.choose`).
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,7 @@ class RelativeLabels(masks.AttentionSpec):
     columns: Sequence[int] | None = None
 
     def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The columns' label vectors and biases.
-
-        `<float>[columns, heads, size]` and `<float>[columns, heads]`.
-        """
+        """The columns' `<float>[columns, heads, size]` vectors, and biases."""
         if self.columns is None:
             return table.vectors, table.biases
         vocab_size, heads, size = shapes.get_shape_list(table.vectors)
@@ -46,16 +43,7 @@ class RelativeLabels(masks.AttentionSpec):
         )
 
     def products(self, queries, vectors, biases) -> tf.Tensor:
-        """What each column adds to a query's scores.
-
-        Args:
-            queries: `<float>[batch, heads, queries, size]`, scaled.
-            vectors: `<float>[columns, heads, size]`.
-            biases: `<float>[columns, heads]`.
-
-        Returns:
-            `<float32 or float64>[batch, heads, queries, columns]`.
-        """
+        """What each column adds, `<float>[batch, heads, queries, columns]`."""
         # [heads, columns, size]
         vectors = tf.transpose(vectors, [1, 0, 2])
         # [heads, 1, columns]
@@ -75,11 +63,7 @@ class BandLabels(RelativeLabels):
     """Labels of long tokens and the long tokens around them."""
 
     def band_tensors(self, windows, dtype):
-        """What `to_windows` needs besides the products, of their dtype.
-
-        Tensors `<any>[batch, long, ...]`, to be cut along the long axis; and
-        others.
-        """
+        """What `to_windows` needs: tensors to be cut as rows, and others."""
         del windows, dtype
         return [], []
 
@@ -98,13 +82,11 @@ class BandLabels(RelativeLabels):
 class DistanceLabels(BandLabels):
     """Labels of the long tokens' neighbours that depend on distance alone.
 
-    For `l2l_relative_att_ids`. Label `k` is that of the key `k - local_radius`
-    positions on; `RelativePositionGenerator.make_local_relative_att_spec`
-    makes the usual ones. With `DistanceLabels([2, 0, 1])` a token has label 0
-    for itself, 2 for the token before it and 1 for the one after.
-
-    Args:
-        pattern: `2*local_radius + 1` labels.
+    For `l2l_relative_att_ids`. Label `k` of the `2*local_radius + 1` is that of
+    the key `k - local_radius` positions on. With `DistanceLabels([2, 0, 1])` a
+    token has label 0 for itself, 2 for the token before it and 1 for the one
+    after. `RelativePositionGenerator.make_local_relative_att_spec` makes the
+    usual ones.
 
     Raises:
         ValueError: there are fewer than 3, or an even number of them.
@@ -134,10 +116,8 @@ class DistanceLabels(BandLabels):
     def runs(self) -> tuple[int, list[int], int]:
         """The pattern as a run of one label, a middle, and another run.
 
-        Returns:
-            `(lead, columns, trail)`: the pattern is `columns[0]`, `lead` times,
-            then `columns[1:-1]`, then `columns[-1]`, `trail` times. The pattern
-            5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`.
+        5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`: the first column 3 times, the
+        middle ones once, and the last column twice.
         """
         pattern = self.pattern
         lead = 1
@@ -152,14 +132,14 @@ class DistanceLabels(BandLabels):
         return lead, [pattern[0], *middle, pattern[-1]], trail
 
     def band_tensors(self, windows, dtype):
-        """As `BandLabels.band_tensors`: what spreads columns over slots.
+        """What spreads columns over slots, `[block_len, columns, slots]`.
 
         In the windows of a block of queries, the first slots have the first
         label for all of them, the last slots the last one. In between, which
         column a slot gets differs from query to query but not from block to
-        block: a product with `<dtype>[block_len, columns, middle slots]`, 1
-        where a slot has a column, spreads them. (To shift each row by its index
-        takes about as long, and far longer when compiled.)
+        block: a product with this tensor, 1 where a slot has a column, spreads
+        them. (To shift each row by its index takes about as long, and far
+        longer when compiled.)
         """
         lead, columns, trail = self.runs()
         block_len = windows.block_len
@@ -177,7 +157,7 @@ class DistanceLabels(BandLabels):
         return [], [spread]
 
     def to_windows(self, products, rows, others, windows):
-        """As `BandLabels.to_windows`."""
+        """See `BandLabels.to_windows`."""
         del rows
         (spread,) = others
         batch, heads, queries, columns = shapes.get_shape_list(products)
@@ -219,13 +199,13 @@ class BandIds(BandLabels):
         self.use_one_hot_lookup = use_one_hot_lookup
 
     def band_tensors(self, windows, dtype):
-        """As `BandLabels.band_tensors`: the ids, in windows."""
+        """The ids, in windows."""
         del dtype
         # [batch, long, window]
         return [windows.of_band(self.ids)], []
 
     def to_windows(self, products, rows, others, windows):
-        """As `BandLabels.to_windows`."""
+        """See `BandLabels.to_windows`."""
         del others, windows
         return _choose_by_id(products, rows[0], self.use_one_hot_lookup)
 
@@ -233,9 +213,8 @@ class BandIds(BandLabels):
 class PairLabels(RelativeLabels):
     """Labels of pairs of long and global tokens.
 
-    For a type of labels of one's own, derive from this class, set `columns` to
-    the labels that occur, and define `long_tensors` and `part`; see
-    `docs/architecture.md`.
+    For a type of labels of one's own, derive from this class, set `columns`,
+    and define `long_tensors` and `part`; see `docs/architecture.md`.
     """
 
     def long_tensors(self) -> list[tf.Tensor]:
@@ -245,19 +224,14 @@ class PairLabels(RelativeLabels):
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
         """Which label the pairs of the cut `long_tensors` have.
 
-        Returns:
-            `<int32>[batch, part, global]`, indices into `columns` (or labels,
-            where that is None); or, where there are two columns,
-            `<bool>[batch, part, global]`, true for the second.
+        `<int32>[batch, part, global]`, indices into `columns` (or labels, where
+        that is None); or, where there are two columns,
+        `<bool>[batch, part, global]`, true for the second.
         """
         raise NotImplementedError
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """`label` and `chosen` of `softmax.KeyBlock` for cut `long_tensors`.
-
-        `products` are `<float>[batch, heads, queries, columns]`; `of_global` says
-        that the queries are the global tokens.
-        """
+        """`label` and `chosen` of `softmax.KeyBlock` for cut `long_tensors`."""
         # [batch, part, global]
         chosen = self.part(long_tensors, global_len)
         if of_global:
@@ -293,7 +267,7 @@ class PairIds(PairLabels):
         return long_tensors[0]
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """As `PairLabels.lookup`."""
+        """See `PairLabels.lookup`."""
         _, chosen = super().lookup(
             products, long_tensors, global_len, of_global
         )
@@ -315,9 +289,6 @@ class LongGlobalLabels(PairLabels):
         linked: the label of a pair that one of the links names; or one label
             for each link, of which the last that names a pair counts.
         not_linked: the label of all other pairs.
-
-    Attributes:
-        columns: `not_linked`, then the labels of links, each of them once.
 
     Raises:
         ValueError: there are no links, or more or fewer labels than links.
@@ -379,10 +350,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 def pair_labels(
     ids, table: softmax.LabelTable | None, from_global: bool = False
 ) -> PairLabels | None:
-    """Labels of pairs, given either way, as a description (or None).
-
-    `from_global`: a tensor is `<int>[batch, global, long]`.
-    """
+    """Labels given either way (`from_global`: transposed) as a description."""
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
     if from_global:

@@ -1,9 +1,8 @@
 """The formula of attention: scores, and one softmax over several key blocks.
 
 Queries attend to one or more *key blocks* (the keys around them, those of the
-global tokens) under **one joint softmax**, in which the pair of query `i`
-and key `j` has the score (paper section 3.2, with the bias of the original
-code)
+global tokens) under **one joint softmax**, in which the pair of query `i` and
+key `j` has the score (paper section 3.2, with the bias of the original code)
 
     score[i, j] = (q_i . k_j + q_i . E[id_ij] + b[id_ij]) / sqrt(size_per_head)
 
@@ -12,9 +11,8 @@ whatever the inputs' dtype. A masked pair has a probability of exactly 0, and a
 query without any unmasked key gets an output of zeros. A label beyond the
 table adds nothing to a score.
 
-`joint_softmax` is the formula as it stands. `attend` gives the same numbers
-for queries that are cut into blocks or chunks, and keeps no probabilities for
-the backward pass: it computes them again.
+`joint_softmax` is the formula as it stands. `attend` gives the same numbers,
+and computes the probabilities again in the backward pass.
 """
 
 import dataclasses
@@ -44,8 +42,7 @@ class LabelTable(NamedTuple):
     Attributes:
         vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
         biases: `<float>[relative_vocab_size, heads]`.
-        use_one_hot_lookup: look labels up by a matrix product with their
-            one-hot form rather than by a gather. Same numbers.
+        use_one_hot_lookup: by a product, not by a gather. Same numbers.
     """
 
     vectors: tf.Tensor
@@ -59,10 +56,8 @@ class Keys(NamedTuple):
     Attributes:
         keys: `<float>[batch, to, heads, size_per_head]`.
         values: `<float>[batch, to, heads, value_size]`.
-        mask: which of them each query may attend to, a tensor or a
-            description (`masks.py`); None for all.
-        labels: labels of the pairs, a tensor or a description
-            (`relative_ids.py`); None for none.
+        mask: a tensor or a description (`masks.py`); None for all.
+        labels: a tensor or a description (`relative_ids.py`), or None.
         name: what an error message puts before `att_mask` and
             `relative_att_ids`, such as `"l2g_"`.
     """
@@ -77,9 +72,7 @@ class Keys(NamedTuple):
 class Dropout:
     """Dropout of probabilities that can be drawn again.
 
-    Args:
-        rate: probability of dropping, a number or `<float>[]`.
-        seed: `<int32>[2]`.
+    The rate is a number or `<float>[]`, the seed `<int32>[2]`.
     """
 
     def __init__(self, rate, seed: tf.Tensor):
@@ -87,10 +80,7 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """What to multiply probabilities with, 0 or `1 / (1 - rate)`.
-
-        Equal indices, `<int32>[]`, give equal factors.
-        """
+        """0 or `1 / (1 - rate)`; equal indices give equal factors."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
@@ -114,11 +104,9 @@ class KeyBlock:
             of queries, `<float>[batch, heads, blocks, keys, value_size]`.
         allowed: `<bool>[batch or 1, queries or 1, keys]`, or None for all.
         label: `<float>[batch, heads, queries, keys]`, what the labels add; or
-            `<float>[batch, heads, queries, columns]` to choose it from; or
-            None.
+            `<float>[batch, heads, queries, columns]` to choose it from.
         chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; of
-            two columns the second one, `<bool>[batch, 1, queries, keys]`; or
-            None.
+            two columns the second one, `<bool>[batch, 1, queries, keys]`.
         dropout: of the probabilities, or None.
         draw: `<int32>[]`, which of the dropout's draws this block takes.
     """
@@ -231,11 +219,8 @@ def gradients(
 ) -> dict:
     """Computes the gradients of key blocks, and their probabilities again.
 
-    Args:
-        key_blocks: what the queries attend to.
-        attended: what `forward` gives for these key blocks; or for these and
-            others, if the softmax is over all of them.
-        d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
+    `attended` is what `forward` gives for these key blocks; or for these and
+    others, if the softmax is over all of them.
 
     Returns:
         Gradients by a block's number and the name of its attribute:
@@ -274,10 +259,7 @@ def gradients(
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """What `attend` gives of all key blocks together, from parts of them.
-
-    The parts are of the same queries. It is not to be differentiated.
-    """
+    """`attend` of all key blocks, from parts of them; not differentiable."""
     maximum = functools.reduce(
         tf.maximum, [part.softmax_stats[..., :1] for part in parts]
     )
@@ -297,14 +279,8 @@ def merge(parts: Sequence[Attended]) -> Attended:
 def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
     """Rows of queries times what they all have, or what their block has.
 
-    Args:
-        rows: `<float>[batch, heads, queries, a]`.
-        matrices: `<float>[batch, heads, a, b]`, or for each block of queries
-            `<float>[batch, heads, blocks, a, b]`.
-        transpose_b: whether the last two axes of the matrices are swapped.
-
-    Returns:
-        `<float>[batch, heads, queries, b]`.
+    The matrices are `<float>[batch, heads, a, b]`, or of one more axis,
+    `blocks`.
     """
     if matrices.shape.rank == 4:
         return tf.matmul(rows, matrices, transpose_b=transpose_b)
@@ -354,12 +330,8 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
 def choose(columns, chosen) -> tf.Tensor:
     """What each pair gets of its query's columns.
 
-    Args:
-        columns: `<float>[batch, heads, queries, columns]`.
-        chosen: see `KeyBlock`. A number that is none of a column gives 0.
-
-    Returns:
-        `<float>[batch, heads, queries, keys]`.
+    The columns are `<float>[batch, heads, queries, columns]`; a number in
+    `chosen` (see `KeyBlock`) that is none of a column gives 0.
     """
     if chosen.dtype == tf.bool:
         first, second = columns[..., :1], columns[..., 1:]
@@ -487,10 +459,7 @@ def _gradients(
 def joint_softmax(scores, masks):
     """One softmax over the last axes of all the tensors in `scores`.
 
-    Args:
-        scores: list of `<float>[..., to_n]`, all but the last axis equal.
-        masks: list of `<bool>[..., to_n]` (broadcastable to the scores) or
-            None.
+    Masks are `<bool>` (broadcastable to the scores) or None.
 
     Returns:
         List of probabilities shaped as `scores`; they sum to 1 over all of

@@ -21,11 +21,7 @@ CHUNK_ELEMENTS = 3 * 2**20
 
 
 def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
-    """Attention to all keys, of which no scores are kept.
-
-    Returns:
-        `<float>[batch, queries, heads, value_size]`.
-    """
+    """Attention to all keys, of which no scores are kept."""
 
     def over_chunks(*tensors, captured):
         stream = _Stream(captured)
@@ -56,8 +52,6 @@ def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
 
 
 class _Stream:
-    """Both passes over the chunks of a call."""
-
     def __init__(self, run):
         self.run = run
         self.units, self.num_chunks = plan_chunks(
@@ -91,7 +85,6 @@ class _Stream:
         return blocks.Chunk(index * self.chunk_len, self.chunk_len, index)
 
     def _cut(self, rows, chunk):
-        """A chunk of all rows, with their margins."""
         return {
             name: blocks.cut(
                 x, chunk, self.run.margins.get(name, 0), self.run.length
@@ -100,7 +93,7 @@ class _Stream:
         }
 
     def forward(self, rows, whole):
-        """The output, and the softmax's statistics (of each chunk, for rows)."""
+        """The output, and the softmax's statistics (by chunk, for rows)."""
         run = self.run
         if not run.are_rows:
             attended = loop(
@@ -144,11 +137,7 @@ class _Stream:
         return attend(self.run.key_blocks(cut, whole, chunk))
 
     def unrolled(self, rows, whole):
-        """The output of `forward`, without a loop in the graph.
-
-        Raises:
-            NotImplementedError: the number of chunks is unknown.
-        """
+        """The output of `forward`, without a loop in the graph."""
         if not isinstance(self.num_chunks, int):
             raise NotImplementedError(
                 "streaming attention with dropout and unknown sizes has no "
@@ -265,7 +254,6 @@ class _Stream:
         return result
 
     def _unpack(self, state):
-        """Arrays and margins of the rows, and sums."""
         number = len(self.row_names)
         return (
             list(state[:number]),
@@ -274,7 +262,6 @@ class _Stream:
         )
 
     def _first_margin(self, name):
-        """What the chunk before the first adds to its rows: nothing."""
         batch, _, *rest = shapes.get_shape_list(self.run.rows[name])
         margin = 2 * self.run.margins.get(name, 0)
         return tf.zeros(
@@ -282,16 +269,7 @@ class _Stream:
         )
 
     def _carry(self, rows, margin):
-        """Sums what two chunks give for the same rows, and hands rows on.
-
-        Args:
-            rows: `<float>[batch, chunk_len + margin, heads, x]`.
-            margin: `<float>[batch, margin, heads, x]`, what the chunk before
-                adds to the first of them.
-
-        Returns:
-            The first `chunk_len` rows, and the margin for the next chunk.
-        """
+        """Sums what two chunks give for the same rows; and the next margin."""
         size = margin.shape[1]
         if not size:
             return rows, margin
@@ -353,10 +331,7 @@ def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
 
 
 def loop(num_chunks, body, state) -> list:
-    """Runs `body` for each chunk in turn, from the chunk's index and the state.
-
-    The state is a list of tensors and `TensorArray`s.
-    """
+    """Runs `body` for each chunk, from its index and a list of tensors."""
     if isinstance(num_chunks, int) and num_chunks < 2:
         return list(body(0, *state)) if num_chunks else list(state)
 
