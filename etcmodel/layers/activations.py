@@ -67,10 +67,6 @@ def get_layer_activation(identifier):
     The string is the tanh form, as everywhere in this package. Keras's own
     function, `tf.keras.activations.gelu`, is the exact form, but "gelu" in a
     configuration: it becomes `exact_gelu`, which has another name there.
-
-    Args:
-        identifier: a function or layer, a Keras name, what
-            `tf.keras.activations.serialize` gives, or None (no activation).
     """
     if isinstance(identifier, str) and identifier.lower() == "gelu":
         return gelu
@@ -81,13 +77,8 @@ def get_layer_activation(identifier):
 def get_activation(activation_string: str | Callable | None) -> Callable | None:
     """Activation function of a configuration file's name for it.
 
-    Args:
-        activation_string: '' or 'linear' (none), 'relu', 'gelu' (the tanh
-            form), 'exact_gelu' (the erf form) or 'tanh', in any case. Anything
-            that is not a string is returned as it is.
-
-    Returns:
-        The function, or None for no activation.
+    Names, in any case: '' or 'linear' (None), 'relu', 'gelu' (the tanh form),
+    'exact_gelu' (the erf form) and 'tanh'. What is no string is returned.
 
     Raises:
         ValueError: an unknown name.

@@ -13,7 +13,7 @@ from etcmodel.ops import shapes
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class DenseLayers(tf.keras.layers.Layer):
+class DenseLayers(keras_compat.ConstructorConfig):
     """Dense layers one after another, without activation after the last.
 
     Args:
@@ -117,10 +117,3 @@ class DenseLayers(tf.keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         """The shape of the inputs, with the last hidden size."""
         return (*input_shape[:-1], self.hidden_sizes[-1])
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, DenseLayers),
-        }

@@ -94,7 +94,7 @@ def _dropped(x, seed, rate, noise_shape):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RecomputingDropout(tf.keras.layers.Layer):
+class RecomputingDropout(keras_compat.ConstructorConfig):
     """Dropout that drops the same elements when it is recomputed.
 
     Inside a function of `recompute_grad` the mask follows from that
@@ -176,13 +176,6 @@ class RecomputingDropout(tf.keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         """The shape of the inputs."""
         return input_shape
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, RecomputingDropout),
-        }
 
 
 def check_rate(rate: float):

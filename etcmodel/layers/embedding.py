@@ -9,7 +9,7 @@ from etcmodel.layers import keras_compat
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class EmbeddingLookup(graph_layer.GraphLayer):
+class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Looks ids up in a table, and projects the result if asked to.
 
     Args:
@@ -17,8 +17,7 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         embedding_size: width of the table.
         projection_size: width of the output, if it is another one (the
             factorised embeddings of ALBERT); 0 for no projection.
-        initializer_range: standard deviation of the table's truncated normal
-            initializer.
+        initializer_range: standard deviation of the table's truncated normal.
         use_one_hot_lookup: multiply with one-hot vectors rather than gather;
             faster on TPUs for small tables. Ids out of range then give zeros.
 
@@ -117,10 +116,3 @@ class EmbeddingLookup(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """The shape of the ids, and the size of what they stand for."""
         return (*input_shape, self.projection_size or self.embedding_size)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, EmbeddingLookup),
-        }

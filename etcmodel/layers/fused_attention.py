@@ -30,14 +30,12 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     Args:
         long_hidden_size: size of the long input and output.
         global_hidden_size: size of the global input and output.
-        num_heads: number of attention heads.
         local_radius: positions that a long query sees to each side.
         long_total_att_size: size of all heads of the long queries together,
             `long_hidden_size` by default.
         global_total_att_size: likewise of the global queries.
         relative_vocab_size: number of labels, None for none at all. One
             vocabulary serves l2l and l2g, and one g2g and g2l.
-        att_dropout_prob: dropout on the attention probabilities.
         initializer: initializer of the kernels; None for Keras's default.
         share_kv_projections: one key and one value projection for l2l and l2g,
             and one for g2g and g2l.
@@ -303,13 +301,6 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         """The shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, FusedGlobalLocalAttention),
-        }
 
 
 def _weights_of(layer, queries, keys, training):

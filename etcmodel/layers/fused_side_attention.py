@@ -23,16 +23,8 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
 
     The projections are attributes: `main_query_projection`,
     `main_key_projection`, `main_value_projection`, `side_key_projection`,
-    `side_value_projection`, `output_projection`. Shared ones are the same layer
-    under two names.
-
-    Args:
-        hidden_size: width of both inputs and of the output.
-        num_heads: number of attention heads.
-        att_dropout_prob: dropout on the attention probabilities.
-        share_kv_projections: whether keys and values of the side input are
-            made by the projections of the main input.
-        initializer: initializer of the kernels; None for Keras's default.
+    `side_value_projection` (with `share_kv_projections` those of the main
+    input), `output_projection`.
 
     Raises:
         ValueError: `hidden_size` is no multiple of `num_heads`.
@@ -195,10 +187,3 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, FusedSideAttention),
-        }

@@ -21,8 +21,8 @@ class GraphLayer(tf.keras.layers.Layer):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):
-        # Keras 3 calls `compute_output_spec` for that.
         """Calls the layer; see `call`."""
+        # Keras 3 calls `compute_output_spec` for that.
         is_asked = not keras_compat.is_keras_3() and any(
             map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )

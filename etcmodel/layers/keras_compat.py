@@ -59,32 +59,42 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
-def constructor_config(layer, layer_class, but=()) -> dict:
-    """The arguments of a class's constructor, as a config holds them.
+class ConstructorConfig(tf.keras.layers.Layer):
+    """A layer whose config is the arguments of its constructor.
 
-    Each is an attribute of the layer. A name ends with "initializer", "act" or
-    "activation" if it is one.
+    Each is an attribute of the same name. A name ends with "initializer", "act"
+    or "activation" if it is one.
     """
-    config = {}
-    for name in _constructor_arguments(layer_class):
-        if name in but:
-            continue
-        value = getattr(layer, name)
-        if name.endswith("initializer"):
-            value = initializers.serialize(value)
-        elif name.endswith(("act", "activation")):
-            value = tf.keras.activations.serialize(value)
-        config[name] = value
-    return config
+
+    # Arguments that `get_config` of a subclass adds.
+    _added_to_config = ()
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in _constructor_arguments(type(self)):
+            if name in self._added_to_config:
+                continue
+            value = getattr(self, name)
+            if name.endswith("initializer"):
+                value = initializers.serialize(value)
+            elif name.endswith(("act", "activation")):
+                value = tf.keras.activations.serialize(value)
+            config[name] = value
+        return config
 
 
 @functools.cache
 def _constructor_arguments(layer_class) -> list[str]:
-    """All but `self`, `name` and variable ones."""
-    parameters = inspect.signature(layer_class.__init__).parameters.values()
+    """Those of a class of this package, but for `name` and variable ones."""
+    constructor = next(
+        c.__init__
+        for c in layer_class.__mro__
+        if "__init__" in vars(c) and c.__module__.startswith("etcmodel.")
+    )
     return [
         parameter.name
-        for parameter in parameters
+        for parameter in inspect.signature(constructor).parameters.values()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         and parameter.name not in ("self", "name")
     ]

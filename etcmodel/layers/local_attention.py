@@ -9,21 +9,14 @@ from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeLocalAttention(graph_layer.GraphLayer):
+class QkvRelativeLocalAttention(
+    keras_compat.ConstructorConfig, graph_layer.GraphLayer
+):
     """Local attention with relative labels and optional side keys.
 
-    A query attends to the keys at most `local_radius` positions away, and to
-    all side keys, under one softmax (the lower half of the paper's Figure 2c).
-
-    Args:
-        local_radius: positions that a query sees to each side, at least 1.
-        relative_vocab_size: see `QkvRelativeAttention`.
-        att_dropout_prob: likewise.
-        initializer: likewise.
-        use_one_hot_lookup: likewise.
-
-    Raises:
-        ValueError: `local_radius` or `relative_vocab_size` is below 1.
+    A query attends to the keys at most `local_radius` (at least 1) positions
+    away, and to all side keys, under one softmax (the lower half of the paper's
+    Figure 2c). The other arguments are those of `QkvRelativeAttention`.
     """
 
     def __init__(
@@ -147,10 +140,3 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         return self.qkv_relative_attention.compute_output_shape(
             queries_shape, keys_shape, values_shape, input_shape
         )
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, QkvRelativeLocalAttention),
-        }

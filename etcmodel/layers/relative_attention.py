@@ -23,14 +23,10 @@ _SUBLAYERS = (
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ProjectAttentionHeads(tf.keras.layers.Layer):
+class ProjectAttentionHeads(keras_compat.ConstructorConfig):
     """Projects the last axis to several attention heads.
 
-    Args:
-        num_heads: number of heads, at least 1.
-        size_per_head: size of each head, at least 1.
-        use_bias: whether the projection has a bias.
-        initializer: initializer of the kernel; None for Glorot uniform.
+    Without an `initializer`, kernels are Glorot uniform.
 
     Raises:
         ValueError: `num_heads` or `size_per_head` is below 1.
@@ -77,15 +73,8 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         """The shape of the inputs, with heads and their size."""
         return (*input_shape[:-1], self.num_heads, self.size_per_head)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, ProjectAttentionHeads),
-        }
 
-
-class MultiHeadLayer(graph_layer.GraphLayer):
+class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Makes projections from `num_heads` and `initializer`."""
 
     def _make_head_projection(self, name, total_size):
@@ -107,7 +96,9 @@ class MultiHeadLayer(graph_layer.GraphLayer):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeAttention(graph_layer.GraphLayer):
+class QkvRelativeAttention(
+    keras_compat.ConstructorConfig, graph_layer.GraphLayer
+):
     """Attention between given queries, keys and values with relative labels.
 
     The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
@@ -243,13 +234,6 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         keras_compat.check_is_known(self, values_shape, input_shape)
         return (*queries_shape[:-1], values_shape[-1])
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, QkvRelativeAttention),
-        }
-
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class RelativeAttention(MultiHeadLayer):
@@ -257,24 +241,23 @@ class RelativeAttention(MultiHeadLayer):
 
     Args:
         hidden_size: size of the output.
-        num_heads: number of attention heads.
         total_key_size: size of all heads' keys together, `hidden_size` by
             default.
         total_value_size: likewise of the values.
-        relative_vocab_size: see `QkvRelativeAttention`.
-        att_dropout_prob: likewise.
         initializer: initializer of the kernels, not of the label vectors.
         query_projection: a `ProjectAttentionHeads` to share, instead of one's
             own.
         key_projection: likewise.
         value_projection: likewise.
-        qkv_relative_attention: a `QkvRelativeAttention` to share.
+        qkv_relative_attention: a `QkvRelativeAttention` to share; otherwise,
+            one with the remaining arguments is made.
         output_projection: a `Dense` layer to share.
-        use_one_hot_lookup: see `QkvRelativeAttention`.
 
     Raises:
         ValueError: a total size is no multiple of `num_heads`.
     """
+
+    _added_to_config = _SUBLAYERS
 
     def __init__(
         self,
@@ -427,9 +410,6 @@ class RelativeAttention(MultiHeadLayer):
         """Returns the constructor's arguments, given sublayers included."""
         return {
             **super().get_config(),
-            **keras_compat.constructor_config(
-                self, RelativeAttention, but=_SUBLAYERS
-            ),
             **{
                 name: tf.keras.layers.serialize(layer)
                 for name, layer in self._injected.items()

@@ -128,10 +128,3 @@ class RelativeTransformerLayers(stack.TransformerStack):
     def compute_output_shape(self, input_shape):
         """The shape of the input."""
         return tuple(input_shape)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, RelativeTransformerLayers),
-        }

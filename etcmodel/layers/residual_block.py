@@ -10,7 +10,7 @@ from etcmodel.layers.activations import get_layer_activation
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ResidualBlock(tf.keras.layers.Layer):
+class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
     `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
@@ -20,18 +20,18 @@ class ResidualBlock(tf.keras.layers.Layer):
     to it as positional arguments, and it returns as many outputs.
 
     Args:
-        inner_layer: the layer inside; by default `DenseLayers` with one hidden
-            layer, whose output is as wide as its input.
+        inner_layer: by default `DenseLayers` with one hidden layer, whose
+            output is as wide as its input.
         normalization_layer: a normalization layer, or a list of them, one a
             stream; one `LayerNormalization` by default.
         dropout_probability: dropout on the output of the inner layer.
-        use_pre_activation_order: whether to normalize the input rather than
-            the output.
         inner_intermediate_size: hidden size of the default inner layer; as
             wide as the input if None.
-        inner_activation: see `DenseLayers`.
+        inner_activation: of the default inner layer.
         inner_kernel_initializer: likewise.
     """
+
+    _added_to_config = ("inner_layer", "normalization_layer")
 
     def __init__(
         self,
@@ -200,11 +200,6 @@ class ResidualBlock(tf.keras.layers.Layer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            **keras_compat.constructor_config(
-                self,
-                ResidualBlock,
-                but=["inner_layer", "normalization_layer"],
-            ),
             "inner_layer": (
                 None
                 if self._has_default_inner_layer

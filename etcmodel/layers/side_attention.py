@@ -401,13 +401,6 @@ class SideAttention(relative_attention.MultiHeadLayer):
         """The shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(self, SideAttention),
-        }
-
 
 def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
     """Ids of the clipped distances between segments and memories.

@@ -164,8 +164,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         side_att_mask=None,
         **kwargs,
     ):
-        # Keras 3 takes no list of both tensors and None.
         """Calls the layer; see `call`."""
+        # Keras 3 takes no list of both tensors and None.
         return super().__call__(
             main_input,
             side_input=self._as_dict(side_input, "side_input"),
@@ -303,15 +303,6 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
     def compute_output_shape(self, input_shape):
         """The shape of the input."""
         return tuple(input_shape)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(
-                self, TransformerWithSideInputLayers
-            ),
-        }
 
 
 def _split_for_all(att_mask, main_input, side_inputs):

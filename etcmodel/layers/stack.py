@@ -7,11 +7,12 @@ import tensorflow as tf
 
 from etcmodel.layers import dense_layers
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.layers import residual_block
 from etcmodel.ops import recompute
 
 
-class TransformerStack(graph_layer.GraphLayer):
+class TransformerStack(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Makes the blocks of a stack, from attributes that its subclass sets."""
 
     use_pre_activation_order = False

@@ -53,7 +53,6 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         long_hidden_size: width of the long stream.
         global_hidden_size: width of the global stream.
         num_hidden_layers: number of layers, at least 1.
-        num_attention_heads: number of attention heads.
         local_radius: how many tokens a long token sees to each side.
         att_size_per_head: by default the hidden size divided by the number of
             heads.
@@ -62,15 +61,12 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         global_intermediate_size: likewise.
         hidden_act: activation of the feed-forward parts, see `DenseLayers`.
         hidden_dropout_prob: dropout on the output of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
         initializer_range: standard deviation of the kernels' truncated normal
             initializer.
         relative_vocab_size: number of relative labels; None for no labels.
         share_feed_forward_params: whether the streams have the same
-            feed-forward parts.
-        share_kv_projections: see `FusedGlobalLocalAttention`.
-        share_qkv_projections: likewise.
-        share_att_output_projection: likewise.
+            feed-forward parts. For other sharing see
+            `FusedGlobalLocalAttention`.
         use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
             output of the last layer then.
         use_one_hot_lookup: see `QkvRelativeAttention`.
@@ -80,9 +76,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
             the last is not recomputed: its backward pass follows at once.
 
     Raises:
-        ValueError: there is no layer; a hidden size is no multiple of the
-            number of heads and no `att_size_per_head` is given; parameters are
-            shared between streams of different sizes.
+        ValueError: sizes are no multiples of the number of heads, or differ
+            where parameters are shared.
     """
 
     def __init__(
@@ -368,15 +363,6 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         """The shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **keras_compat.constructor_config(
-                self, GlobalLocalTransformerLayers
-            ),
-        }
 
 
 def _as_tensor(value):

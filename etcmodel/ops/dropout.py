@@ -13,8 +13,7 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
         dtype: of the draws: half precision is too coarse for them.
 
     Returns:
-        `<bool>[shape]`, and `<dtype>[]`, `1 / (1 - rate)`, what those that
-        stay are multiplied with.
+        `<bool>[shape]`, and what those that stay are multiplied with.
     """
     if tf.is_tensor(rate):
         rate = tf.cast(rate, dtype)

@@ -33,13 +33,9 @@ def apply(
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or none of any.
-        activation: function of a tensor, of each row by itself, without
-            variables.
+        activation: function of each row by itself, without variables.
         keep: whether to keep what activations are applied to, all of it, for
             the gradients. Else it is computed again if they are asked for.
-
-    Returns:
-        `<float>[rows, units of the last]`.
     """
 
     def chain(rows, *weights):
@@ -229,11 +225,8 @@ def plan_rows(num_rows, width: int):
     """Cuts rows into chunks of which all have the same number.
 
     If a chunk may hold 1,000, then 2,500 rows make 3 chunks of 833 and a rest
-    of one row; 1,000 rows or less are a rest, without any chunk.
-
-    Args:
-        num_rows: int or `<int32>[]`.
-        width: the largest size of a row on the way.
+    of one row; 1,000 rows or less are a rest, without any chunk. `width` is the
+    largest size of a row on the way.
 
     Returns:
         Rows of a chunk, an int; number of chunks, and of the rows after them:

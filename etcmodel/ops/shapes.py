@@ -116,14 +116,10 @@ def apply_to_rows(
     this.
 
     Args:
-        layer: function of `<any>[rows, size]` that returns
-            `<any>[rows, units]`.
+        layer: from `<any>[rows, size]` to `<any>[rows, units]`.
         tensor: `<any>[..., size]`, of a higher rank than a row has.
         row_rank: number of last axes that form a row; their sizes are known.
         split: sizes of the axes that replace `units`, if it is to be split.
-
-    Returns:
-        `<any>[..., units]`, or `<any>[..., *split]`.
     """
     shape = get_shape_list(tensor)
     size = math.prod(shape[-row_rank:])

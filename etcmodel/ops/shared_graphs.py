@@ -43,13 +43,10 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
       the time of compilation, and need 1.5 times the memory;
     * if the arguments are not hashable.
 
-    Args:
-        function: from arguments to tensors. Arguments are tensors, and lists,
-            tuples, dicts and objects of `custom_gradients.replace_tensors`
-            with tensors in them; all else in them is the configuration, and
-            must be hashable. It depends on nothing but its arguments.
-        is_inlined: see `traces.once`. For what keeps large tensors for
-            TensorFlow's own gradient.
+    Arguments are tensors, and lists, tuples, dicts and objects of
+    `custom_gradients.replace_tensors` with tensors in them; all else in them is
+    the configuration, and must be hashable. The function depends on nothing
+    else. For `is_inlined` see `traces.once`.
     """
     signature = inspect.signature(function)
 

@@ -107,13 +107,10 @@ class Windows:
 class LongQueries:
     """Long queries to the long keys around them, and to global keys.
 
-    The arguments are those of `dispatch.long_attention`.
-
     Attributes:
         rows: tensors `<any>[batch, long, ...]` by name, to be cut.
         margins: how much wider than a chunk they are cut, where they are.
         whole: the other tensors that have gradients, by name.
-        length: number of long tokens.
         unit: chunks are multiples of this many positions.
         unit_elements: scores of a unit.
         are_rows: whether the queries are cut, too.

@@ -111,7 +111,7 @@ def attend(
             `<any>[batch, to]`, the same for all tokens of an example.
         dropout: of the probabilities.
         added_scores: what is added to the scores of the first piece,
-            `<float32 or float64>[heads, batch, main or 1, to]`.
+            `<float>[heads, batch, main or 1, to]`.
         default_key: `<float>[heads, size]`, one more key, never masked, whose
             value is zeros.
         top_k: to how many keys a query attends, those with the highest scores,
@@ -120,11 +120,8 @@ def attend(
 
     Returns:
         `<float>[batch, main, heads * size]`, zeros for a query that may attend
-        to nothing; and the probabilities of each piece as they are before
-        dropout, `<float>[heads, batch, main, to]`.
-
-    Raises:
-        ValueError: a mask has another rank, or another number of columns.
+        to nothing; and the probabilities before dropout of each piece,
+        `<float>[heads, batch, main, to]`.
     """
     pieces = [
         x._replace(mask=as_mask(x.mask, f"{x.name}att_mask")) for x in pieces

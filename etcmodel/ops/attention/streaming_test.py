@@ -229,13 +229,10 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.assertNotRegex(operation.type, "Scatter|Segment")
 
     def factors(self, case, dropout):
-        """Dropout's factors of all pairs, read off the outputs.
+        """Dropout's factors, `[batch, heads, from, to]`, and allowed pairs.
 
-        The values are unit vectors, so that each output is a query's
-        probabilities; the factors of pairs without any are 0.
-
-        Returns:
-            `<float64>[batch, heads, from, to]`, and what may be attended to.
+        They are read off the outputs: the values are unit vectors, so that each
+        output is a query's probabilities. Factors of pairs without any are 0.
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
