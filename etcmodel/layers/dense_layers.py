@@ -16,15 +16,12 @@ from etcmodel.ops import shapes
 class DenseLayers(keras_compat.ConstructorConfig):
     """Dense layers one after another, without activation after the last.
 
-    Args:
-        hidden_sizes: output size of each layer.
-        activation: function between the layers, of each row by itself and
-            without variables, a layer, or a Keras name, of which "gelu" is the
-            tanh form, that of BERT and ETC.
-        kernel_initializer: None for Keras's default.
+    The activation is a function of each row by itself and without variables, a
+    layer, or a Keras name, of which "gelu" is the tanh form, that of BERT and
+    ETC. Without a `kernel_initializer`, Keras's default is used.
 
     Raises:
-        ValueError: there is no size, or one is below 1.
+        ValueError: `hidden_sizes` is empty, or one is below 1.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ def stateless_dropout(
 
     Args:
         x: `<float>[...]`.
-        rate: probability of dropping, in [0, 1); a number or a scalar tensor.
-        seed: `<int32>[2]`. Equal seeds give equal masks.
+        rate: in [0, 1); a number or a scalar tensor.
+        seed: `<int32>[2]`.
         noise_shape: shape of the mask, broadcast to that of `x`, by default its
             own; None in it stands for the size of `x` there.
         name: name scope.
@@ -108,9 +108,6 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
             seeds the random draws elsewhere. By default each layer has another.
         force_recomputation: refuse to drop anything outside of a recomputed
             function, with a ValueError.
-
-    Raises:
-        ValueError: `rate` is not in [0, 1).
     """
 
     def __init__(

@@ -88,20 +88,14 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
     ):
         """Attends from, and to, `<float>[batch, main, hidden_size]`.
 
-        The masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None. Without the axis `main` they hold for all tokens of
-        an example alike.
+        `side_input` is `<float>[batch, side, hidden_size]`; without the axis
+        `batch`, one for all examples. None is one without any rows.
 
-        Args:
-            main_input: what asks.
-            side_input: `<float>[batch, side, hidden_size]`; without the axis
-                `batch`, one for all examples. None is one without any rows.
-            att_mask: `[batch, main, main + side]`, of the tokens and then the
-                side input; only of the tokens where there is no side input or
-                a mask of its own.
-            training: whether dropout is applied.
-            side_att_mask: `[batch, main, side]`.
-            return_attention_scores: see below.
+        The masks are `<int32 or bool>`, 1 where attending is allowed and
+        everywhere if None: `att_mask` `[batch, main, main + side]`, of the
+        tokens and then the side input; or only of the tokens, if there is no
+        side input or `side_att_mask` `[batch, main, side]` is given. Without
+        the axis `main` they hold for all tokens of an example alike.
 
         Returns:
             As `main_input`; or, with `return_attention_scores`, a pair of that

@@ -21,10 +21,6 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     single compiled function (see `compilation.elementwise_jit`) that keeps the
     input and each position's mean and deviation for the backward pass.
 
-    Args:
-        epsilon: added to the variance.
-        **kwargs: passed to `tf.keras.layers.LayerNormalization`.
-
     Raises:
         ValueError: `axis` is not the last one, or `rms_scaling` is set.
     """

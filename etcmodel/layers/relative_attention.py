@@ -177,15 +177,10 @@ class QkvRelativeAttention(
     ):
         """Attends.
 
-        Args:
-            queries: `<float>[batch, from, heads, size]`.
-            keys: `<float>[batch, to, heads, size]`.
-            values: `<float>[batch, to, heads, value_size]`.
-            att_mask: `<int32 or bool>[batch, from, to]`, 1 where the query may
-                attend to the key. Everywhere if None.
-            relative_att_ids: `<int32>[batch, from, to]` labels, or None.
-            return_attention_scores: see below.
-            training: whether dropout is applied.
+        Queries are `<float>[batch, from, heads, size]`, keys and values
+        `<float>[batch, to, heads, size]`. `att_mask` is `<int32 or bool>[batch,
+        from, to]`, 1 where the query may attend to the key, everywhere if None;
+        `relative_att_ids` are `<int32>[batch, from, to]` labels, or None.
 
         Returns:
             `<float>[batch, from, heads, value_size]`; or, with

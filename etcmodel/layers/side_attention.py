@@ -44,29 +44,25 @@ class SideAttention(relative_attention.MultiHeadLayer):
     The paper's `r` of equation 1 is `"simple_relative"`. Positions beyond the
     table count as the nearest in it.
 
-    With a default side input, the paper's no-op memory, there is one more key,
-    which is learned, at no position and never masked. Its value is zeros.
-
-    A token that may attend to nothing gets the output projection of zeros,
-    which is its bias; `att_value_mask` makes it zeros.
+    With `enable_default_side_input`, the paper's no-op memory, there is one
+    more key, which is learned, at no position and never masked. Its value is
+    zeros. A token that may attend to nothing gets the output projection of
+    zeros, which is its bias; `att_value_mask` makes it zeros.
 
     Scores are `heads * batch * main * side` numbers, of a few examples at a
     time where neither a backward pass nor the scores are wanted.
 
     The projections are attributes: `query_projection`, `key_projection`,
-    `value_projection` and `output_projection`, None without any heads.
+    `value_projection` and `output_projection`.
 
     Args:
         hidden_size: width of both inputs and of the output.
         num_heads: 0 for one head without any projections, whose queries are
             the main input, and whose keys and values are the side input.
-        enable_default_side_input: whether there is a default side input.
         initializer: initializer of the kernels and of the default side input;
             None for Keras's default.
         top_k_attention: to how many side vectors a token attends in each head,
             see `memory_attention.attend`. None for all.
-        pos_embed_mode: how positions take part, see above.
-        pos_embed_size: how many positions there are, or to each side.
         use_one_hot_embeddings: look positions up by products with one-hot
             vectors rather than by gathers. Same numbers.
 

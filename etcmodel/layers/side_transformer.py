@@ -30,15 +30,10 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
     Args:
-        hidden_size: width of all inputs and of the output.
-        share_kv_projections: whether keys and values of tokens and side input
-            are made by the same projections. With
-            `num_cross_attention_heads` it is always so, as no part attends to
-            both.
-        num_cross_attention_heads: number of heads of the attention to the
-            side input alone, 0 for one without projections; None for no such
-            part.
-        enable_default_side_input: whether that part has a default side input.
+        share_kv_projections: see `FusedSideAttention`. True with
+            `num_cross_attention_heads`, as no part attends to both.
+        num_cross_attention_heads: see `SideAttention`.
+        enable_default_side_input: likewise.
         **kwargs: see `GlobalLocalTransformerLayers`.
 
     Raises:

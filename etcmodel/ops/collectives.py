@@ -25,10 +25,8 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     With `[1, 2]` on the first of two replicas and `[3, 4]` on the second, both
     get `[1, 2, 3, 4]`. The gradient that goes back to a replica's rows is the
     sum of those of all replicas: what one replica makes of the rows of another
-    is learned by the other.
-
-    All replicas must call it, in the same order, with the same shape, and
-    outside of conditions and loops. Of one replica, it is the tensor itself.
+    is learned by the other. All replicas must call it, in the same order, with
+    the same shape, and outside of conditions and loops.
     """
     replicas = num_replicas()
     if replicas == 1:

@@ -55,8 +55,7 @@ def custom_gradient(
 
     Args:
         function: takes float tensors, and returns an output (or several) and a
-            function from the outputs' gradients to those of the inputs. It
-            depends on nothing else that is differentiated.
+            function from the outputs' gradients to those of the inputs.
         plain: from the same tensors to the same outputs, by operations that
             TensorFlow can differentiate at any order, without loops. None for
             the output of `function`.
