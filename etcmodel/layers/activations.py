@@ -17,12 +17,6 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
 
     `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the form BERT and ETC
     were trained with. Keras's string `"gelu"` means the exact (erf) form.
-
-    Args:
-        x: <float>[...].
-
-    Returns:
-        <same dtype>[...].
     """
     return _tanh_gelu(tf.convert_to_tensor(x))
 
@@ -57,14 +51,7 @@ def _gelu_gradient(x, upstream):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, in its exact (erf) form.
-
-    Args:
-        x: <float>[...].
-
-    Returns:
-        <same dtype>[...].
-    """
+    """Gaussian error linear unit, in its exact (erf) form."""
     return tf.nn.gelu(x, approximate=False)
 
 
@@ -80,13 +67,6 @@ def get_layer_activation(identifier):
     The string is the tanh form, as everywhere in this package. Keras's own
     function, `tf.keras.activations.gelu`, is the exact form, but "gelu" in a
     configuration: it becomes `exact_gelu`, which has another name there.
-
-    Args:
-        identifier: a function or layer, a Keras name, what
-            `tf.keras.activations.serialize` gives, or None.
-
-    Returns:
-        The function; one that returns its input for None.
     """
     if isinstance(identifier, str) and identifier.lower() == "gelu":
         return gelu
@@ -97,13 +77,8 @@ def get_layer_activation(identifier):
 def get_activation(activation_string: str | Callable | None) -> Callable | None:
     """Activation function of a configuration file's name for it.
 
-    Args:
-        activation_string: '' or 'linear' (none), 'relu', 'gelu' (the tanh
-            form), 'exact_gelu' (the erf form) or 'tanh', in any case. Anything
-            that is not a string is returned as it is.
-
-    Returns:
-        The function, or None for no activation.
+    Names, in any case: '' or 'linear' (None), 'relu', 'gelu' (the tanh form),
+    'exact_gelu' (the erf form) and 'tanh'. What is no string is returned.
 
     Raises:
         ValueError: an unknown name.

@@ -13,24 +13,15 @@ from etcmodel.ops import shapes
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class DenseLayers(tf.keras.layers.Layer):
+class DenseLayers(keras_compat.ConstructorConfig):
     """Dense layers one after another, without activation after the last.
 
-    Args:
-        hidden_sizes: output size of each layer.
-        activation: function between the layers, of each row by itself and
-            without variables, a layer, or a Keras name, of which "gelu" is the
-            tanh form, that of BERT and ETC (see
-            `etcmodel.layers.activations.get_layer_activation`).
-        use_bias: whether the layers have biases.
-        kernel_initializer: initializer of the kernels; None for Keras's
-            default.
-        bias_initializer: initializer of the biases.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+    The activation is a function of each row by itself and without variables, a
+    layer, or a Keras name, of which "gelu" is the tanh form, that of BERT and
+    ETC. Without a `kernel_initializer`, Keras's default is used.
 
     Raises:
-        ValueError: there is no size, or one is below 1.
+        ValueError: `hidden_sizes` is empty, or one is below 1.
     """
 
     def __init__(
@@ -83,16 +74,10 @@ class DenseLayers(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        """Applies the layers.
+        """Applies the layers to `<float>[..., size]`.
 
-        Args:
-            inputs: `<float>[..., size]`.
-            training: whether what activations are applied to is kept for the
-                backward pass, all of it, rather than computed again there.
-                The numbers are the same.
-
-        Returns:
-            `<float>[..., hidden_sizes[-1]]`.
+        Unless in training, what activations are applied to is not kept for a
+        backward pass, but computed again there. The numbers are the same.
         """
         if self._is_chain():
             inputs = tf.cast(inputs, self.compute_dtype)
@@ -121,7 +106,6 @@ class DenseLayers(tf.keras.layers.Layer):
         return output
 
     def _is_chain(self):
-        """Whether the layers are nothing but products and a function."""
         return len(self.layers) > 1 and not (
             isinstance(self.activation, tf.keras.layers.Layer)
             or any(map(dense_rows.is_quantized, self.layers))
@@ -130,16 +114,3 @@ class DenseLayers(tf.keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         """The shape of the inputs, with the last hidden size."""
         return (*input_shape[:-1], self.hidden_sizes[-1])
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "hidden_sizes": self.hidden_sizes,
-            "activation": tf.keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": initializers.serialize(self.bias_initializer),
-        }

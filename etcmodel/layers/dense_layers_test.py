@@ -35,15 +35,6 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         no_bias.build((None, 2))
         self.assertLen(no_bias.get_weights(), 2)
 
-    def test_kernels_differ(self):
-        layer = DenseLayers(
-            [4, 4],
-            kernel_initializer=tf.keras.initializers.TruncatedNormal(),
-        )
-        layer.build((None, 4))
-        first, _, second, _ = layer.get_weights()
-        self.assertNotAllClose(first, second)
-
     @pytest.mark.both_kerases
     def test_which_gelu(self):
         x = np.linspace(-3.0, 3.0, 13)

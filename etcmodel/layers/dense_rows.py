@@ -16,16 +16,10 @@ def apply(
 ) -> tf.Tensor:
     """Applies a dense layer to the last axes of a tensor.
 
-    Args:
-        layer: a built `Dense` layer, whose product is traced once for all
-            layers. Any other layer of `<float>[rows, size]`, such as one that
-            is derived from `Dense` or quantized, is called.
-        inputs: `<float>[..., size]`, of a higher rank than a row has.
-        row_rank: number of last axes that form a row; their sizes are known.
-        split: sizes of the axes that replace `units`, if it is to be split.
-
-    Returns:
-        `<float>[..., units]`, or `<float>[..., *split]`.
+    The product of a built `Dense` layer is traced once for all layers. Any
+    other layer of `<float>[rows, size]`, such as one that is derived from
+    `Dense` or quantized, is called. The other arguments, and the result, are
+    those of `shapes.apply_to_rows`.
     """
     if not _is_product(layer):
         return shapes.apply_to_rows(layer, inputs, row_rank, split)
@@ -55,7 +49,6 @@ def _is_product(layer):
 
 @shared_graphs.shared
 def _product(inputs, weights, row_rank, split):
-    """The product of rows with a kernel, and the bias if there is one."""
     kernel, *biases = weights
 
     def apply_to_matrix(rows):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
+from etcmodel.layers import keras_compat
 from etcmodel.ops import attention
 from etcmodel.ops import dropout
 from etcmodel.ops import recompute
@@ -14,20 +15,7 @@ from etcmodel.ops import shared_graphs
 def smart_cond(
     pred, true_fn: Callable, false_fn: Callable, name: str | None = None
 ):
-    """`tf.cond`, decided at once where `pred` is known.
-
-    Args:
-        pred: a Python bool (or None, which is false) or `<bool>[]`.
-        true_fn: called without arguments if `pred` is true.
-        false_fn: called without arguments otherwise.
-        name: name of the `tf.cond`.
-
-    Returns:
-        What the chosen function returns.
-
-    Raises:
-        TypeError: one of the functions is not callable.
-    """
+    """`tf.cond`, decided at once where `pred` (None is false) is known."""
     for fn in (true_fn, false_fn):
         if not callable(fn):
             raise TypeError(
@@ -55,14 +43,11 @@ def stateless_dropout(
 
     Args:
         x: `<float>[...]`.
-        rate: probability of dropping, in [0, 1); a number or a scalar tensor.
-        seed: `<int32>[2]`. Equal seeds give equal masks.
-        noise_shape: shape of the mask, broadcast to that of `x`; None in it
-            stands for the size of `x` there. The shape of `x` by default.
+        rate: in [0, 1); a number or a scalar tensor.
+        seed: `<int32>[2]`.
+        noise_shape: shape of the mask, broadcast to that of `x`, by default its
+            own; None in it stands for the size of `x` there.
         name: name scope.
-
-    Returns:
-        Shape and dtype of `x`.
 
     Raises:
         ValueError: `x` is not of a float type, or `rate` not in [0, 1).
@@ -109,7 +94,7 @@ def _dropped(x, seed, rate, noise_shape):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RecomputingDropout(tf.keras.layers.Layer):
+class RecomputingDropout(keras_compat.ConstructorConfig):
     """Dropout that drops the same elements when it is recomputed.
 
     Inside a function of `recompute_grad` the mask follows from that
@@ -119,15 +104,10 @@ class RecomputingDropout(tf.keras.layers.Layer):
     Args:
         rate: probability of dropping, in [0, 1).
         noise_shape: see `stateless_dropout`.
-        seed: what sets this layer apart from others inside a recomputed
-            function, and the seed of the random draws elsewhere. Each layer
-            has another one by default.
+        seed: tells this layer from others inside a recomputed function, and
+            seeds the random draws elsewhere. By default each layer has another.
         force_recomputation: refuse to drop anything outside of a recomputed
-            function.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `rate` is not in [0, 1).
+            function, with a ValueError.
     """
 
     def __init__(
@@ -149,19 +129,7 @@ class RecomputingDropout(tf.keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=None):
-        """Drops elements in training.
-
-        Args:
-            inputs: `<float>[...]`.
-            training: whether to drop.
-
-        Returns:
-            Shape and dtype of `inputs`.
-
-        Raises:
-            ValueError: in training, outside of a recomputed function although
-                `force_recomputation` is set.
-        """
+        """Drops elements in training."""
         if self.rate == 0:
             return tf.identity(inputs)
         return smart_cond(
@@ -173,16 +141,7 @@ class RecomputingDropout(tf.keras.layers.Layer):
         )
 
     def draw_seed(self) -> tf.Tensor:
-        """A new seed for `stateless_dropout`.
-
-        Returns:
-            `<int32>[2]`. Inside a recomputed function the n-th call gives the
-            same seed in both runs; elsewhere each execution gives another.
-
-        Raises:
-            ValueError: outside of a recomputed function although
-                `force_recomputation` is set.
-        """
+        """A new seed, `<int32>[2]`; in both runs of recomputation the same."""
         context = recompute.get_recompute_context()
         if context is not None:
             number = self.seed
@@ -201,14 +160,7 @@ class RecomputingDropout(tf.keras.layers.Layer):
         )
 
     def of_probabilities(self, training) -> attention.Dropout | None:
-        """Describes the dropout of the probabilities of one attention.
-
-        Args:
-            training: whether dropout is applied; a bool, None or `<bool>[]`.
-
-        Returns:
-            A dropout with a seed of its own, or None.
-        """
+        """Describes the dropout of the probabilities of one attention."""
         rate = self.rate
         if not rate:
             return None
@@ -222,19 +174,9 @@ class RecomputingDropout(tf.keras.layers.Layer):
         """The shape of the inputs."""
         return input_shape
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "rate": self.rate,
-            "noise_shape": self.noise_shape,
-            "seed": self.seed,
-            "force_recomputation": self.force_recomputation,
-        }
-
 
 def check_rate(rate: float):
-    """Raises ValueError if a dropout rate is not in [0, 1)."""
+    """Raises a ValueError if a dropout rate is not in [0, 1)."""
     if not 0 <= rate < 1:
         raise ValueError(
             f"the dropout rate must be in [0, 1), but is {rate}; it is the "

@@ -1,6 +1,5 @@
 """Embedding lookup, with factorised tables and masks."""
 
-import inspect
 import math
 
 import tensorflow as tf
@@ -10,21 +9,17 @@ from etcmodel.layers import keras_compat
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class EmbeddingLookup(graph_layer.GraphLayer):
+class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Looks ids up in a table, and projects the result if asked to.
 
     Args:
         vocab_size: number of ids.
         embedding_size: width of the table.
-        projection_size: width of the output, when it is to be another one than
-            that of the table (the factorised embeddings of ALBERT); 0 for no
-            projection.
-        initializer_range: standard deviation of the table's truncated normal
-            initializer.
+        projection_size: width of the output, if it is another one (the
+            factorised embeddings of ALBERT); 0 for no projection.
+        initializer_range: standard deviation of the table's truncated normal.
         use_one_hot_lookup: multiply with one-hot vectors rather than gather;
             faster on TPUs for small tables. Ids out of range then give zeros.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: a size is below 1 (`projection_size`: below 0).
@@ -68,9 +63,7 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         """Makes the table and builds the projection."""
         # A table that is cast before every lookup costs more than the lookup.
         # (Keras 2 casts what is looked up only.)
-        options = {}
-        if "autocast" in inspect.signature(self.add_weight).parameters:
-            options["autocast"] = False
+        options = {"autocast": False} if keras_compat.is_keras_3() else {}
         self.embedding_table = self.add_weight(
             name="embedding_table",
             shape=(self.vocab_size, self.embedding_size),
@@ -87,15 +80,10 @@ class EmbeddingLookup(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, input_ids, input_mask=None):
-        """Looks ids up.
+        """Looks `<int>[...]` ids up.
 
-        Args:
-            input_ids: `<int>[...]`.
-            input_mask: `<int>[...]`, 0 where the id does not matter (it may be
-                out of range) and the result is to be zeros, else 1.
-
-        Returns:
-            `<float>[..., embedding_size or projection_size]`.
+        Where `input_mask` is 0, ids may be out of range, and
+        the result is zeros.
         """
         input_ids = tf.cast(input_ids, tf.int32)
         if input_mask is not None:
@@ -128,14 +116,3 @@ class EmbeddingLookup(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """The shape of the ids, and the size of what they stand for."""
         return (*input_shape, self.projection_size or self.embedding_size)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "embedding_size": self.embedding_size,
-            "projection_size": self.projection_size,
-            "initializer_range": self.initializer_range,
-            "use_one_hot_lookup": self.use_one_hot_lookup,
-        }

@@ -3,16 +3,17 @@
 import tensorflow as tf
 
 from etcmodel.layers import dense_rows
-from etcmodel.layers import graph_layer
-from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
 
+# From the long or the global queries to long or global keys.
+_DIRECTIONS = ("l2l", "l2g", "g2g", "g2l")
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class FusedGlobalLocalAttention(graph_layer.GraphLayer):
+class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     """Global-local attention in two joint softmaxes (paper, section 3.2).
 
     Long queries attend to the long keys around them and to all global keys
@@ -29,23 +30,19 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
     Args:
         long_hidden_size: size of the long input and output.
         global_hidden_size: size of the global input and output.
-        num_heads: number of attention heads.
         local_radius: positions that a long query sees to each side.
         long_total_att_size: size of all heads of the long queries together,
             `long_hidden_size` by default.
         global_total_att_size: likewise of the global queries.
         relative_vocab_size: number of labels, None for none at all. One
             vocabulary serves l2l and l2g, and one g2g and g2l.
-        att_dropout_prob: dropout on the attention probabilities.
         initializer: initializer of the kernels; None for Keras's default.
         share_kv_projections: one key and one value projection for l2l and l2g,
             and one for g2g and g2l.
         share_qkv_projections: one query, one key and one value projection for
-            all; `share_kv_projections` then says nothing more.
+            all, whatever `share_kv_projections` says.
         share_att_output_projection: one output projection for both inputs.
         use_one_hot_lookup: see `QkvRelativeAttention`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: total sizes that are no multiples of `num_heads`, or sizes
@@ -106,13 +103,13 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             name="global_qkv_attention",
         )
         self.long_output_projection = self._make_output_projection(
-            long_hidden_size, "long_output_projection"
+            "long_output_projection", long_hidden_size
         )
         self.global_output_projection = (
             self.long_output_projection
             if share_att_output_projection
             else self._make_output_projection(
-                global_hidden_size, "global_output_projection"
+                "global_output_projection", global_hidden_size
             )
         )
 
@@ -144,60 +141,32 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
                 )
 
     def _make_query_key_value_projections(self):
-        def project(total_att_size, name):
-            return relative_attention.ProjectAttentionHeads(
-                self.num_heads,
-                total_att_size // self.num_heads,
-                initializer=self.initializer,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        long_size = self.long_total_att_size
-        global_size = self.global_total_att_size
-        share_all = self.share_qkv_projections
-        share_kv = self.share_kv_projections or share_all
-
-        self.long_query_projection = project(long_size, "long_query_projection")
-        self.global_query_projection = (
-            self.long_query_projection
-            if share_all
-            else project(global_size, "global_query_projection")
-        )
-        self.l2l_key_projection = project(long_size, "l2l_key_projection")
-        self.l2l_value_projection = project(long_size, "l2l_value_projection")
-        if share_kv:
-            self.l2g_key_projection = self.l2l_key_projection
-            self.l2g_value_projection = self.l2l_value_projection
-        else:
-            self.l2g_key_projection = project(long_size, "l2g_key_projection")
-            self.l2g_value_projection = project(
-                long_size, "l2g_value_projection"
-            )
-        if share_all:
-            self.g2g_key_projection = self.l2l_key_projection
-            self.g2g_value_projection = self.l2l_value_projection
-        else:
-            self.g2g_key_projection = project(global_size, "g2g_key_projection")
-            self.g2g_value_projection = project(
-                global_size, "g2g_value_projection"
-            )
-        if share_kv:
-            self.g2l_key_projection = self.g2g_key_projection
-            self.g2l_value_projection = self.g2g_value_projection
-        else:
-            self.g2l_key_projection = project(global_size, "g2l_key_projection")
-            self.g2l_value_projection = project(
-                global_size, "g2l_value_projection"
-            )
-
-    def _make_output_projection(self, hidden_size, name):
-        return tf.keras.layers.Dense(
-            hidden_size,
-            kernel_initializer=initializers.clone_kernel(self.initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        # Projection -> the one that it is.
+        shared = {}
+        if self.share_qkv_projections:
+            shared["global_query"] = "long_query"
+        for name in ("key", "value"):
+            if self.share_kv_projections or self.share_qkv_projections:
+                shared[f"l2g_{name}"] = f"l2l_{name}"
+                shared[f"g2l_{name}"] = f"g2g_{name}"
+            if self.share_qkv_projections:
+                shared[f"g2g_{name}"] = f"l2l_{name}"
+        names = ["long_query", "global_query"] + [
+            f"{direction}_{name}"
+            for direction in _DIRECTIONS
+            for name in ("key", "value")
+        ]
+        for name in names:
+            if name in shared:
+                layer = getattr(self, f"{shared[name]}_projection")
+            else:
+                layer = self._make_head_projection(
+                    f"{name}_projection",
+                    self.long_total_att_size
+                    if name.startswith("l")
+                    else self.global_total_att_size,
+                )
+            setattr(self, f"{name}_projection", layer)
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
@@ -251,71 +220,31 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
     ):
         """Attends in all four directions.
 
-        All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all ids are `<int32>` labels or None. Where long
-        tokens take part, each may also be a description (see
-        `etcmodel.ops.attention`).
-
-        Args:
-            long_input: `<float>[batch, long, long_hidden_size]`.
-            global_input: `<float>[batch, global, global_hidden_size]`.
-            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
-            g2g_att_mask: `[batch, global, global]`.
-            l2g_att_mask: `[batch, long, global]`.
-            g2l_att_mask: `[batch, global, long]`.
-            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
-            g2g_relative_att_ids: `[batch, global, global]`.
-            l2g_relative_att_ids: `[batch, long, global]`.
-            g2l_relative_att_ids: `[batch, global, long]`.
-            att_implementation: see `QkvRelativeLocalAttention`.
-            return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout.
-            long_query_positions: `<int>[n]` or `<int>[batch, n]`, the long
-                tokens whose probabilities are returned; all of them if None,
-                which takes much memory for long inputs.
-            global_query_positions: `<int>[m]` or `<int>[batch, m]`, likewise
-                of the global tokens.
-            training: whether dropout is applied.
+        The inputs are `<float>[batch, long, long_hidden_size]` and
+        `<float>[batch, global, global_hidden_size]`. Masks are `<int32 or
+        bool>`, 1 where attending is allowed and everywhere if None; ids are
+        `<int32>` labels or None. Shapes, and descriptions of masks and labels,
+        are those of `attention.long_attention` and `global_attention`. For
+        `att_implementation` see `QkvRelativeLocalAttention`.
 
         Returns:
             `[long_output, global_output]`, shaped as the inputs; or, with
-            `return_attention_scores`, a pair of that and a dict of the
-            probabilities: `"l2l"`,
-            `<float>[batch, heads, n, 2*local_radius + 1]` (column `k` of query
-            `i` is key `i + k - local_radius`); `"l2g"`,
-            `<float>[batch, heads, n, global]`; `"g2g"`,
-            `<float>[batch, heads, m, global]`; and `"g2l"`,
-            `<float>[batch, heads, m, long]`. The rows of the first two
-            together, and of the last two, sum to 1.
-
-        Raises:
-            ValueError: only one of the two kinds of ids of a softmax is given.
+            `return_attention_scores`, a pair of that and a dict of `"l2l"`,
+            `"l2g"`, `"g2g"` and `"g2l"` of the queries at the positions given,
+            see `attention.long_scores` and `attention.global_scores`.
         """
         long_queries = self.long_query_projection(long_input)
         global_queries = self.global_query_projection(global_input)
+        keys = (
+            self._keys("l2l", long_input, l2l_att_mask, l2l_relative_att_ids),
+            self._keys("l2g", global_input, l2g_att_mask, l2g_relative_att_ids),
+        )
+        layer = self.long_qkv_attention.qkv_relative_attention
         long_call = (
             long_queries,
-            attention.Keys(
-                self.l2l_key_projection(long_input),
-                self.l2l_value_projection(long_input),
-                l2l_att_mask,
-                l2l_relative_att_ids,
-                "l2l_",
-            ),
-            attention.Keys(
-                self.l2g_key_projection(global_input),
-                self.l2g_value_projection(global_input),
-                l2g_att_mask,
-                l2g_relative_att_ids,
-                "l2g_",
-            ),
+            *keys,
             self.local_radius,
-            *self._weights_of(
-                self.long_qkv_attention.qkv_relative_attention,
-                long_queries.dtype,
-                [l2l_relative_att_ids, l2g_relative_att_ids],
-                training,
-            ),
+            *_weights_of(layer, long_queries, keys, training),
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
@@ -323,28 +252,15 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         # so that less is alive at a time.
         with tf.control_dependencies([long_output]):
             long_input = tf.identity(long_input)
+        keys = (
+            self._keys("g2g", global_input, g2g_att_mask, g2g_relative_att_ids),
+            self._keys("g2l", long_input, g2l_att_mask, g2l_relative_att_ids),
+        )
+        layer = self.global_qkv_attention
         global_call = (
             global_queries,
-            attention.Keys(
-                self.g2g_key_projection(global_input),
-                self.g2g_value_projection(global_input),
-                g2g_att_mask,
-                g2g_relative_att_ids,
-                "g2g_",
-            ),
-            attention.Keys(
-                self.g2l_key_projection(long_input),
-                self.g2l_value_projection(long_input),
-                g2l_att_mask,
-                g2l_relative_att_ids,
-                "g2l_",
-            ),
-            *self._weights_of(
-                self.global_qkv_attention,
-                global_queries.dtype,
-                [g2g_relative_att_ids, g2l_relative_att_ids],
-                training,
-            ),
+            *keys,
+            *_weights_of(layer, global_queries, keys, training),
         )
         # [batch, global, heads, size]
         global_output = attention.global_attention(
@@ -352,13 +268,9 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
         )
         outputs = [
             # [batch, long, long_hidden_size]
-            dense_rows.apply(
-                self.long_output_projection, long_output, row_rank=2
-            ),
+            self._project("long", long_output),
             # [batch, global, global_hidden_size]
-            dense_rows.apply(
-                self.global_output_projection, global_output, row_rank=2
-            ),
+            self._project("global", global_output),
         ]
         if not return_attention_scores:
             return outputs
@@ -367,36 +279,31 @@ class FusedGlobalLocalAttention(graph_layer.GraphLayer):
             *attention.long_scores(*long_call[:-1], long_query_positions),
             *attention.global_scores(*global_call[:-1], global_query_positions),
         )
-        names = ("l2l", "l2g", "g2g", "g2l")
-        return outputs, dict(zip(names, scores, strict=True))
+        return outputs, dict(zip(_DIRECTIONS, scores, strict=True))
 
-    def _weights_of(self, layer, dtype, ids, training):
-        """A `QkvRelativeAttention`'s labels and dropout."""
-        table = layer.label_table(dtype, *ids)
-        return table, layer.att_dropout.of_probabilities(training)
+    def _keys(self, name, inputs, mask, ids):
+        """What the queries of one kind attend to in one input."""
+        return attention.Keys(
+            getattr(self, f"{name}_key_projection")(inputs),
+            getattr(self, f"{name}_value_projection")(inputs),
+            mask,
+            ids,
+            f"{name}_",
+        )
+
+    def _project(self, stream, output):
+        layer = getattr(self, f"{stream}_output_projection")
+        return dense_rows.apply(layer, output, row_rank=2)
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
-        """The shapes of both streams, which are those of the inputs."""
+        """The shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "long_hidden_size": self.long_hidden_size,
-            "global_hidden_size": self.global_hidden_size,
-            "num_heads": self.num_heads,
-            "local_radius": self.local_radius,
-            "long_total_att_size": self.long_total_att_size,
-            "global_total_att_size": self.global_total_att_size,
-            "relative_vocab_size": self.relative_vocab_size,
-            "att_dropout_prob": self.att_dropout_prob,
-            "initializer": initializers.serialize(self.initializer),
-            "share_kv_projections": self.share_kv_projections,
-            "share_qkv_projections": self.share_qkv_projections,
-            "share_att_output_projection": self.share_att_output_projection,
-            "use_one_hot_lookup": self.use_one_hot_lookup,
-        }
+
+def _weights_of(layer, queries, keys, training):
+    """A `QkvRelativeAttention`'s labels and dropout."""
+    table = layer.label_table(queries.dtype, *(x.labels for x in keys))
+    return table, layer.att_dropout.of_probabilities(training)

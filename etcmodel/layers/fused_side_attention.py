@@ -4,8 +4,6 @@ import tensorflow as tf
 
 from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
-from etcmodel.layers import graph_layer
-from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
@@ -14,31 +12,19 @@ from etcmodel.ops.attention import memory_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class FusedSideAttention(graph_layer.GraphLayer):
+class FusedSideAttention(relative_attention.MultiHeadLayer):
     """Self-attention in which side vectors compete with the tokens.
 
     Every token of the main input attends to all tokens of its example and to
     all rows of the side input under one softmax, without any relative labels.
-    The side input does not change. With shared projections the weights are
-    those of BERT's self-attention.
-
-    A token that may attend to nothing gets the output projection of zeros,
-    which is its bias.
+    With shared projections the weights are those of BERT's self-attention. A
+    token that may attend to nothing gets the output projection of zeros, which
+    is its bias.
 
     The projections are attributes: `main_query_projection`,
     `main_key_projection`, `main_value_projection`, `side_key_projection`,
-    `side_value_projection`, `output_projection`. Shared ones are the same layer
-    under two names.
-
-    Args:
-        hidden_size: width of both inputs and of the output.
-        num_heads: number of attention heads.
-        att_dropout_prob: dropout on the attention probabilities.
-        share_kv_projections: whether keys and values of the side input are
-            made by the projections of the main input.
-        initializer: initializer of the kernels; None for Keras's default.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+    `side_value_projection` (with `share_kv_projections` those of the main
+    input), `output_projection`.
 
     Raises:
         ValueError: `hidden_size` is no multiple of `num_heads`.
@@ -62,32 +48,20 @@ class FusedSideAttention(graph_layer.GraphLayer):
         self.share_kv_projections = share_kv_projections
         self.initializer = tf.keras.initializers.get(initializer)
 
-        def project(name):
-            return relative_attention.ProjectAttentionHeads(
-                num_heads,
-                hidden_size // num_heads,
-                initializer=self.initializer,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        self.main_query_projection = project("main_query_projection")
-        self.main_key_projection = project("main_key_projection")
-        self.main_value_projection = project("main_value_projection")
+        names = ["main_query", "main_key", "main_value"]
+        if not share_kv_projections:
+            names += ["side_key", "side_value"]
+        for name in names:
+            name += "_projection"
+            setattr(self, name, self._make_head_projection(name, hidden_size))
         if share_kv_projections:
             self.side_key_projection = self.main_key_projection
             self.side_value_projection = self.main_value_projection
-        else:
-            self.side_key_projection = project("side_key_projection")
-            self.side_value_projection = project("side_value_projection")
         self.att_dropout = dropout.RecomputingDropout(
             att_dropout_prob, dtype=self.dtype_policy, name="att_dropout"
         )
-        self.output_projection = tf.keras.layers.Dense(
-            hidden_size,
-            kernel_initializer=initializers.clone_kernel(self.initializer),
-            dtype=self.dtype_policy,
-            name="output_projection",
+        self.output_projection = self._make_output_projection(
+            "output_projection", hidden_size
         )
 
     def build(self, input_shape):
@@ -112,31 +86,23 @@ class FusedSideAttention(graph_layer.GraphLayer):
         side_att_mask=None,
         return_attention_scores=False,
     ):
-        """Attends.
+        """Attends from, and to, `<float>[batch, main, hidden_size]`.
+
+        `side_input` is `<float>[batch, side, hidden_size]`; without the axis
+        `batch`, one for all examples. None is one without any rows.
 
         The masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None. Without the axis `main` they hold for all tokens of
-        an example alike.
-
-        Args:
-            main_input: `<float>[batch, main, hidden_size]`.
-            side_input: `<float>[side, hidden_size]`, one for all examples, or
-                `<float>[batch, side, hidden_size]`, one for each. None is as
-                good as one without any rows.
-            att_mask: `[batch, main, main + side]` or `[batch, main + side]`,
-                of the tokens and then the side input; only of the tokens where
-                there is no side input or a mask of its own.
-            training: whether dropout is applied.
-            side_att_mask: `[batch, main, side]` or `[batch, side]`.
-            return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout.
+        everywhere if None: `att_mask` `[batch, main, main + side]`, of the
+        tokens and then the side input; or only of the tokens, if there is no
+        side input or `side_att_mask` `[batch, main, side]` is given. Without
+        the axis `main` they hold for all tokens of an example alike.
 
         Returns:
-            `<float>[batch, main, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and a pair of
-            `<float>[batch, heads, main, main]` and
-            `<float>[batch, heads, main, side]`, without columns if there is no
-            side input. A row of both sums to 1, or is 0 if it has no key.
+            As `main_input`; or, with `return_attention_scores`, a pair of that
+            and the probabilities before dropout, `<float>[batch, heads, main,
+            main]` and `<float>[batch, heads, main, side]`, without columns if
+            there is no side input. A row of both sums to 1, or is 0 without a
+            key.
 
         Raises:
             ValueError: an input or a mask has another rank, or a mask another
@@ -189,21 +155,7 @@ class FusedSideAttention(graph_layer.GraphLayer):
         side_values=None,
         training=None,
     ):
-        """Attends.
-
-        Args:
-            main_input: see `call`.
-            att_mask: see `call`, of the tokens alone.
-            side_att_mask: see `call`.
-            side_keys: `<float>[..., side, heads, size]`, or None.
-            side_values: likewise.
-            training: see `call`.
-
-        Returns:
-            `<float>[batch, main, hidden_size]`, and the probabilities of tokens
-            and of the side input, if there is one, `<float>[heads, batch, main,
-            to]`.
-        """
+        """The output, and probabilities `<float>[heads, batch, main, to]`."""
         pieces = [
             # [batch, main, heads, size]
             attention.Keys(
@@ -229,14 +181,3 @@ class FusedSideAttention(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """The shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "att_dropout_prob": self.att_dropout_prob,
-            "share_kv_projections": self.share_kv_projections,
-            "initializer": initializers.serialize(self.initializer),
-        }

@@ -5,6 +5,8 @@ import threading
 
 import tensorflow as tf
 
+from etcmodel.layers import keras_compat
+
 _state = threading.local()
 
 
@@ -21,7 +23,7 @@ class GraphLayer(tf.keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         """Calls the layer; see `call`."""
         # Keras 3 calls `compute_output_spec` for that.
-        is_asked = not hasattr(tf.keras, "Operation") and any(
+        is_asked = not keras_compat.is_keras_3() and any(
             map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )
         with _only_shapes() if is_asked else contextlib.nullcontext():
@@ -30,28 +32,19 @@ class GraphLayer(tf.keras.layers.Layer):
     def compute_output_spec(self, *args, **kwargs):
         """What Keras 3 knows of a call in a functional model, by tracing it.
 
-        `compute_output_shape` alone would leave out dtypes, and what a call
-        has to say about its inputs.
+        `compute_output_shape` alone would leave out dtypes and input checks.
         """
         with _only_shapes():
             return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
 
 
 def needs_only_shapes() -> bool:
-    """Tells whether Keras only asks which shapes and dtypes outputs have.
-
-    Keras calls a layer for that in a graph that is thrown away, when a
-    functional model is made.
-
-    Returns:
-        True inside such a call; what it computes is never used.
-    """
+    """Whether Keras, making a functional model, only asks for shapes."""
     return getattr(_state, "needs_only_shapes", False)
 
 
 @contextlib.contextmanager
 def _only_shapes():
-    """Makes `needs_only_shapes` true."""
     before = needs_only_shapes()
     _state.needs_only_shapes = True
     try:

@@ -8,15 +8,7 @@ import tensorflow as tf
 
 
 def clone(initializer):
-    """A copy of an initializer that draws other values.
-
-    Args:
-        initializer: a Keras initializer, its name, or None.
-
-    Returns:
-        A new initializer of the same kind and settings (an explicit seed
-        included), or None for None.
-    """
+    """A copy of an initializer, or None; a given seed is copied, too."""
     initializer = tf.keras.initializers.get(initializer)
     if initializer is None or not hasattr(initializer, "get_config"):
         return initializer
@@ -24,14 +16,7 @@ def clone(initializer):
 
 
 def clone_kernel(initializer):
-    """A kernel's initializer: a copy of a given one, or Keras's default.
-
-    Args:
-        initializer: a Keras initializer, its name, or None.
-
-    Returns:
-        A new initializer, or the name of Keras's default for None.
-    """
+    """A copy of a kernel's initializer; None becomes Keras's default."""
     return "glorot_uniform" if initializer is None else clone(initializer)
 
 

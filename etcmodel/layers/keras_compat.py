@@ -1,25 +1,24 @@
 """How layers are named, tracked and built by the layers that hold them."""
 
 import contextlib
+import functools
 import inspect
 
 import tensorflow as tf
 
+from etcmodel.layers import initializers
+
+
+def is_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3."""
+    return hasattr(tf.keras, "Operation")
+
 
 def default_name(name: str | None, base: str) -> str:
-    """The name of a layer, which is another one for each that is given none.
+    """The given name, or for None an unused one: `base`, `base_1`, ...
 
-    Layers of a functional model need different names. Keras does the same with
-    a base of its own, the name of the class in snake case; this is for those
-    that are called otherwise.
-
-    Args:
-        name: the name that is asked for, or None.
-        base: name of the first of a kind of layers without names; `base_1` is
-            that of the second.
-
-    Returns:
-        The name.
+    Layers of a functional model need different names. Keras makes them from the
+    class's name; this is for classes with another base.
     """
     if name is not None:
         return name
@@ -33,10 +32,6 @@ def track_layers(owner, *attributes: str) -> None:
     `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
     list `attention_layers` is then also `attention_layers_0`,
     `attention_layers_1` and so on, under both Kerases.
-
-    Args:
-        owner: the layer that has the lists.
-        *attributes: names of the lists, which are complete.
     """
     for attribute in attributes:
         for i, layer in enumerate(getattr(owner, attribute)):
@@ -44,16 +39,12 @@ def track_layers(owner, *attributes: str) -> None:
 
 
 def build_once(layer, input_shape):
-    """Builds a layer, unless that is done already or is for its first call.
+    """Builds a layer for the shape of its first input, unless it is built.
 
     Its variables are called after it and what holds it, as those of a layer
-    that is built by a call are. Keras 3 sees to that in every `build`.
-
-    Args:
-        layer: a layer, which may be shared and so be built already. One whose
-            `build` wants the shapes of several inputs (as Keras 3's
-            `MultiHeadAttention` does) is left to build itself when called.
-        input_shape: shape of its first input.
+    that is built by a call are. Keras 3 sees to that in every `build`. A layer
+    whose `build` wants the shapes of several inputs (as Keras 3's
+    `MultiHeadAttention` does) is left to build itself when called.
     """
     if layer.built:
         return
@@ -68,19 +59,65 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
-def is_training(training) -> bool:
-    """Whether a backward pass is to be expected.
+class ConstructorConfig(tf.keras.layers.Layer):
+    """A layer whose config is the arguments of its constructor.
 
-    Args:
-        training: argument of a call; a tensor may be true.
+    Each is an attribute of the same name. A name ends with "initializer", "act"
+    or "activation" if it is one.
     """
+
+    # Arguments that `get_config` of a subclass adds.
+    _added_to_config = ()
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in _constructor_arguments(type(self)):
+            if name in self._added_to_config:
+                continue
+            value = getattr(self, name)
+            if name.endswith("initializer"):
+                value = initializers.serialize(value)
+            elif name.endswith(("act", "activation")):
+                value = tf.keras.activations.serialize(value)
+            config[name] = value
+        return config
+
+
+@functools.cache
+def _constructor_arguments(layer_class) -> list[str]:
+    """Those of a class of this package, but for `name` and variable ones."""
+    constructor = next(
+        c.__init__
+        for c in layer_class.__mro__
+        if "__init__" in vars(c) and c.__module__.startswith("etcmodel.")
+    )
+    return [
+        parameter.name
+        for parameter in inspect.signature(constructor).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.name not in ("self", "name")
+    ]
+
+
+def takes_argument(layer, name: str, or_any: bool = True) -> bool:
+    """Whether a layer's `call` has an argument, or takes any (`or_any`)."""
+    parameters = inspect.signature(layer.call).parameters.values()
+    return any(
+        parameter.name == name
+        or (or_any and parameter.kind is parameter.VAR_KEYWORD)
+        for parameter in parameters
+    )
+
+
+def is_training(training) -> bool:
+    """Whether a backward pass is to be expected; a tensor may be true."""
     return training is not None and training is not False
 
 
 def _name_scope(layer):
     """The scope that Keras 2 opens for the variables of a called layer."""
-    if hasattr(tf.keras, "__version__"):
-        # That of Keras 3, of which Keras 2 has none.
+    if is_keras_3():
         return contextlib.nullcontext()
     outer = tf.get_current_name_scope()
     # The slash at the end keeps TensorFlow from adding numbers.
@@ -90,19 +127,11 @@ def _name_scope(layer):
 
 
 def check_is_known(layer, last_shape, input_shape) -> None:
-    """Raises a NotImplementedError unless the shapes of all inputs are known.
+    """Raises a NotImplementedError unless the last input's shape is known.
 
-    Where a layer was built from one shape alone, Keras 3's `summary` asks for
-    the outputs' shapes with that one, by the name `input_shape`, and shows "?"
-    if it gets this error.
-
-    Args:
-        layer: a layer of several inputs.
-        last_shape: shape of the last input, or None.
-        input_shape: the shape that the layer was built from.
-
-    Raises:
-        NotImplementedError: there is no last shape.
+    Where a layer of several inputs was built from one shape alone, Keras 3's
+    `summary` asks for the outputs' shapes with that one, by the name
+    `input_shape`, and shows "?" if it gets this error.
     """
     if last_shape is None:
         raise NotImplementedError(

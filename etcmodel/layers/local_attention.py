@@ -3,31 +3,20 @@
 import tensorflow as tf
 
 from etcmodel.layers import graph_layer
-from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeLocalAttention(graph_layer.GraphLayer):
+class QkvRelativeLocalAttention(
+    keras_compat.ConstructorConfig, graph_layer.GraphLayer
+):
     """Local attention with relative labels and optional side keys.
 
-    A query attends to the keys at most `local_radius` positions away, and to
-    all side keys, under one softmax (the lower half of the paper's Figure 2c).
-
-    Args:
-        local_radius: positions that a query sees to each side, at least 1.
-        relative_vocab_size: number of labels; None for none at all.
-        att_dropout_prob: dropout on the attention probabilities.
-        initializer: initializer of the label vectors; a truncated normal with
-            a deviation of 0.5 by default.
-        use_one_hot_lookup: see `QkvRelativeAttention`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `local_radius` or `relative_vocab_size` is below 1.
+    A query attends to the keys at most `local_radius` (at least 1) positions
+    away, and to all side keys, under one softmax (the lower half of the paper's
+    Figure 2c). The other arguments are those of `QkvRelativeAttention`.
     """
 
     def __init__(
@@ -57,6 +46,7 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
             dtype=self.dtype_policy,
             name="qkv_relative_attention",
         )
+        self.initializer = self.qkv_relative_attention.initializer
 
     def build(self, input_shape):
         """Makes the label tables from the shape of the queries."""
@@ -81,41 +71,20 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
     ):
         """Attends.
 
-        Args:
-            queries: `<float>[batch, long, heads, size]`.
-            keys: `<float>[batch, long, heads, size]`.
-            values: `<float>[batch, long, heads, value_size]`.
-            att_mask: `<int32 or bool>[batch, long, 2*local_radius + 1]`;
-                column `k` of query `i` is key `i + k - local_radius`. Or a
-                `SegmentMask`.
-            relative_att_ids: `<int32>[batch, long, 2*local_radius + 1]`. Or
-                `DistanceLabels`.
-            side_keys: `<float>[batch, side, heads, size]`.
-            side_values: `<float>[batch, side, heads, value_size]`.
-            side_att_mask: `<int32 or bool>[batch, long, side]`. Or a
-                `LongGlobalMask`.
-            side_relative_att_ids: `<int32>[batch, long, side]`. Or
-                `LongGlobalLabels`.
-            att_implementation: `'full'` computes all pairs and masks;
-                `'sparse'` computes blocks and keeps their scores for the
-                backward pass; `'streaming'` computes a chunk of blocks at a
-                time and keeps no scores. `'auto'` takes `'full'` where the
-                length is known when the graph is built and at most 256, and
-                else `'streaming'`. The numbers are the same.
-            return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout.
-            query_positions: `<int>[n]` or `<int>[batch, n]`, the queries whose
-                probabilities are returned; all of them if None, which takes
-                much memory for long inputs.
-            training: whether dropout is applied.
+        Queries, keys and values are `<float>[batch, long, heads, size]`; masks,
+        labels and descriptions of both are those of `attention.long_attention`.
+
+        `att_implementation`: `'full'` computes all pairs and masks; `'sparse'`
+        computes blocks and keeps their scores for the backward pass;
+        `'streaming'` computes a chunk of blocks at a time and keeps no scores.
+        `'auto'` is `'full'` for a static length of at most 256, else
+        `'streaming'`. The numbers are the same.
 
         Returns:
             `<float>[batch, long, heads, value_size]`; or, with
-            `return_attention_scores`, a pair of that and a pair of
-            `<float>[batch, heads, n, 2*local_radius + 1]`, column `k` of query
-            `i` being key `i + k - local_radius`, and
-            `<float>[batch, heads, n, side]`, without columns if there are no
-            side keys.
+            `return_attention_scores`, a pair of that and the pair of
+            `attention.long_scores` of the `query_positions`, without columns
+            for no side keys.
 
         Raises:
             ValueError: side arguments that do not go together, an unknown
@@ -171,16 +140,3 @@ class QkvRelativeLocalAttention(graph_layer.GraphLayer):
         return self.qkv_relative_attention.compute_output_shape(
             queries_shape, keys_shape, values_shape, input_shape
         )
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "local_radius": self.local_radius,
-            "relative_vocab_size": self.relative_vocab_size,
-            "att_dropout_prob": self.att_dropout_prob,
-            "initializer": initializers.serialize(
-                self.qkv_relative_attention.initializer
-            ),
-            "use_one_hot_lookup": self.use_one_hot_lookup,
-        }

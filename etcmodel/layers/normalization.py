@@ -7,6 +7,9 @@ from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
 from etcmodel.ops import shared_graphs
 
+# BERT's; Keras's default is 1e-3.
+EPSILON = 1e-12
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class LayerNormalization(tf.keras.layers.LayerNormalization):
@@ -15,20 +18,15 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     Weights, names and numbers are those of `tf.keras.layers.
     LayerNormalization`, and so is the name of the class, from which Keras makes
     the names in a file of weights: either can load the other's. Each pass is a
-    single compiled function (see `attention.elementwise_jit`) that keeps the
+    single compiled function (see `compilation.elementwise_jit`) that keeps the
     input and each position's mean and deviation for the backward pass.
-
-    Args:
-        epsilon: added to the variance.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.LayerNormalization`.
 
     Raises:
         ValueError: `axis` is not the last one, or `rms_scaling` is set.
     """
 
     def __init__(
-        self, epsilon: float = 1e-12, name: str | None = None, **kwargs
+        self, epsilon: float = EPSILON, name: str | None = None, **kwargs
     ):
         super().__init__(
             epsilon=epsilon,
@@ -45,14 +43,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             raise ValueError(f"{self.name}: there is no rms_scaling here.")
 
     def call(self, inputs):
-        """Normalizes.
-
-        Args:
-            inputs: `<float>[..., size]`.
-
-        Returns:
-            Shaped as the inputs, of the policy's dtype.
-        """
+        """Normalizes `<float>[..., size]`; gives the policy's dtype."""
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
         scale, offset = (
             fill([inputs.shape[-1]], dtype)

@@ -12,18 +12,21 @@ from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.ops import attention
 
+# Of `RelativeAttention`, in the order in which they are applied.
+_SUBLAYERS = (
+    "query_projection",
+    "key_projection",
+    "value_projection",
+    "qkv_relative_attention",
+    "output_projection",
+)
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ProjectAttentionHeads(tf.keras.layers.Layer):
+class ProjectAttentionHeads(keras_compat.ConstructorConfig):
     """Projects the last axis to several attention heads.
 
-    Args:
-        num_heads: number of heads, at least 1.
-        size_per_head: size of each head, at least 1.
-        use_bias: whether the projection has a bias.
-        initializer: initializer of the kernel; None for Glorot uniform.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+    Without an `initializer`, kernels are Glorot uniform.
 
     Raises:
         ValueError: `num_heads` or `size_per_head` is below 1.
@@ -61,14 +64,7 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs):
-        """Projects the inputs.
-
-        Args:
-            inputs: `<float>[..., hidden_size]`.
-
-        Returns:
-            `<float>[..., num_heads, size_per_head]`.
-        """
+        """Projects `<float>[..., size]` to `[..., heads, size_per_head]`."""
         return dense_rows.apply(
             self.linear, inputs, split=[self.num_heads, self.size_per_head]
         )
@@ -77,19 +73,32 @@ class ProjectAttentionHeads(tf.keras.layers.Layer):
         """The shape of the inputs, with heads and their size."""
         return (*input_shape[:-1], self.num_heads, self.size_per_head)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "size_per_head": self.size_per_head,
-            "use_bias": self.use_bias,
-            "initializer": initializers.serialize(self.initializer),
-        }
+
+class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
+    """Makes projections from `num_heads` and `initializer`."""
+
+    def _make_head_projection(self, name, total_size):
+        return ProjectAttentionHeads(
+            self.num_heads,
+            total_size // self.num_heads,
+            initializer=self.initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _make_output_projection(self, name, size):
+        return tf.keras.layers.Dense(
+            size,
+            kernel_initializer=initializers.clone_kernel(self.initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class QkvRelativeAttention(graph_layer.GraphLayer):
+class QkvRelativeAttention(
+    keras_compat.ConstructorConfig, graph_layer.GraphLayer
+):
     """Attention between given queries, keys and values with relative labels.
 
     The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
@@ -103,8 +112,6 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
             a deviation of 0.5 by default.
         use_one_hot_lookup: look labels up by products with one-hot vectors
             rather than by gathers. Same numbers.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: `relative_vocab_size` is below 1.
@@ -135,15 +142,7 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         self.relative_bias_table = None
 
     def build(self, input_shape):
-        """Makes the label tables.
-
-        Args:
-            input_shape: shape of the queries, of which the last two axes
-                (heads and size of each) must be known.
-
-        Raises:
-            ValueError: one of these axes is unknown.
-        """
+        """Makes the label tables from the known last axes of the queries."""
         if self.relative_vocab_size is not None:
             num_heads, size_per_head = input_shape[-2:]
             if num_heads is None or size_per_head is None:
@@ -178,22 +177,15 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
     ):
         """Attends.
 
-        Args:
-            queries: `<float>[batch, from, heads, size]`.
-            keys: `<float>[batch, to, heads, size]`.
-            values: `<float>[batch, to, heads, value_size]`.
-            att_mask: `<int32 or bool>[batch, from, to]`, 1 where the query may
-                attend to the key. Everywhere if None.
-            relative_att_ids: `<int32>[batch, from, to]` label of each pair.
-                None leaves the labels out.
-            return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout.
-            training: whether dropout is applied.
+        Queries are `<float>[batch, from, heads, size]`, keys and values
+        `<float>[batch, to, heads, size]`. `att_mask` is `<int32 or bool>[batch,
+        from, to]`, 1 where the query may attend to the key, everywhere if None;
+        `relative_att_ids` are `<int32>[batch, from, to]` labels, or None.
 
         Returns:
             `<float>[batch, from, heads, value_size]`; or, with
-            `return_attention_scores`, a pair of that and
-            `<float>[batch, heads, from, to]`, whose rows sum to 1.
+            `return_attention_scores`, a pair of that and the probabilities
+            before dropout, `<float>[batch, heads, from, to]`.
 
         Raises:
             ValueError: ids are given, but the layer has no labels.
@@ -211,18 +203,7 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         return output
 
     def label_table(self, dtype, *ids) -> attention.LabelTable | None:
-        """The label tables as tensors, or None if all the ids are None.
-
-        Args:
-            dtype: the dtype that the tables are cast to.
-            *ids: the ids, or None, that are going to be looked up.
-
-        Returns:
-            The tables, or None.
-
-        Raises:
-            ValueError: there are ids, but the layer has no labels.
-        """
+        """The label tables as tensors, or None if all the ids are None."""
         if all(i is None for i in ids):
             return None
         if self.relative_vocab_size is None:
@@ -248,46 +229,30 @@ class QkvRelativeAttention(graph_layer.GraphLayer):
         keras_compat.check_is_known(self, values_shape, input_shape)
         return (*queries_shape[:-1], values_shape[-1])
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "relative_vocab_size": self.relative_vocab_size,
-            "att_dropout_prob": self.att_dropout_prob,
-            "initializer": initializers.serialize(self.initializer),
-            "use_one_hot_lookup": self.use_one_hot_lookup,
-        }
-
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RelativeAttention(graph_layer.GraphLayer):
+class RelativeAttention(MultiHeadLayer):
     """Multi-head attention with relative labels (paper, section 3.2).
-
-    The sublayers are made here, or given in order to be shared.
 
     Args:
         hidden_size: size of the output.
-        num_heads: number of attention heads.
         total_key_size: size of all heads' keys together, `hidden_size` by
             default.
-        total_value_size: size of all heads' values together, `hidden_size` by
-            default.
-        relative_vocab_size: number of labels; None for none at all.
-        att_dropout_prob: dropout on the attention probabilities.
+        total_value_size: likewise of the values.
         initializer: initializer of the kernels, not of the label vectors.
-        query_projection: a `ProjectAttentionHeads` to use instead of one's own.
+        query_projection: a `ProjectAttentionHeads` to share, instead of one's
+            own.
         key_projection: likewise.
         value_projection: likewise.
-        qkv_relative_attention: a `QkvRelativeAttention` to use instead of
-            one's own, with its labels and dropout.
-        output_projection: a `Dense` layer to use instead of one's own.
-        use_one_hot_lookup: see `QkvRelativeAttention`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        qkv_relative_attention: a `QkvRelativeAttention` to share; otherwise,
+            one with the remaining arguments is made.
+        output_projection: a `Dense` layer to share.
 
     Raises:
         ValueError: a total size is no multiple of `num_heads`.
     """
+
+    _added_to_config = _SUBLAYERS
 
     def __init__(
         self,
@@ -324,36 +289,27 @@ class RelativeAttention(graph_layer.GraphLayer):
         self.att_dropout_prob = att_dropout_prob
         self.initializer = tf.keras.initializers.get(initializer)
         self.use_one_hot_lookup = use_one_hot_lookup
+        given = (
+            query_projection,
+            key_projection,
+            value_projection,
+            qkv_relative_attention,
+            output_projection,
+        )
         self._injected = {
             name: layer
-            for name, layer in {
-                "query_projection": query_projection,
-                "key_projection": key_projection,
-                "value_projection": value_projection,
-                "qkv_relative_attention": qkv_relative_attention,
-                "output_projection": output_projection,
-            }.items()
+            for name, layer in zip(_SUBLAYERS, given, strict=True)
             if layer is not None
         }
-
-        def project(total_size, name):
-            return ProjectAttentionHeads(
-                num_heads,
-                total_size // num_heads,
-                initializer=initializer,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        self.query_projection = query_projection or project(
-            total_key_size, "query_projection"
-        )
-        self.key_projection = key_projection or project(
-            total_key_size, "key_projection"
-        )
-        self.value_projection = value_projection or project(
-            total_value_size, "value_projection"
-        )
+        for name, total_size in (
+            ("query_projection", total_key_size),
+            ("key_projection", total_key_size),
+            ("value_projection", total_value_size),
+        ):
+            layer = self._injected.get(name)
+            if layer is None:
+                layer = self._make_head_projection(name, total_size)
+            setattr(self, name, layer)
         self.qkv_relative_attention = (
             qkv_relative_attention
             or QkvRelativeAttention(
@@ -364,20 +320,13 @@ class RelativeAttention(graph_layer.GraphLayer):
                 name="qkv_relative_attention",
             )
         )
-        self.output_projection = output_projection or tf.keras.layers.Dense(
-            hidden_size,
-            kernel_initializer=initializers.clone_kernel(self.initializer),
-            dtype=self.dtype_policy,
-            name="output_projection",
+        self.output_projection = (
+            output_projection
+            or self._make_output_projection("output_projection", hidden_size)
         )
 
     def build(self, input_shape):
-        """Builds everything, for self-attention unless a call says otherwise.
-
-        Args:
-            input_shape: shape of `from_seq`, and of `to_seq` if it is not that
-                of the call that builds the layer.
-        """
+        """Builds everything; for self-attention unless called otherwise."""
         from_shape = (None, None, input_shape[-1])
         to_shape = (None, None, self._to_size or input_shape[-1])
         keras_compat.build_once(self.query_projection, from_shape)
@@ -419,17 +368,10 @@ class RelativeAttention(graph_layer.GraphLayer):
         return_attention_scores=False,
         training=None,
     ):
-        """Attends.
+        """Attends from `<float>[batch, from, from_size]` to `to_seq`.
 
-        Args:
-            from_seq: `<float>[batch, from, from_size]` what asks.
-            to_seq: `<float>[batch, to, to_size]` what is attended to;
-                `from_seq` if None.
-            att_mask: `<int32 or bool>[batch, from, to]`, 1 where attending is
-                allowed. Everywhere if None.
-            relative_att_ids: `<int32>[batch, from, to]` labels, or None.
-            return_attention_scores: see `QkvRelativeAttention`.
-            training: whether dropout is applied.
+        `to_seq` is `<float>[batch, to, to_size]`, or `from_seq` if None. The
+        other arguments are those of `QkvRelativeAttention`.
 
         Returns:
             `<float>[batch, from, hidden_size]`; or, with
@@ -463,14 +405,6 @@ class RelativeAttention(graph_layer.GraphLayer):
         """Returns the constructor's arguments, given sublayers included."""
         return {
             **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "total_key_size": self.total_key_size,
-            "total_value_size": self.total_value_size,
-            "relative_vocab_size": self.relative_vocab_size,
-            "att_dropout_prob": self.att_dropout_prob,
-            "initializer": initializers.serialize(self.initializer),
-            "use_one_hot_lookup": self.use_one_hot_lookup,
             **{
                 name: tf.keras.layers.serialize(layer)
                 for name, layer in self._injected.items()
@@ -481,13 +415,7 @@ class RelativeAttention(graph_layer.GraphLayer):
     def from_config(cls, config):
         """Makes the layer, and the given sublayers, from a config."""
         config = dict(config)
-        for name in (
-            "query_projection",
-            "key_projection",
-            "value_projection",
-            "qkv_relative_attention",
-            "output_projection",
-        ):
+        for name in _SUBLAYERS:
             if isinstance(config.get(name), dict):
                 config[name] = tf.keras.layers.deserialize(config[name])
         return cls(**config)

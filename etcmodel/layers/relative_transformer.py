@@ -2,41 +2,22 @@
 
 import tensorflow as tf
 
-from etcmodel.layers import dense_layers
-from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.layers import relative_attention
-from etcmodel.layers import residual_block
+from etcmodel.layers import stack
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class RelativeTransformerLayers(graph_layer.GraphLayer):
+class RelativeTransformerLayers(stack.TransformerStack):
     """Transformer layers in which every token sees every other one.
 
     Attributes:
         attention_layers: the attention `ResidualBlock` of each layer.
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
-    Args:
-        hidden_size: width of input and output.
-        num_hidden_layers: number of layers, at least 1.
-        num_attention_heads: number of attention heads.
-        intermediate_size: inner size of the feed-forward parts; 4 times
-            `hidden_size` by default.
-        hidden_act: activation of the feed-forward parts; a function, or a
-            name as in `DenseLayers`. By default the tanh form of gelu.
-        hidden_dropout_prob: dropout on the output of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
-        initializer_range: standard deviation of the kernels' truncated normal
-            initializer.
-        relative_vocab_size: number of relative labels; None for no labels.
-        use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
-            output of the last layer then.
-        use_one_hot_lookup: see `QkvRelativeAttention`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+    The arguments are those of `GlobalLocalTransformerLayers`, of one stream.
 
     Raises:
         ValueError: there is no layer, or `hidden_size` is no multiple of
@@ -77,46 +58,14 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         self.use_pre_activation_order = use_pre_activation_order
         self.use_one_hot_lookup = use_one_hot_lookup
 
-        def make_initializer():
-            return tf.keras.initializers.TruncatedNormal(
-                stddev=initializer_range
-            )
-
-        def make_block(inner_layer, name):
-            return residual_block.ResidualBlock(
-                inner_layer=inner_layer,
-                dropout_probability=hidden_dropout_prob,
-                use_pre_activation_order=use_pre_activation_order,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
         self.attention_layers = []
         self.feed_forward_layers = []
         for i in range(num_hidden_layers):
-            self.attention_layers.append(
-                make_block(
-                    relative_attention.RelativeAttention(
-                        hidden_size=hidden_size,
-                        num_heads=num_attention_heads,
-                        relative_vocab_size=relative_vocab_size,
-                        att_dropout_prob=attention_probs_dropout_prob,
-                        initializer=make_initializer(),
-                        use_one_hot_lookup=use_one_hot_lookup,
-                        dtype=self.dtype_policy,
-                        name="relative_attention",
-                    ),
-                    f"attention_layer_{i}",
-                )
-            )
+            self.attention_layers.append(self._make_attention_block(i))
             self.feed_forward_layers.append(
-                make_block(
-                    dense_layers.DenseLayers(
-                        [self.intermediate_size, hidden_size],
-                        activation=self.hidden_act,
-                        kernel_initializer=make_initializer(),
-                        dtype=self.dtype_policy,
-                        name="dense_layers",
+                self._make_block(
+                    self._make_dense_layers(
+                        self.intermediate_size, hidden_size
                     ),
                     f"feed_forward_layer_{i}",
                 )
@@ -124,6 +73,19 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         keras_compat.track_layers(
             self, "attention_layers", "feed_forward_layers"
         )
+
+    def _make_attention_block(self, i):
+        layer = relative_attention.RelativeAttention(
+            hidden_size=self.hidden_size,
+            num_heads=self.num_attention_heads,
+            relative_vocab_size=self.relative_vocab_size,
+            att_dropout_prob=self.attention_probs_dropout_prob,
+            initializer=self._make_initializer(),
+            use_one_hot_lookup=self.use_one_hot_lookup,
+            dtype=self.dtype_policy,
+            name="relative_attention",
+        )
+        return self._make_block(layer, f"attention_layer_{i}")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
@@ -140,21 +102,10 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
         training=None,
         return_attention_scores=False,
     ):
-        """Applies all layers.
+        """Applies all layers to `<float>[batch, seq, hidden_size]`.
 
-        Args:
-            inputs: `<float>[batch, seq, hidden_size]`.
-            att_mask: `<int32 or bool>[batch, seq, seq]`, 1 where attending is
-                allowed. Everywhere if None.
-            relative_att_ids: `<int32>[batch, seq, seq]` labels, or None.
-            training: whether dropout is applied.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout.
-
-        Returns:
-            `<float>[batch, seq, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and a list of
-            `<float>[batch, heads, seq, seq]`, one for each layer.
+        Masks, labels and `return_attention_scores` are as in
+        `RelativeAttention`; the scores are a list, one entry for each layer.
         """
         scores = []
         output = inputs
@@ -177,23 +128,3 @@ class RelativeTransformerLayers(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """The shape of the input."""
         return tuple(input_shape)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        names = (
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "initializer_range",
-            "relative_vocab_size",
-            "use_pre_activation_order",
-            "use_one_hot_lookup",
-        )
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
-        }

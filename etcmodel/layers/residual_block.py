@@ -1,46 +1,37 @@
 """Layers around other layers."""
 
-import inspect
-
 import tensorflow as tf
 
 from etcmodel.layers import dense_layers
 from etcmodel.layers import dropout
-from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
 from etcmodel.layers.activations import get_layer_activation
-from etcmodel.ops import attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class ResidualBlock(tf.keras.layers.Layer):
+class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
     `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
     `use_pre_activation_order`, after which nothing is normalized any more.
 
     It handles several streams at once if the inner layer does: the inputs go
-    to it as positional arguments, and it returns as many outputs. What an inner
-    layer called with `return_attention_scores=True` returns besides its output
-    is returned besides the block's.
+    to it as positional arguments, and it returns as many outputs.
 
     Args:
-        inner_layer: the layer inside; by default `DenseLayers` with one hidden
-            layer, whose output is as wide as its input.
+        inner_layer: by default `DenseLayers` with one hidden layer, whose
+            output is as wide as its input.
         normalization_layer: a normalization layer, or a list of them, one a
             stream; one `LayerNormalization` by default.
         dropout_probability: dropout on the output of the inner layer.
-        use_pre_activation_order: whether to normalize the input rather than
-            the output.
         inner_intermediate_size: hidden size of the default inner layer; as
             wide as the input if None.
-        inner_activation: activation of the default inner layer, as in
-            `DenseLayers`.
-        inner_kernel_initializer: initializer of its kernels.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        inner_activation: of the default inner layer.
+        inner_kernel_initializer: likewise.
     """
+
+    _added_to_config = ("inner_layer", "normalization_layer")
 
     def __init__(
         self,
@@ -68,7 +59,6 @@ class ResidualBlock(tf.keras.layers.Layer):
         if normalization_layer is None:
             normalization_layer = normalization.LayerNormalization(
                 axis=-1,
-                epsilon=1e-12,
                 dtype=self.dtype_policy,
                 name="layer_norm",
             )
@@ -88,15 +78,7 @@ class ResidualBlock(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Builds what is inside.
-
-        Args:
-            input_shape: shape of the input, or a list of the streams' shapes.
-
-        Raises:
-            ValueError: the inner layer is the default one, and the size of the
-                last axis is unknown.
-        """
+        """Builds what is inside from the shape of the input, or a list."""
         shapes = _as_shapes(input_shape)
         if self.inner_layer is None:
             width = shapes[0][-1]
@@ -113,6 +95,16 @@ class ResidualBlock(tf.keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="dense_layers",
             )
+        self._inner_takes_training = keras_compat.takes_argument(
+            self.inner_layer, "training"
+        )
+        self._inner_takes_mask = keras_compat.takes_argument(
+            self.inner_layer, "mask", or_any=False
+        )
+        self._norms_take_training = [
+            keras_compat.takes_argument(layer, "training")
+            for layer in self.normalization_layers
+        ]
         # The other streams' shapes are not for a `build` with one argument.
         keras_compat.build_once(self.inner_layer, shapes[0])
         for layer, shape in zip(
@@ -121,39 +113,28 @@ class ResidualBlock(tf.keras.layers.Layer):
             keras_compat.build_once(layer, shape)
         super().build(input_shape)
 
-    def __call__(self, inputs, *args, **kwargs):
-        """Calls the layer; see `call`."""
-        # Keras 3 does not let a variable argument list hold both tensors and
-        # other things.
-        options = {
-            name: kwargs.pop(name)
-            for name in list(kwargs)
-            if name not in ("training", "options")
-            and isinstance(
-                kwargs[name],
-                str | bool | int | float | attention.AttentionSpec,
-            )
-        }
-        if options:
-            kwargs["options"] = options
-        return super().__call__(inputs, *args, **kwargs)
-
-    def call(self, inputs, training=None, options=None, mask=None, **kwargs):
-        """Applies the block.
+    def call(
+        self,
+        inputs,
+        training=None,
+        return_attention_scores=False,
+        inner_options=None,
+        mask=None,
+        **kwargs,
+    ):
+        """Applies the block to `<float>[..., size]`, or a sequence of streams.
 
         Args:
-            inputs: `<float>[..., size]`, or a sequence of the streams.
+            inputs: one stream or several.
             training: whether dropout is applied; passed on to the inner layer
                 if it has such an argument.
-            options: those of the inner layer's arguments that are no tensors;
-                they may as well be given like `kwargs`.
+            return_attention_scores: whether the inner layer gets this argument
+                and returns a pair of its outputs and its scores, as this then
+                does.
+            inner_options: dict of the inner layer's arguments that are no
+                tensors: Keras 3 accepts no mixture of both in `kwargs`.
             mask: Keras's mask of the inputs; for an inner layer that takes it.
-            **kwargs: further arguments of the inner layer.
-
-        Returns:
-            Shaped as the inputs; a list for a sequence. With the argument
-            `return_attention_scores=True` of the inner layer, a pair of that
-            and the inner layer's scores.
+            **kwargs: the inner layer's further arguments, tensors.
 
         Raises:
             ValueError: there are not as many inputs or outputs as
@@ -165,18 +146,16 @@ class ResidualBlock(tf.keras.layers.Layer):
         inner_inputs = streams
         if self.use_pre_activation_order:
             inner_inputs = self._normalize(streams, training)
-        kwargs.update(options or {})
-        parameters = inspect.signature(self.inner_layer.call).parameters
-        if mask is not None and "mask" in parameters:
+        kwargs.update(inner_options or {})
+        if return_attention_scores:
+            kwargs["return_attention_scores"] = True
+        if self._inner_takes_training:
+            kwargs["training"] = training
+        if mask is not None and self._inner_takes_mask:
             kwargs["mask"] = mask
-        outputs = self.inner_layer(
-            *inner_inputs,
-            **kwargs,
-            **_training_kwargs(self.inner_layer, training),
-        )
-        has_scores = kwargs.get("return_attention_scores", False)
+        outputs = self.inner_layer(*inner_inputs, **kwargs)
         scores = None
-        if has_scores:
+        if return_attention_scores:
             outputs, scores = outputs
         outputs = list(outputs) if has_streams else [outputs]
         self._check_number("outputs of the inner layer", outputs)
@@ -190,15 +169,19 @@ class ResidualBlock(tf.keras.layers.Layer):
         if not self.use_pre_activation_order:
             outputs = self._normalize(outputs, training)
         outputs = outputs if has_streams else outputs[0]
-        return (outputs, scores) if has_scores else outputs
+        return (outputs, scores) if return_attention_scores else outputs
 
     def _normalize(self, streams, training):
-        return [
-            layer(stream, **_training_kwargs(layer, training))
-            for layer, stream in zip(
-                self.normalization_layers, streams, strict=True
-            )
-        ]
+        outputs = []
+        for layer, stream, takes_training in zip(
+            self.normalization_layers,
+            streams,
+            self._norms_take_training,
+            strict=True,
+        ):
+            options = {"training": training} if takes_training else {}
+            outputs.append(layer(stream, **options))
+        return outputs
 
     def _check_number(self, what, streams):
         if len(streams) != len(self.normalization_layers):
@@ -226,15 +209,6 @@ class ResidualBlock(tf.keras.layers.Layer):
                 tf.keras.layers.serialize(layer)
                 for layer in self.normalization_layers
             ],
-            "dropout_probability": self.dropout_probability,
-            "use_pre_activation_order": self.use_pre_activation_order,
-            "inner_intermediate_size": self.inner_intermediate_size,
-            "inner_activation": tf.keras.activations.serialize(
-                self.inner_activation
-            ),
-            "inner_kernel_initializer": initializers.serialize(
-                self.inner_kernel_initializer
-            ),
         }
 
     @classmethod
@@ -261,14 +235,3 @@ def _as_shapes(input_shape) -> list[tuple[int | None, ...]]:
                 tuple(tf.TensorShape(shape).as_list()) for shape in input_shape
             ]
     return [tuple(tf.TensorShape(input_shape).as_list())]
-
-
-def _training_kwargs(layer, training) -> dict:
-    """`training` as a call argument, if the layer takes it."""
-    parameters = inspect.signature(layer.call).parameters.values()
-    takes_it = any(
-        parameter.name == "training"
-        or parameter.kind is inspect.Parameter.VAR_KEYWORD
-        for parameter in parameters
-    )
-    return {"training": training} if takes_it else {}

@@ -75,7 +75,10 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([[80.0, 160.0]], outputs[1])
         second = tf.constant([[10.0]])
         outputs = block(
-            [first, second], scale=tf.constant(3.0), mode="swap", training=True
+            [first, second],
+            scale=tf.constant(3.0),
+            inner_options={"mode": "swap"},
+            training=True,
         )
         # In training the scale is one more.
         self.assertAllClose([[82.0]], outputs[0])

@@ -5,7 +5,6 @@ import tensorflow as tf
 from etcmodel.layers import dense_rows
 from etcmodel.layers import dropout
 from etcmodel.layers import embedding
-from etcmodel.layers import graph_layer
 from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
@@ -25,7 +24,7 @@ POS_EMBED_MODES = (
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SideAttention(graph_layer.GraphLayer):
+class SideAttention(relative_attention.MultiHeadLayer):
     """Attention to side vectors (ReadTwice paper, section 2.1).
 
     The main input is a batch of segments, the side input a memory with a
@@ -45,38 +44,27 @@ class SideAttention(graph_layer.GraphLayer):
     The paper's `r` of equation 1 is `"simple_relative"`. Positions beyond the
     table count as the nearest in it.
 
-    With a default side input, the paper's no-op memory, there is one more key,
-    which is learned, at no position and never masked. Its value is zeros.
-
-    A token that may attend to nothing gets the output projection of zeros,
-    which is its bias; `att_value_mask` makes it zeros.
+    With `enable_default_side_input`, the paper's no-op memory, there is one
+    more key, which is learned, at no position and never masked. Its value is
+    zeros. A token that may attend to nothing gets the output projection of
+    zeros, which is its bias; `att_value_mask` makes it zeros.
 
     Scores are `heads * batch * main * side` numbers, of a few examples at a
-    time where neither a backward pass nor the scores are wanted. If all tokens
-    of a segment see the same memories, as they do if that depends on the
-    document alone, a mask of `[batch, side]` does.
+    time where neither a backward pass nor the scores are wanted.
 
     The projections are attributes: `query_projection`, `key_projection`,
-    `value_projection` and `output_projection`, None without any heads.
+    `value_projection` and `output_projection`.
 
     Args:
         hidden_size: width of both inputs and of the output.
-        num_heads: number of attention heads; 0 for one head without any
-            projections, whose queries are the main input, and whose keys and
-            values are the side input.
-        att_dropout_prob: dropout on the attention probabilities.
-        enable_default_side_input: whether there is a default side input.
+        num_heads: 0 for one head without any projections, whose queries are
+            the main input, and whose keys and values are the side input.
         initializer: initializer of the kernels and of the default side input;
             None for Keras's default.
         top_k_attention: to how many side vectors a token attends in each head,
-            those with the highest scores, the default side input among them;
-            to more if several have the least of these scores. None for all.
-        pos_embed_mode: how positions take part, see above.
-        pos_embed_size: how many positions there are, or to each side.
+            see `memory_attention.attend`. None for all.
         use_one_hot_embeddings: look positions up by products with one-hot
             vectors rather than by gathers. Same numbers.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: `num_heads` is negative, or `hidden_size` no multiple of
@@ -118,7 +106,13 @@ class SideAttention(graph_layer.GraphLayer):
         self.value_projection = None
         self.output_projection = None
         if num_heads:
-            self._make_projections()
+            for name in ("query", "key", "value"):
+                name += "_projection"
+                layer = self._make_head_projection(name, hidden_size)
+                setattr(self, name, layer)
+            self.output_projection = self._make_output_projection(
+                "output_projection", hidden_size
+            )
         self.att_dropout = dropout.RecomputingDropout(
             att_dropout_prob, dtype=self.dtype_policy, name="att_dropout"
         )
@@ -158,26 +152,6 @@ class SideAttention(graph_layer.GraphLayer):
                 raise ValueError(f"pos_embed_mode {mode!r} needs {name}.")
         relative_attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
 
-    def _make_projections(self):
-        def project(name):
-            return relative_attention.ProjectAttentionHeads(
-                self.num_heads,
-                self._size_per_head,
-                initializer=self.initializer,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        self.query_projection = project("query_projection")
-        self.key_projection = project("key_projection")
-        self.value_projection = project("value_projection")
-        self.output_projection = tf.keras.layers.Dense(
-            self.hidden_size,
-            kernel_initializer=initializers.clone_kernel(self.initializer),
-            dtype=self.dtype_policy,
-            name="output_projection",
-        )
-
     def _make_position_layers(self):
         self.block_position_emb_lookup = embedding.EmbeddingLookup(
             vocab_size=(
@@ -198,7 +172,6 @@ class SideAttention(graph_layer.GraphLayer):
         if self.pos_embed_mode == "absolute_add_ln":
             self.block_position_emb_layer_norm = (
                 normalization.LayerNormalization(
-                    epsilon=1e-12,
                     dtype=self.dtype_policy,
                     name="block_position_emb_layer_norm",
                 )
@@ -242,34 +215,27 @@ class SideAttention(graph_layer.GraphLayer):
         training=None,
         return_attention_scores=False,
     ):
-        """Attends.
+        """Attends from `<float>[batch, main, hidden_size]`.
 
         Args:
-            main_input: `<float>[batch, main, hidden_size]`.
-            side_input: `<float>[side, hidden_size]`, one for all examples, or
-                `<float>[batch, side, hidden_size]`, one for each. There may be
-                no rows.
-            att_mask: `<int32 or bool>[batch, main, side]`, or `[batch, side]`
-                if all tokens of an example see the same; 1 where attending is
-                allowed. Everywhere if None.
-            main_pos: `<int>[batch]` position of each segment. Needed for, and
-                used by, a `pos_embed_mode` alone.
+            main_input: what asks.
+            side_input: `<float>[batch, side, hidden_size]`; without the axis
+                `batch`, one for all examples. There may be no rows.
+            att_mask: see `FusedSideAttention`, of the side input alone.
+            main_pos: `<int>[batch]`, if there is a `pos_embed_mode`.
             side_pos: `<int>[side]` or `<int>[batch, side]`, likewise.
-            att_value_mask: `<int32 or bool>[batch, main]`, 0 where the output
-                is to be zeros; or None.
+            att_value_mask: `<any>[batch, main]`, 0 to make the output zeros.
             training: whether dropout is applied.
-            return_attention_scores: whether to return the probabilities as
-                well, as they are before dropout.
+            return_attention_scores: see below.
 
         Returns:
-            `<float>[batch, main, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and
-            `<float>[batch, heads, main, side]`. A row sums to 1, or to what
-            the default side input leaves, or is zeros where the output is.
+            As `main_input`; or, with `return_attention_scores`, a pair of that
+            and the probabilities before dropout, `<float>[batch, heads, main,
+            side]`. A row sums to 1, or to what the default side input leaves,
+            or is zeros where the output is.
 
         Raises:
-            ValueError: an input has another rank, a mask another number of
-                columns, or positions are missing.
+            ValueError: ranks or columns do not fit, or positions are missing.
         """
         shapes.assert_rank(main_input, 3, "main_input")
         shapes.assert_rank(side_input, [2, 3], "side_input")
@@ -303,26 +269,21 @@ class SideAttention(graph_layer.GraphLayer):
         def attend(**examples):
             return self._attend(**examples, **shared, training=training)
 
-        def masked(x):
-            if att_value_mask is None:
-                return x
-            # [batch, main, 1]
-            keep = tf.cast(att_value_mask, tf.bool)[..., tf.newaxis]
-            return tf.where(keep, x, tf.zeros([], x.dtype))
-
-        if return_attention_scores:
+        if return_attention_scores or keras_compat.is_training(training):
             output, scores = attend(**examples)
-            return masked(output), memory_attention.batch_first(masked(scores))
-        if keras_compat.is_training(training):
-            return masked(attend(**examples)[0])
-        _, main_len, _ = shapes.get_shape_list(main_input)
-        side_len, heads, _ = shapes.get_shape_list(keys)[-3:]
-        output = memory_attention.in_chunks(
-            lambda **examples: attend(**examples)[0],
-            examples,
-            heads * main_len * side_len,
-        )
-        return masked(output)
+        else:
+            _, main_len, _ = shapes.get_shape_list(main_input)
+            side_len, heads, _ = shapes.get_shape_list(keys)[-3:]
+            output = memory_attention.in_chunks(
+                lambda **examples: attend(**examples)[0],
+                examples,
+                heads * main_len * side_len,
+            )
+        output = _kept(output, att_value_mask)
+        if return_attention_scores:
+            scores = memory_attention.batch_first(_kept(scores, att_value_mask))
+            return output, scores
+        return output
 
     def _attend(
         self,
@@ -334,21 +295,7 @@ class SideAttention(graph_layer.GraphLayer):
         side_pos,
         training,
     ):
-        """Attends.
-
-        Args:
-            tokens: `<float>[batch, main, hidden_size]`.
-            mask: see `call`.
-            main_pos: see `call`.
-            keys: `<float>[..., side, heads, size]`, with what positions add.
-            values: likewise.
-            side_pos: see `call`.
-            training: see `call`.
-
-        Returns:
-            `<float>[batch, main, hidden_size]`, and the probabilities,
-            `<float>[heads, batch, main, side]`.
-        """
+        """The output, and probabilities `<float>[heads, batch, main, side]`."""
         # [batch, main, heads, size]
         queries = self._project(self.query_projection, tokens)
         if self.pos_embed_mode == "absolute_add_ln":
@@ -375,7 +322,6 @@ class SideAttention(graph_layer.GraphLayer):
         return output, scores
 
     def _check_positions(self, main_pos, side_pos):
-        """The positions, `<int32>[batch]` and `<int32>[..., side]`."""
         for name, positions in (("main_pos", main_pos), ("side_pos", side_pos)):
             if positions is None:
                 raise ValueError(
@@ -394,7 +340,6 @@ class SideAttention(graph_layer.GraphLayer):
         )
 
     def _project(self, projection, tensor):
-        """The projected tensor, `<float>[..., heads, size]`."""
         if projection is None:
             return self._split_heads(tensor)
         return projection(tensor)
@@ -407,16 +352,7 @@ class SideAttention(graph_layer.GraphLayer):
         )
 
     def _position_scores(self, queries, main_pos, side_pos):
-        """What positions add to the scores.
-
-        Args:
-            queries: `<float>[batch, main, heads, size]`.
-            main_pos: `<int32>[batch]`.
-            side_pos: `<int32>[side]` or `<int32>[batch, side]`.
-
-        Returns:
-            `<float32 or float64>[heads, batch, main or 1, side]`, or None.
-        """
+        """What positions add, `<float>[heads, batch, main or 1, side]`."""
         mode = self.pos_embed_mode
         if mode in (None, "absolute_add_ln"):
             return None
@@ -461,57 +397,27 @@ class SideAttention(graph_layer.GraphLayer):
         """The shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        names = (
-            "hidden_size",
-            "num_heads",
-            "att_dropout_prob",
-            "enable_default_side_input",
-            "top_k_attention",
-            "pos_embed_mode",
-            "pos_embed_size",
-            "use_one_hot_embeddings",
-        )
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "initializer": initializers.serialize(self.initializer),
-        }
 
-
-def relative_positions(main_pos, side_pos, most: int) -> tf.Tensor:
+def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
     """Ids of the clipped distances between segments and memories.
 
     Segments 1 and 9 and memories of the segments 2 and 3, with distances of at
-    most 2 to each side, give `[[1, 0], [4, 4]]`.
-
-    Args:
-        main_pos: `<int32>[batch]`.
-        side_pos: `<int32>[side]` or `<int32>[batch, side]`.
-        most: the largest distance, `n`.
-
-    Returns:
-        `<int32>[batch, side]`, `clip(main_pos - side_pos, -n, n) + n`.
+    most 2 to each side, give `[[1, 0], [4, 4]]`, `<int32>[batch, side]`:
+    `clip(main_pos - side_pos, -n, n) + n`.
     """
     # [batch, side]
     distance = main_pos[:, tf.newaxis] - side_pos
-    return tf.clip_by_value(distance, -most, most) + most
+    return (
+        tf.clip_by_value(distance, -max_distance, max_distance) + max_distance
+    )
 
 
 def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
     """The column of each pair of example and memory.
 
     One head, one example of two tokens: `[[[[5, 6, 7], [8, 9, 0]]]]` and the
-    ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`.
-
-    Args:
-        columns: `<float>[heads, batch, main, columns]`.
-        ids: `<int32>[batch, side]`, from 0 to the number of columns less 1.
-        use_one_hot_lookup: multiply with one-hot vectors rather than gather.
-
-    Returns:
-        `<float>[heads, batch, main, side]`.
+    ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`,
+    `<float>[heads, batch, main, side]`.
     """
     if use_one_hot_lookup:
         # [batch, side, columns]
@@ -521,3 +427,12 @@ def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
     # [heads, batch, side]
     ids = tf.tile(ids[tf.newaxis], [heads, 1, 1])
     return tf.gather(columns, ids, axis=3, batch_dims=2)
+
+
+def _kept(tensor, mask):
+    """`<float>[..., batch, main, x]`, zeros where the mask is 0."""
+    if mask is None:
+        return tensor
+    # [batch, main, 1]
+    keep = tf.cast(mask, tf.bool)[..., tf.newaxis]
+    return tf.where(keep, tensor, tf.zeros([], tensor.dtype))

@@ -2,24 +2,19 @@
 
 import tensorflow as tf
 
-from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_side_attention
-from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
-from etcmodel.layers import normalization
 from etcmodel.layers import relative_attention
-from etcmodel.layers import residual_block
 from etcmodel.layers import side_attention
-from etcmodel.layers import transformer
+from etcmodel.layers import stack
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
-from etcmodel.ops import recompute
 from etcmodel.ops import shapes
 from etcmodel.ops.attention import memory_attention
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class TransformerWithSideInputLayers(graph_layer.GraphLayer):
+class TransformerWithSideInputLayers(stack.TransformerStack):
     """Transformer layers whose tokens also attend to side vectors.
 
     Each layer attends to the tokens and the side input in one softmax
@@ -35,30 +30,11 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
     Args:
-        hidden_size: width of all inputs and of the output.
-        num_hidden_layers: number of layers, at least 1.
-        num_attention_heads: number of attention heads.
-        intermediate_size: inner size of the feed-forward parts; 4 times
-            `hidden_size` by default.
-        hidden_act: activation of the feed-forward parts; a function, or a
-            name as in `DenseLayers`. By default the tanh form of gelu.
-        hidden_dropout_prob: dropout on the output of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
-        initializer_range: standard deviation of the kernels' truncated normal
-            initializer.
-        share_kv_projections: whether keys and values of tokens and side input
-            are made by the same projections. With
-            `num_cross_attention_heads` it is always so, as no part attends to
-            both.
-        num_cross_attention_heads: number of heads of the attention to the
-            side input alone, 0 for one without projections; None for no such
-            part.
-        enable_default_side_input: whether that part has a default side input.
-        grad_checkpointing_period: how many layers in a row keep no activations
-            but compute them again in the backward pass; see
-            `GlobalLocalTransformerLayers`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        share_kv_projections: see `FusedSideAttention`. True with
+            `num_cross_attention_heads`, as no part attends to both.
+        num_cross_attention_heads: see `SideAttention`.
+        enable_default_side_input: likewise.
+        **kwargs: see `GlobalLocalTransformerLayers`.
 
     Raises:
         ValueError: there is no layer; `hidden_size` is no multiple of a number
@@ -125,28 +101,19 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
                 self.cross_attention_layers.append(
                     self._make_cross_attention_block(i)
                 )
-            self.feed_forward_layers.append(self._make_feed_forward_block(i))
+            self.feed_forward_layers.append(
+                self._make_block(
+                    self._make_dense_layers(
+                        self.intermediate_size, hidden_size
+                    ),
+                    f"feed_forward_layer_{i}",
+                )
+            )
         keras_compat.track_layers(
             self,
             "attention_layers",
             "cross_attention_layers",
             "feed_forward_layers",
-        )
-
-    def _make_initializer(self):
-        return tf.keras.initializers.TruncatedNormal(
-            stddev=self.initializer_range
-        )
-
-    def _make_block(self, inner_layer, name):
-        return residual_block.ResidualBlock(
-            inner_layer=inner_layer,
-            normalization_layer=normalization.LayerNormalization(
-                epsilon=1e-12, dtype=self.dtype_policy, name="layer_norm"
-            ),
-            dropout_probability=self.hidden_dropout_prob,
-            dtype=self.dtype_policy,
-            name=name,
         )
 
     def _make_attention_block(self, i):
@@ -172,16 +139,6 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             name="side_attention",
         )
         return self._make_block(layer, f"cross_attention_layer_{i}")
-
-    def _make_feed_forward_block(self, i):
-        layer = dense_layers.DenseLayers(
-            [self.intermediate_size, self.hidden_size],
-            activation=self.hidden_act,
-            kernel_initializer=self._make_initializer(),
-            dtype=self.dtype_policy,
-            name="dense_layers",
-        )
-        return self._make_block(layer, f"feed_forward_layer_{i}")
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
@@ -224,35 +181,17 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
     ):
         """Applies all layers.
 
-        The masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None. Without the axis `main` they hold for all tokens of
-        an example alike.
-
-        Args:
-            main_input: `<float>[batch, main, hidden_size]`.
-            side_input: `<float>[side, hidden_size]`, one for all examples, or
-                `<float>[batch, side, hidden_size]`, one for each; or a list of
-                these and None, one for each layer. None is as good as one
-                without any rows.
-            att_mask: `[batch, main, main + side]` or `[batch, main + side]`,
-                of the tokens and then the side input, which must have as many
-                rows in all layers; only of the tokens where there is no side
-                input or a mask of its own.
-            training: whether dropout is applied.
-            side_att_mask: `[batch, main, side]` or `[batch, side]`; or a list
-                of these and None, one for each layer.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
+        The arguments are those of `FusedSideAttention`. `side_input` and
+        `side_att_mask` may also be lists with an entry, which may be None, for
+        each layer. An `att_mask` of tokens and side input needs as many rows in
+        all layers. With `return_attention_scores` nothing is recomputed.
 
         Returns:
             `<float>[batch, main, hidden_size]`; or, with
             `return_attention_scores`, a pair of that and a list of a dict for
-            each layer: `"main"`, `<float>[batch, heads, main, main]`, and
-            `"side"`, `<float>[batch, heads, main, side]`, without columns if
-            there is no side input. A row of both sums to 1, or is 0 if it has
-            no key. With `num_cross_attention_heads`, which are the heads of
-            `"side"` then, a row of each does, see `SideAttention`.
+            each layer: `"main"` and `"side"`, the scores of
+            `FusedSideAttention`. With `num_cross_attention_heads`, `"side"` are
+            those of `SideAttention`.
 
         Raises:
             ValueError: a list has not one entry for each layer, or a mask has
@@ -283,16 +222,9 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
             return output
 
         output = main_input
-        for start, end, is_recomputed in transformer.chains(
-            self.num_hidden_layers, self.grad_checkpointing_period
+        for start, end, apply in self._chains(
+            apply_chain, training, return_attention_scores
         ):
-            apply = apply_chain
-            if (
-                is_recomputed
-                and training is not False
-                and not return_attention_scores
-            ):
-                apply = recompute.recompute_grad(apply_chain)
             output = apply(output, side_inputs[start:end], start, end)
         return (output, scores) if return_attention_scores else output
 
@@ -306,12 +238,7 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         training,
         return_attention_scores,
     ):
-        """What layer `i` does.
-
-        Returns:
-            `<float>[batch, main, hidden_size]`, and the dict of its scores if
-            that is wanted.
-        """
+        """The output of layer `i`, and, if wanted, the dict of its scores."""
         has_own_part = self.num_cross_attention_heads is not None
         calls = [(self.attention_layers[i], {"att_mask": att_mask})]
         if has_own_part:
@@ -372,43 +299,9 @@ class TransformerWithSideInputLayers(graph_layer.GraphLayer):
         """The shape of the input."""
         return tuple(input_shape)
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        names = (
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "initializer_range",
-            "share_kv_projections",
-            "num_cross_attention_heads",
-            "enable_default_side_input",
-            "grad_checkpointing_period",
-        )
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
-        }
-
 
 def _split_for_all(att_mask, main_input, side_inputs):
-    """The columns of the tokens and those of the side input of all layers.
-
-    Args:
-        att_mask: `[batch, main, main + side]`, `[batch, main + side]` or None.
-        main_input: `<float>[batch, main, hidden_size]`.
-        side_inputs: a side input or None for each layer.
-
-    Returns:
-        Two masks, of `main` and of `side` columns, or None.
-
-    Raises:
-        ValueError: there are side inputs of different lengths, or the mask has
-            another number of columns.
-    """
+    """The columns of the tokens and those of the side input of all layers."""
     sides = [side for side in side_inputs if side is not None]
     if att_mask is None or not sides:
         return att_mask, None

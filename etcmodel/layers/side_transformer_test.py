@@ -65,11 +65,7 @@ def feed_forward(layer, x, activation=gelu):
 def reference(layer, main, sides, mask=None):
     """The stack's output from its weights, in float64.
 
-    Args:
-        layer: the stack.
-        main: `<float>[batch, main, hidden]`.
-        sides: a side input or None for each layer.
-        mask: `<int>[batch, main, main + side]`, whatever the sides are.
+    `mask` is `<int>[batch, main, main + side]`, whatever the sides are.
     """
     x = np.asarray(main, np.float64)
     for i in range(layer.num_hidden_layers):
@@ -261,13 +257,9 @@ class TransformerWithSideInputLayersTest(
                     ("layer_norm", 1e-12), (norm.name, norm.epsilon)
                 )
 
-    @parameterized.parameters(({}, 8), ({"num_cross_attention_heads": 2}, 10))
-    def test_no_two_kernels_are_equal(self, kwargs, number):
-        layer = side_transformer.TransformerWithSideInputLayers(
-            HIDDEN, 2, 2, **kwargs
-        )
+    def test_defaults(self):
+        layer = side_transformer.TransformerWithSideInputLayers(HIDDEN, 2, 2)
         layer.build((None, None, HIDDEN))
-        fused_test.assert_kernels_differ(self, layer, 2 * number)
         kernel = layer.attention_layers[0].inner_layer.output_projection.kernel
         self.assertBetween(np.std(kernel), 0.01, 0.03)
         self.assertEqual(4 * HIDDEN, layer.intermediate_size)

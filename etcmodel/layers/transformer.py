@@ -2,15 +2,14 @@
 
 import tensorflow as tf
 
-from etcmodel.layers import dense_layers
 from etcmodel.layers import fused_attention
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
-from etcmodel.layers import residual_block
+from etcmodel.layers import stack
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
-from etcmodel.ops import recompute
+from etcmodel.ops import attention
 
 # Sublayers of the attention, by the output that they are for.
 _OF_ONE_OUTPUT = {
@@ -36,7 +35,7 @@ _OF_ONE_OUTPUT = {
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
+class GlobalLocalTransformerLayers(stack.TransformerStack):
     """Global-local transformer layers (ETC paper, section 3).
 
     Each layer is a global-local attention and a position-wise feed-forward
@@ -54,44 +53,31 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         long_hidden_size: width of the long stream.
         global_hidden_size: width of the global stream.
         num_hidden_layers: number of layers, at least 1.
-        num_attention_heads: number of attention heads.
         local_radius: how many tokens a long token sees to each side.
-        att_size_per_head: size of each head; by default the hidden size
-            divided by the number of heads.
-        long_intermediate_size: inner size of the long stream's feed-forward
-            parts; 4 times its width by default.
-        global_intermediate_size: the same for the global stream.
-        hidden_act: activation of the feed-forward parts; a function, or a
-            name as in `DenseLayers`. By default the tanh form of gelu.
+        att_size_per_head: by default the hidden size divided by the number of
+            heads.
+        long_intermediate_size: inner size of the feed-forward parts; 4 times
+            the width by default.
+        global_intermediate_size: likewise.
+        hidden_act: activation of the feed-forward parts, see `DenseLayers`.
         hidden_dropout_prob: dropout on the output of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
         initializer_range: standard deviation of the kernels' truncated normal
             initializer.
         relative_vocab_size: number of relative labels; None for no labels.
-        share_feed_forward_params: whether both streams have the same
-            feed-forward parts.
-        share_kv_projections: whether attention within a stream and across use
-            the same key and value projections.
-        share_qkv_projections: whether all attention pieces use the same query,
-            key and value projections.
-        share_att_output_projection: whether both streams use the same output
-            projection.
+        share_feed_forward_params: whether the streams have the same
+            feed-forward parts. For other sharing see
+            `FusedGlobalLocalAttention`.
         use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
             output of the last layer then.
         use_one_hot_lookup: see `QkvRelativeAttention`.
         grad_checkpointing_period: how many layers in a row keep no activations
             but compute them again in the backward pass; 0 for no
-            recomputation. The layers are cut into chains of that many, of
-            which the first takes the remainder and the last is not recomputed:
-            its backward pass follows at once. A call with `training=False`
-            or `return_attention_scores` recomputes nothing.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+            recomputation. The first chain of layers takes the remainder, and
+            the last is not recomputed: its backward pass follows at once.
 
     Raises:
-        ValueError: there is no layer; a hidden size is no multiple of the
-            number of heads and no `att_size_per_head` is given; parameters are
-            shared between streams of different sizes.
+        ValueError: sizes are no multiples of the number of heads, or differ
+            where parameters are shared.
     """
 
     def __init__(
@@ -202,31 +188,16 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
                 f"{self.global_intermediate_size}"
             )
 
-    def _make_kernel_initializer(self):
-        return tf.keras.initializers.TruncatedNormal(
-            stddev=self.initializer_range
-        )
-
     def _make_layer_norm(self, name):
         return normalization.LayerNormalization(
-            epsilon=1e-12, dtype=self.dtype_policy, name=name
-        )
-
-    def _make_residual_block(self, inner_layer, norms, name):
-        return residual_block.ResidualBlock(
-            inner_layer=inner_layer,
-            normalization_layer=norms,
-            dropout_probability=self.hidden_dropout_prob,
-            use_pre_activation_order=self.use_pre_activation_order,
-            dtype=self.dtype_policy,
-            name=name,
+            dtype=self.dtype_policy, name=name
         )
 
     def _make_attention_block(self, i):
         total_att_size = None
         if self.att_size_per_head is not None:
             total_att_size = self.att_size_per_head * self.num_attention_heads
-        attention = fused_attention.FusedGlobalLocalAttention(
+        layer = fused_attention.FusedGlobalLocalAttention(
             long_hidden_size=self.long_hidden_size,
             global_hidden_size=self.global_hidden_size,
             num_heads=self.num_attention_heads,
@@ -235,7 +206,7 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             global_total_att_size=total_att_size,
             relative_vocab_size=self.relative_vocab_size,
             att_dropout_prob=self.attention_probs_dropout_prob,
-            initializer=self._make_kernel_initializer(),
+            initializer=self._make_initializer(),
             share_kv_projections=self.share_kv_projections,
             share_qkv_projections=self.share_qkv_projections,
             share_att_output_projection=self.share_att_output_projection,
@@ -244,50 +215,35 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             name="fused_global_local_att",
         )
         norms = [self._make_layer_norm(f"layer_norm_{j}") for j in range(2)]
-        return self._make_residual_block(
-            attention, norms, f"fused_att_layer_{i}"
-        )
+        return self._make_block(layer, f"fused_att_layer_{i}", norms)
 
     def _make_feed_forward_blocks(self, i):
         """The long and the global stream's block of layer `i`."""
 
         def make_layers(stream):
-            dense = dense_layers.DenseLayers(
-                [
-                    getattr(self, f"{stream}_intermediate_size"),
-                    getattr(self, f"{stream}_hidden_size"),
-                ],
-                activation=self.hidden_act,
-                kernel_initializer=self._make_kernel_initializer(),
-                dtype=self.dtype_policy,
-                name="dense_layers",
+            dense = self._make_dense_layers(
+                getattr(self, f"{stream}_intermediate_size"),
+                getattr(self, f"{stream}_hidden_size"),
             )
             return dense, self._make_layer_norm("layer_norm")
 
-        long_layers = make_layers("long")
-        global_layers = long_layers
+        dense, norm = global_dense, global_norm = make_layers("long")
         long_name = f"feed_forward_layer_{i}"
         if not self.share_feed_forward_params:
-            global_layers = make_layers("global")
+            global_dense, global_norm = make_layers("global")
             long_name = f"long_{long_name}"
         return (
-            self._make_residual_block(*long_layers, long_name),
-            self._make_residual_block(
-                *global_layers, f"global_feed_forward_layer_{i}"
+            self._make_block(dense, long_name, norm),
+            self._make_block(
+                global_dense, f"global_feed_forward_layer_{i}", global_norm
             ),
         )
 
     def layers_of_one_output(self, stream: str) -> list:
-        """Lists the sublayers that only one of the outputs depends on.
+        """Lists the sublayers that only the output of "long" or "global" needs.
 
-        All are in the last layer. They get no gradient if the output is not
-        used.
-
-        Args:
-            stream: "long" or "global".
-
-        Returns:
-            Layers; what both streams share is not among them.
+        All are in the last layer. They get no gradient if that output is not
+        used. What both streams share is not among them.
         """
         block = self.fused_att_layers[-1]
         needed = {}
@@ -341,36 +297,15 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
     ):
         """Applies all layers.
 
-        All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all ids are `<int32>` labels or None. Where long
-        tokens take part, each may also be a description (see
-        `etcmodel.ops.attention`).
-
-        Args:
-            long_input: `<float>[batch, long, long_hidden_size]`.
-            global_input: `<float>[batch, global, global_hidden_size]`.
-            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
-            g2g_att_mask: `[batch, global, global]`.
-            l2g_att_mask: `[batch, long, global]`.
-            g2l_att_mask: `[batch, global, long]`.
-            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
-            g2g_relative_att_ids: `[batch, global, global]`.
-            l2g_relative_att_ids: `[batch, long, global]`.
-            g2l_relative_att_ids: `[batch, global, long]`.
-            att_implementation: see `QkvRelativeLocalAttention`.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
-            long_query_positions: see `FusedGlobalLocalAttention`.
-            global_query_positions: likewise.
-            training: whether dropout is applied.
+        The arguments are those of `FusedGlobalLocalAttention`. With
+        `return_attention_scores` nothing is recomputed.
 
         Returns:
             `[long_output, global_output]`, shaped as the inputs; or, with
             `return_attention_scores`, a pair of that and a list of a dict for
-            each layer, see `FusedGlobalLocalAttention`.
+            each layer.
         """
-        attention_kwargs = dict(
+        arguments = dict(
             l2l_att_mask=l2l_att_mask,
             g2g_att_mask=g2g_att_mask,
             l2g_att_mask=l2g_att_mask,
@@ -380,16 +315,15 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
             l2g_relative_att_ids=l2g_relative_att_ids,
             g2l_relative_att_ids=g2l_relative_att_ids,
             att_implementation=att_implementation,
+            long_query_positions=_as_tensor(long_query_positions),
+            global_query_positions=_as_tensor(global_query_positions),
         )
-        if return_attention_scores:
-            attention_kwargs["return_attention_scores"] = True
-            for name, positions in (
-                ("long_query_positions", long_query_positions),
-                ("global_query_positions", global_query_positions),
-            ):
-                if positions is not None:
-                    # A block takes tensors.
-                    attention_kwargs[name] = tf.convert_to_tensor(positions)
+        tensors = {
+            name: value
+            for name, value in arguments.items()
+            if not isinstance(value, attention.AttentionSpec | str)
+        }
+        options = {k: v for k, v in arguments.items() if k not in tensors}
         scores = []
 
         def apply_chain(long_stream, global_stream, start, end):
@@ -397,7 +331,9 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
                 streams = self.fused_att_layers[i](
                     [long_stream, global_stream],
                     training=training,
-                    **attention_kwargs,
+                    return_attention_scores=return_attention_scores,
+                    inner_options=options,
+                    **tensors,
                 )
                 if return_attention_scores:
                     streams, scores_of_layer = streams
@@ -415,75 +351,19 @@ class GlobalLocalTransformerLayers(graph_layer.GraphLayer):
         if graph_layer.needs_only_shapes() and not return_attention_scores:
             # No layer changes them.
             return apply_chain(*outputs, 0, 1)
-        for start, end, is_recomputed in chains(
-            self.num_hidden_layers, self.grad_checkpointing_period
+        for start, end, apply in self._chains(
+            apply_chain, training, return_attention_scores
         ):
-            apply = apply_chain
-            if (
-                is_recomputed
-                and training is not False
-                and not return_attention_scores
-            ):
-                apply = recompute.recompute_grad(apply_chain)
             outputs = apply(*outputs, start, end)
         return (outputs, scores) if return_attention_scores else outputs
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
-        """The shapes of both streams, which are those of the inputs."""
+        """The shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        names = (
-            "long_hidden_size",
-            "global_hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "local_radius",
-            "att_size_per_head",
-            "long_intermediate_size",
-            "global_intermediate_size",
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "initializer_range",
-            "relative_vocab_size",
-            "share_feed_forward_params",
-            "share_kv_projections",
-            "share_qkv_projections",
-            "share_att_output_projection",
-            "use_pre_activation_order",
-            "use_one_hot_lookup",
-            "grad_checkpointing_period",
-        )
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "hidden_act": tf.keras.activations.serialize(self.hidden_act),
-        }
 
-
-def chains(num_layers: int, period: int) -> list[tuple[int, int, bool]]:
-    """Cuts layers into chains for recomputation.
-
-    5 layers with period 2 give `[(0, 1, True), (1, 3, True), (3, 5, False)]`.
-
-    Args:
-        num_layers: number of layers, at least 1.
-        period: layers a chain; if it is not positive, or not less than
-            `num_layers`, there is one chain that is not recomputed.
-
-    Returns:
-        First layer, end (exclusive), and whether it is recomputed, of each
-        chain in order. The first chain is the one that may be shorter.
-    """
-    if period <= 0 or period >= num_layers:
-        return [(0, num_layers, False)]
-    ends = list(range(num_layers, 0, -period))[::-1]
-    starts = [0] + ends[:-1]
-    return [
-        (start, end, end < num_layers)
-        for start, end in zip(starts, ends, strict=True)
-    ]
+def _as_tensor(value):
+    return None if value is None else tf.convert_to_tensor(value)

@@ -49,17 +49,7 @@ def make_call(global_size):
 
 
 def apply_block(block, streams, inner, pre):
-    """A residual block around a function of its streams.
-
-    Args:
-        block: the block.
-        streams: list of arrays.
-        inner: from a list of arrays to one.
-        pre: whether the norms come first.
-
-    Returns:
-        List of arrays.
-    """
+    """A residual block around a function of a list of arrays to one."""
 
     def normalized(streams):
         return [

@@ -64,10 +64,10 @@ def _read_twice_config(**options):
 _PARAGRAPHS = dict(
     long_token_ids=ints(_TOKENS, "batch", "long"),
     long_token_type_ids=ints(_TYPES, "batch", "long"),
-    long_sentence_ids=ints(5, "batch", "long", least=-1),
-    long_paragraph_ids=ints(5, "batch", "long", least=-1),
+    long_sentence_ids=ints(5, "batch", "long", min_value=-1),
+    long_paragraph_ids=ints(5, "batch", "long", min_value=-1),
     long_paragraph_breakpoints=ints(2, "batch", "long"),
-    l2g_linked_ids=ints(5, "batch", "long", least=-1),
+    l2g_linked_ids=ints(5, "batch", "long", min_value=-1),
     global_token_ids=ints(_TOKENS, "batch", "seq"),
     global_token_type_ids=ints(_TYPES, "batch", "seq"),
     global_paragraph_breakpoints=ints(2, "batch", "seq"),
@@ -87,8 +87,8 @@ _LAYOUT = spec.EncoderInputs(
     ),
 )
 _LAYOUT_FEATURES = dict(
-    mention=ints(5, "batch", "long", least=-1),
-    parent=ints(5, "batch", "seq", least=-1),
+    mention=ints(5, "batch", "long", min_value=-1),
+    parent=ints(5, "batch", "seq", min_value=-1),
     visual=floats("batch", "seq", 3),
     size=floats("batch", "long", 2),
     place=ints(4, "batch", "long", 3),
@@ -110,7 +110,7 @@ CASES = {
         dict(
             predictions=floats("side", _HIDDEN),
             encodings=floats("side", _HIDDEN),
-            weights=ints(2, "side", least=1),
+            weights=ints(2, "side", min_value=1),
         ),
         (("side",), ("side",), ("side",)),
         never_empty=("side",),
@@ -122,11 +122,11 @@ CASES = {
         dict(apply_linear_layer=True, initializer_range=0.2),
         dict(
             item_states=floats("side", _HIDDEN),
-            item_ids=ints(4, "side", least=2),
+            item_ids=ints(4, "side", min_value=2),
             global_item_states=floats("seq", _HIDDEN),
-            global_item_ids=ints(4, "seq", least=2),
+            global_item_ids=ints(4, "seq", min_value=2),
             labels_mask=bools("side", "seq"),
-            labels_weight=ints(4, "side", "seq", least=1),
+            labels_weight=ints(4, "side", "seq", min_value=1),
         ),
         (("side",),),
         variants=(dict(padding_id=-1, unknown_id=0),),
@@ -178,7 +178,7 @@ CASES = {
         # All may be chosen: beside -10,000 every error is small.
         dict(
             global_output=floats(*_READ),
-            global_token_type_ids=ints(2, "batch", "seq", least=1),
+            global_token_type_ids=ints(2, "batch", "seq", min_value=1),
         ),
         (("batch", "seq"),),
         has_dropout=True,
@@ -226,8 +226,8 @@ CASES = {
         ),
         dict(
             token_ids=ints(_TOKENS, "batch", "seq"),
-            block_ids=ints(3, "batch", least=1),
-            block_pos=ints(4, "batch", least=1),
+            block_ids=ints(3, "batch", min_value=1),
+            block_pos=ints(4, "batch", min_value=1),
             **_MENTIONS,
         ),
         (_READ, _READ, *_SUMMARY, *_SUMMARY, ("batch", None)),
@@ -351,7 +351,7 @@ CASES = {
         # All may be chosen: beside -1e6 every error is small.
         dict(
             hidden_states=floats(*_READ),
-            token_ids=ints(_TOKENS, "batch", "seq", least=1),
+            token_ids=ints(_TOKENS, "batch", "seq", min_value=1),
             ignore_prefix_length=ints(1, "batch"),
         ),
         (("batch", "seq", 2),),
@@ -377,8 +377,8 @@ CASES = {
         dict(
             hidden_states=floats(*_READ),
             token_ids=ints(_TOKENS, "batch", "seq"),
-            block_ids=ints(3, "batch", least=1),
-            block_pos=ints(4, "batch", least=1),
+            block_ids=ints(3, "batch", min_value=1),
+            block_pos=ints(4, "batch", min_value=1),
         ),
         (*_SUMMARY, *_SUMMARY, ("batch", None), ("batch", "seq")),
         options=dict(cross_block_attention_mode="batch"),

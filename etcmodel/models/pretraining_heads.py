@@ -46,7 +46,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
         encoder = ReadTwiceModel(config)
         head = LanguageModelHead(config.vocab_size, config.hidden_size)
         states = encoder(**batch).final_hidden_states
-        positions, weights = true_positions(is_masked, most=80)
+        positions, weights = true_positions(is_masked, max_positions=80)
         logits = head(
             gather_positions(states, positions),
             encoder.get_token_embedding_table(),

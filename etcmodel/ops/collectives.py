@@ -6,21 +6,13 @@ from etcmodel.ops import shapes
 
 
 def num_replicas() -> int:
-    """Number of replicas that run this code at the same time.
-
-    Returns:
-        1 outside of `strategy.run`, such as where a model is built.
-    """
+    """Number of replicas that run this code at once; 1 outside of `run`."""
     context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 
 
 def replica_id() -> tf.Tensor:
-    """Number of this replica among those of `num_replicas`.
-
-    Returns:
-        `<int32>[]`, 0 where there is one alone.
-    """
+    """Number of this replica among those of `num_replicas`, `<int32>[]`."""
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1:
         return tf.constant(0)
@@ -33,17 +25,8 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     With `[1, 2]` on the first of two replicas and `[3, 4]` on the second, both
     get `[1, 2, 3, 4]`. The gradient that goes back to a replica's rows is the
     sum of those of all replicas: what one replica makes of the rows of another
-    is learned by the other.
-
-    All replicas must call it, in the same order, and outside of conditions and
-    loops.
-
-    Args:
-        tensor: `<any>[rows, ...]`, of the same shape on each replica.
-
-    Returns:
-        `<any>[replicas * rows, ...]`; the tensor itself if there is one replica
-        alone.
+    is learned by the other. All replicas must call it, in the same order, with
+    the same shape, and outside of conditions and loops.
     """
     replicas = num_replicas()
     if replicas == 1:
@@ -66,14 +49,7 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def all_sum(tensor: tf.Tensor) -> tf.Tensor:
-    """The sum over all replicas, which takes part in no gradient.
-
-    Args:
-        tensor: `<number>[...]`, of the same shape on each replica.
-
-    Returns:
-        `<number>[...]`, the same on each replica.
-    """
+    """The sum over all replicas, which takes part in no gradient."""
     tensor = tf.stop_gradient(tensor)
     if num_replicas() == 1:
         return tensor

@@ -29,12 +29,6 @@ def elementwise_jit(is_on: bool):
     It counts where a graph is built, in all threads, those of a strategy's
     replicas among them. A graph built with it off holds no compiled function:
     for servers that have XLA switched off on CPUs, as TensorFlow Serving has.
-
-    Args:
-        is_on: whether pieces may be compiled.
-
-    Yields:
-        Nothing.
     """
     global _is_enabled
     before, _is_enabled = _is_enabled, is_on
@@ -66,14 +60,10 @@ def jit_if_large(function: Callable) -> Callable:
     the graph is built (each other shape would be compiled again) and one
     tensor has at least `MIN_ELEMENTS` elements. Else it runs as it is.
 
-    Args:
-        function: takes tensors (or None) as positional arguments and hashable
-            Python values as keyword arguments, and returns tensors. It must
-            capture no tensors, and its gradient is not taken. Where the
-            fastest way differs, it asks `is_tracing_piece`.
-
-    Returns:
-        The function.
+    The function takes tensors (or None) as positional arguments and hashable
+    Python values as keyword arguments, and returns tensors. It must capture no
+    tensors, and its gradient is not taken. Where the fastest way differs, it
+    asks `is_tracing_piece`.
     """
 
     def trace(*tensors, **options):

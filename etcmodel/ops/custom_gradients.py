@@ -30,11 +30,8 @@ def forward_only():
     For graphs that are exported to answer only: a stored function with a
     backward pass of its own brings that along, or a warning when it is loaded.
     It counts where a graph is built, in all threads, those of a strategy's
-    replicas among them. What is built may not be differentiated, as that would
-    take TensorFlow's own gradients, with the memory that they need.
-
-    Yields:
-        Nothing.
+    replicas among them. Differentiated, what is built takes TensorFlow's own
+    gradients, with the memory that they need.
     """
     global _is_forward_only
     before, _is_forward_only = _is_forward_only, True
@@ -52,25 +49,22 @@ def custom_gradient(
     The backward pass that `function` returns gives the first derivatives. If
     these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
     watches the inputs, TensorFlow's gradients of `plain` are used. Within
-    `forward_only` there is no backward pass.
-
-    In eager mode, unlike with `tf.custom_gradient`, a tape does not store the
-    intermediate results of the function.
+    `forward_only` there is no backward pass. In eager mode, unlike with
+    `tf.custom_gradient`, a tape does not store the function's intermediate
+    results.
 
     Args:
         function: takes float tensors, and returns an output (or several) and a
-            function from the outputs' gradients to those of the inputs. It
-            depends on nothing else that is differentiated.
+            function from the outputs' gradients to those of the inputs.
         plain: from the same tensors to the same outputs, by operations that
             TensorFlow can differentiate at any order, without loops. None for
             the output of `function`.
 
     Returns:
-        The function from tensors to the outputs. Its optional argument
-        `captured` holds everything else that the function depends on: an object
-        of this package, or a list or dict of such, with tensors in it. Both
-        functions get it as `captured`. Without it they must not capture tensors
-        of a graph.
+        The function from tensors to the outputs. Everything else that both
+        functions depend on they get as `captured`: an object of this package,
+        or a list or dict of such, with tensors in it. Without it they must not
+        capture tensors of a graph.
     """
 
     def without_gradient(*tensors, **captured):
@@ -95,21 +89,16 @@ def custom_gradient(
 
 
 def is_forward_only() -> bool:
-    """Returns whether graphs are built without backward passes."""
+    """Whether graphs are built without backward passes."""
     return _is_forward_only
 
 
 def is_plain() -> bool:
-    """Returns whether TensorFlow alone differentiates the current function.
-
-    Returns:
-        True inside a `plain` function of `custom_gradient`.
-    """
+    """Whether this is inside a `plain` function of `custom_gradient`."""
     return getattr(_state, "is_plain", False)
 
 
 def _call(function, plain, tensors, captured):
-    """The outputs of a function that has a backward pass."""
     is_eager = tf.executing_eagerly()
 
     def forward(*tensors):
@@ -134,7 +123,6 @@ def _call(function, plain, tensors, captured):
 
 
 def _backward(grad, plain, tensors, upstream, captured):
-    """The gradients, which can be differentiated again."""
     number = len(tensors)
     inputs = _in_this_graph([*tensors, *upstream])
     # The graph where gradients are differentiated again knows this one alone.
@@ -178,15 +166,9 @@ def replace_tensors(
 ):
     """A copy of a structure, with other tensors in it.
 
-    Args:
-        value: a tensor, or a (nested) dict, list, tuple or object of a class
-            of this package, or derived from one; anything else is returned
-            as it is.
-        replace: from a tensor to what takes its place.
-        is_tensor: which values `replace` is called for.
-
-    Returns:
-        The copy. All else in it is the same.
+    The structure is a tensor, or a (nested) dict, list, tuple or object of a
+    class of this package, or derived from one; anything else is kept.
+    `is_tensor` says which values `replace` is called for.
     """
     if is_tensor(value):
         return replace(value)
@@ -207,7 +189,7 @@ def replace_tensors(
 
 
 def is_structure(value) -> bool:
-    """Returns whether `replace_tensors` looks at an object's attributes."""
+    """Whether `replace_tensors` looks at an object's attributes."""
     # Layers and functions can be called.
     if callable(value) or isinstance(value, tf.Module | enum.Enum):
         return False
@@ -220,15 +202,8 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     """Runs a function with a custom gradient; in forward mode, without it.
 
     Forward mode would differentiate the operations inside, or the backward
-    pass, and fails at loops and tapes in them.
-
-    Args:
-        forward: from tensors to outputs and their backward pass.
-        plain: from tensors to the same outputs, by differentiable operations.
-        tensors: the arguments.
-
-    Returns:
-        The outputs.
+    pass, and fails at loops and tapes in them. `forward` gives outputs and
+    their backward pass, `plain` the same outputs by differentiable operations.
     """
     if is_forward_mode(tensors):
         return plain(*tensors)
@@ -236,28 +211,12 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
 
 
 def is_forward_mode(tensors: Sequence) -> bool:
-    """Returns whether a `tf.autodiff.ForwardAccumulator` watches any tensor.
-
-    Args:
-        tensors: `<float>[...]` each.
-
-    Returns:
-        True or False.
-    """
+    """Whether a `tf.autodiff.ForwardAccumulator` watches any float tensor."""
     return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
-    """Computes gradients of a function that can be differentiated again.
-
-    Args:
-        function: from tensors to tensors.
-        inputs: its arguments.
-        upstream: gradients of its outputs.
-
-    Returns:
-        Gradients of the inputs; zeros for inputs that nothing depends on.
-    """
+    """Gradients, of `inputs`, that can be differentiated again."""
     if not tf.executing_eagerly():
         # Not by a tape: where TensorFlow builds functions for forward mode,
         # tapes record nothing. Identities, as inputs may depend on each other.

@@ -13,8 +13,7 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
         dtype: of the draws: half precision is too coarse for them.
 
     Returns:
-        `<bool>[shape]`, and `<dtype>[]`, `1 / (1 - rate)`, what those that
-        stay are multiplied with.
+        `<bool>[shape]`, and what those that stay are multiplied with.
     """
     if tf.is_tensor(rate):
         rate = tf.cast(rate, dtype)
@@ -25,19 +24,9 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def drop(x: tf.Tensor, is_kept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Scales what stays, and sets all else to 0.
+    """Multiplies what stays with `scale`, and sets all else to 0.
 
-    TensorFlow's gradient of this keeps a byte for each element.
-
-    Example: of `[1., 2., 3.]` with `[True, False, True]` and a scale of 2,
-    `[2., 0., 6.]` is left.
-
-    Args:
-        x: `<float>[...]`.
-        is_kept: `<bool>[...]`, broadcast to the shape of `x`.
-        scale: `<float>[]`.
-
-    Returns:
-        Shape and dtype of `x`.
+    `[1., 2., 3.]` with `[True, False, True]` and a scale of 2 gives
+    `[2., 0., 6.]`. TensorFlow's gradient of this keeps a byte an element.
     """
     return tf.where(is_kept, x * tf.cast(scale, x.dtype), tf.zeros([], x.dtype))

@@ -33,13 +33,9 @@ def apply(
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or none of any.
-        activation: function of a tensor, of each row by itself, without
-            variables.
+        activation: function of each row by itself, without variables.
         keep: whether to keep what activations are applied to, all of it, for
             the gradients. Else it is computed again if they are asked for.
-
-    Returns:
-        `<float>[rows, units of the last]`.
     """
 
     def chain(rows, *weights):
@@ -56,8 +52,6 @@ def apply(
 
 
 class _Chain:
-    """Both passes over the chunks of a call."""
-
     def __init__(self, rows, weights, num_layers, activation):
         self.rows = rows
         self.weights = weights
@@ -80,7 +74,6 @@ class _Chain:
         )
 
     def _cut(self, rows, index):
-        """The rows of a chunk."""
         if isinstance(self.num_rows, int):
             return softmax.part(rows, 0, index * self.chunk, self.chunk)
         # XLA compiles the loop, and checks this slice, even if there are fewer
@@ -109,17 +102,7 @@ class _Chain:
         return results
 
     def _gradients(self, rows, inner, d_rows, sums):
-        """Gradients of some rows, and of the weights.
-
-        Args:
-            rows: `<float>[rows, size]`.
-            inner: what each layer but the last gives for them.
-            d_rows: `<float>[rows, units]`, the gradient of what the last does.
-            sums: gradients of the weights so far, a list as `weights`.
-
-        Returns:
-            `<float>[rows, size]`, and `sums` with those of these rows.
-        """
+        """Gradients of some rows; and `sums`, with those of the weights."""
         sums = list(sums)
         sources = [rows, *inner]
         for i in reversed(range(len(self.kernels))):
@@ -227,7 +210,6 @@ class _Chain:
         ]
 
     def _join(self, array, rest):
-        """The rows of all chunks, and those after them."""
         if isinstance(self.num_chunks, int) and self.num_chunks == 0:
             return rest
         # [chunks, chunk, units]
@@ -243,22 +225,19 @@ def plan_rows(num_rows, width: int):
     """Cuts rows into chunks of which all have the same number.
 
     If a chunk may hold 1,000, then 2,500 rows make 3 chunks of 833 and a rest
-    of one row; 1,000 rows or less are a rest, without any chunk.
-
-    Args:
-        num_rows: int or `<int32>[]`.
-        width: the largest size of a row on the way.
+    of one row; 1,000 rows or less are a rest, without any chunk. `width` is the
+    largest size of a row on the way.
 
     Returns:
         Rows of a chunk, an int; number of chunks, and of the rows after them:
         ints if `num_rows` is.
     """
-    most = max(streaming.CHUNK_ELEMENTS // width, 1)
+    max_rows = max(streaming.CHUNK_ELEMENTS // width, 1)
     if not isinstance(num_rows, int):
-        num_chunks = num_rows // most
-        return most, num_chunks, num_rows - most * num_chunks
-    num_chunks = blocks.ceil_div(num_rows, most)
+        num_chunks = num_rows // max_rows
+        return max_rows, num_chunks, num_rows - max_rows * num_chunks
+    num_chunks = blocks.ceil_div(num_rows, max_rows)
     if num_chunks <= 1:
-        return most, 0, num_rows
+        return max_rows, 0, num_rows
     chunk = num_rows // num_chunks
     return chunk, num_chunks, num_rows - chunk * num_chunks

@@ -1,4 +1,4 @@
-"""Where a mask is true, and the vectors there."""
+"""Rows of tensors by position, and positions by mask."""
 
 import tensorflow as tf
 
@@ -6,38 +6,20 @@ from etcmodel.ops import shapes
 
 
 def gather_positions(sequence, positions) -> tf.Tensor:
-    """The vectors at some positions of each row.
-
-    Args:
-        sequence: `<float>[batch, length, size]`.
-        positions: `<int>[batch, n]`, from 0 to `length - 1`.
-
-    Returns:
-        `<float>[batch, n, size]`.
-
-    Raises:
-        ValueError: an argument has another rank.
-    """
+    """The vectors `<float>[batch, n, size]` at some positions of each row."""
     shapes.assert_rank(sequence, 3, "sequence")
     shapes.assert_rank(positions, 2, "positions")
     return tf.gather(sequence, positions, batch_dims=1)
 
 
-def true_positions(mask, most: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def true_positions(
+    mask, max_positions: int | tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The positions of each row where a mask is true.
 
-    The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `most=2` give
-    `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`.
-
-    Args:
-        mask: `<bool or int>[batch, length]`.
-        most: how many positions of a row there are room for. An int makes the
-            size of the outputs static. It may be more than `length`.
-
-    Returns:
-        positions: `<int32>[batch, most]`, the first `most` in order, then 0.
-        weights: `<float32>[batch, most]`, 1 for a position, 0 for what fills
-            up.
+    The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `max_positions=2` give
+    the positions `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`. An int
+    makes the size of the outputs static; it may be more than `length`.
 
     Raises:
         ValueError: `mask` has another rank.
@@ -49,10 +31,12 @@ def true_positions(mask, most: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     priorities = tf.range(length, 0, -1, dtype=tf.int32)
     # [batch, length]
     priorities = tf.where(mask, priorities[tf.newaxis], 0)
-    # [batch, max(length, most)]
-    priorities = tf.pad(priorities, [[0, 0], [0, tf.maximum(most - length, 0)]])
-    # [batch, most]
-    priorities = tf.math.top_k(priorities, most).values
+    # [batch, max(length, max_positions)]
+    priorities = tf.pad(
+        priorities, [[0, 0], [0, tf.maximum(max_positions - length, 0)]]
+    )
+    # [batch, max_positions]
+    priorities = tf.math.top_k(priorities, max_positions).values
     is_real = priorities > 0
     positions = tf.where(is_real, length - priorities, 0)
     return positions, tf.cast(is_real, tf.float32)

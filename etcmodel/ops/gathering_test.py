@@ -30,16 +30,16 @@ class PositionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(actual[0], [[1, 3], [2, 0]])
         self.assertAllEqual(actual[1], [[1, 1], [1, 0]])
 
-    @parameterized.product(most=[3, 7, 0], jit_compile=[False, True])
-    def test_true_positions_of_any_length(self, most, jit_compile):
+    @parameterized.product(max_positions=[3, 7, 0], jit_compile=[False, True])
+    def test_true_positions_of_any_length(self, max_positions, jit_compile):
         @tf.function(
             input_signature=[tf.TensorSpec([None, None], tf.bool)],
             jit_compile=jit_compile,
         )
         def run(mask):
-            result = gathering.true_positions(mask, most)
+            result = gathering.true_positions(mask, max_positions)
             for x in result:
-                self.assertEqual([None, most], x.shape.as_list())
+                self.assertEqual([None, max_positions], x.shape.as_list())
             return result
 
         rng = np.random.default_rng(0)
@@ -47,20 +47,22 @@ class PositionsTest(tf.test.TestCase, parameterized.TestCase):
             mask = rng.integers(0, 2, size=[6, length]).astype(bool)
             mask[0], mask[1] = False, True
             of_tensor = gathering.true_positions(
-                mask.astype(int), tf.constant(most)
+                mask.astype(int), tf.constant(max_positions)
             )
             for positions, weights in (run(mask), of_tensor):
                 self.assertEqual(tf.int32, positions.dtype)
                 self.assertEqual(tf.float32, weights.dtype)
                 for i, row in enumerate(mask):
                     (expected,) = np.nonzero(row)
-                    expected = expected[:most]
+                    expected = expected[:max_positions]
                     number = len(expected)
                     self.assertAllEqual(positions[i, :number], expected)
                     self.assertAllEqual(
-                        positions[i, number:], [0] * (most - number)
+                        positions[i, number:], [0] * (max_positions - number)
                     )
-                    self.assertAllEqual(weights[i], np.arange(most) < number)
+                    self.assertAllEqual(
+                        weights[i], np.arange(max_positions) < number
+                    )
 
     def test_errors(self):
         ones = tf.ones([2, 3, 4])

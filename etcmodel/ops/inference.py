@@ -12,16 +12,11 @@ def for_inference():
 
     They contain no hand-written gradients, about which loading a SavedModel
     warns ("unsaved custom gradients"), and nothing compiled by XLA, which some
-    servers switch off. Example:
+    servers switch off. It applies to all graphs built within it, in all
+    threads; see `custom_gradients.forward_only` about their gradients. Example:
 
         with for_inference():
             model.export("served/1")
-
-    The context applies to all graphs built within it, in all threads. See
-    `custom_gradients.forward_only` about gradients of such graphs.
-
-    Yields:
-        Nothing.
     """
     with (
         compilation.elementwise_jit(False),

@@ -20,8 +20,6 @@ _stack = threading.local()
 class RecomputeContext(contextlib.AbstractContextManager):
     """What the layers inside a recomputed function need to know.
 
-    Entering puts it on a stack that belongs to the thread.
-
     Attributes:
         is_recomputing: whether this is the run in the backward pass.
         seed: `<int32>[]`, equal in both runs.
@@ -38,24 +36,14 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self._numbers = {}
 
     def number_of(self, layer) -> int:
-        """How many other layers asked for their number before this one.
-
-        Both runs ask in the same order, and so does another model of the same
-        kind, made earlier or later.
-        """
+        """The layer's number by the order of first calls, as in both runs."""
         return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):
-        """Makes this the current context."""
         _contexts().append(self)
         return self
 
     def __exit__(self, exc_type, exc_value, traceback):
-        """Makes the previous context the current one again.
-
-        Raises:
-            AssertionError: another context was entered since and not left.
-        """
         popped = _contexts().pop()
         if popped is not self:
             raise AssertionError(
@@ -81,15 +69,12 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
     Args:
         f: function of tensors, nested structures of tensors and anything
             else, which returns a float tensor or a nested structure of such.
-            Layers called inside must be built.
+            Layers called inside must be built. Gradients flow to all float
+            tensors among its arguments and to the variables that it uses, but
+            not to other tensors that it captures.
         seed: `<int32>[]` seed of the dropout inside; a new one at each call if
             None. Inside another recomputed function the default follows from
             that one's seed.
-
-    Returns:
-        A function with the arguments and results of `f`. Gradients flow to all
-        float tensors among its arguments and to the variables that `f` uses,
-        but not to other tensors that `f` captures.
     """
 
     def g(*args, **kwargs):
@@ -191,7 +176,6 @@ def _contexts() -> list[RecomputeContext]:
 
 
 def _make_seed(seed):
-    """The seed of one call, `<int32>[]`."""
     if seed is not None:
         return tf.cast(seed, tf.int32)
     parent = get_recompute_context()

@@ -13,20 +13,7 @@ def get_shape_list(
     expected_rank: int | Sequence[int] | None = None,
     name: str | None = None,
 ) -> list[int | tf.Tensor]:
-    """Shape as a list, static where it is known.
-
-    Args:
-        tensor: any tensor of known rank.
-        expected_rank: the rank, or the allowed ranks; None for no check.
-        name: what to call the tensor in an error message.
-
-    Returns:
-        One entry a dimension: an int, or an int32 scalar tensor where the
-        size is known at run time only.
-
-    Raises:
-        ValueError: the rank is unknown or not an expected one.
-    """
+    """Shape as a list, static where it is known, else `<int32>[]` tensors."""
     tensor = tf.convert_to_tensor(tensor)
     if expected_rank is not None:
         assert_rank(tensor, expected_rank, name)
@@ -51,16 +38,7 @@ def assert_rank(
     expected_rank: int | Sequence[int],
     name: str | None = None,
 ) -> None:
-    """Checks the static rank of a tensor.
-
-    Args:
-        tensor: any tensor.
-        expected_rank: the rank, or a list of the allowed ranks.
-        name: what to call the tensor in the error message.
-
-    Raises:
-        ValueError: the rank is another one, or unknown.
-    """
+    """Raises a ValueError unless a tensor's static rank is allowed."""
     tensor = tf.convert_to_tensor(tensor)
     if isinstance(expected_rank, numbers.Integral):
         allowed = (expected_rank,)
@@ -75,15 +53,7 @@ def assert_rank(
 
 
 def reshape(tensor: tf.Tensor, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
-    """As `tf.reshape`, with fewer operations where one size is unknown.
-
-    Args:
-        tensor: `<any>[...]`.
-        shape: the new shape, as `get_shape_list` gives it.
-
-    Returns:
-        `<same dtype>[shape]`.
-    """
+    """As `tf.reshape`, with fewer operations where one size is unknown."""
     unknown = [i for i, size in enumerate(shape) if tf.is_tensor(size)]
     if len(unknown) == 1 and all(
         size > 0 for i, size in enumerate(shape) if i not in unknown
@@ -101,17 +71,8 @@ def flatten_dims(
 ) -> tf.Tensor:
     """Merges the axes from `first_dim` to `last_dim`, both included.
 
-    `[2, 3, 4, 5]` with `first_dim=1, last_dim=-2` becomes `[2, 12, 5]`.
-
-    Args:
-        tensor: <any>[...] of known rank.
-        first_dim: first axis to merge; negative counts from the end.
-        last_dim: last axis to merge; negative counts from the end.
-        name: name scope.
-
-    Returns:
-        <same dtype>[...], with one axis in the place of the merged ones. The
-        merged size is static if all merged sizes are.
+    `[2, 3, 4, 5]` with `first_dim=1, last_dim=-2` becomes `[2, 12, 5]`. The
+    merged size is static if all merged sizes are.
 
     Raises:
         ValueError: rank unknown, an axis out of range, or
@@ -155,14 +116,10 @@ def apply_to_rows(
     this.
 
     Args:
-        layer: function of `<any>[rows, size]` that returns
-            `<any>[rows, units]`.
+        layer: from `<any>[rows, size]` to `<any>[rows, units]`.
         tensor: `<any>[..., size]`, of a higher rank than a row has.
         row_rank: number of last axes that form a row; their sizes are known.
         split: sizes of the axes that replace `units`, if it is to be split.
-
-    Returns:
-        `<any>[..., units]`, or `<any>[..., *split]`.
     """
     shape = get_shape_list(tensor)
     size = math.prod(shape[-row_rank:])

@@ -26,7 +26,7 @@ from etcmodel.ops import traces
 # strategies of graphs apart by itself.
 _functions = {}
 # About ten are used by a model in training.
-_MOST_FUNCTIONS = 128
+_MAX_FUNCTIONS = 128
 _lock = threading.Lock()
 
 
@@ -43,16 +43,10 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
       the time of compilation, and need 1.5 times the memory;
     * if the arguments are not hashable.
 
-    Args:
-        function: from arguments to tensors. Arguments are tensors, and lists,
-            tuples, dicts and objects of `custom_gradients.replace_tensors`
-            with tensors in them; all else in them is the configuration, and
-            must be hashable. It depends on nothing but its arguments.
-        is_inlined: see `traces.once`. For what keeps large tensors for
-            TensorFlow's own gradient.
-
-    Returns:
-        The function.
+    Arguments are tensors, and lists, tuples, dicts and objects of
+    `custom_gradients.replace_tensors` with tensors in them; all else in them is
+    the configuration, and must be hashable. The function depends on nothing
+    else. For `is_inlined` see `traces.once`.
     """
     signature = inspect.signature(function)
 
@@ -108,20 +102,18 @@ def _has_several_tapes(tensors):
 
 
 def _traced(key, function, args, is_inlined):
-    """The `tf.function` of a configuration, of tensors alone."""
     with _lock:
         found = _functions.pop(key, None) or _make_function(
             function, args, is_inlined
         )
         # The latest is the last.
         _functions[key] = found
-        while len(_functions) > _MOST_FUNCTIONS:
+        while len(_functions) > _MAX_FUNCTIONS:
             del _functions[next(iter(_functions))]
     return found
 
 
 def _make_function(function, args, is_inlined):
-    """A `tf.function` of the tensors in the arguments."""
     # Without tensors, so that the caller's graph can be freed.
     template = custom_gradients.replace_tensors(args, lambda _: _Slot)
 
@@ -136,7 +128,6 @@ def _make_function(function, args, is_inlined):
 
 
 def _sizes(tensor):
-    """The static shape, hashable."""
     shape = tensor.shape
     return None if shape.rank is None else tuple(shape.as_list())
 

@@ -132,7 +132,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
             )
             return traces
 
-        with mock.patch.object(shared_graphs, "_MOST_FUNCTIONS", 2):
+        with mock.patch.object(shared_graphs, "_MAX_FUNCTIONS", 2):
             traces = [call(factor) for factor in (1, 2, 1, 3, 1, 2)]
         self.assertEqual([1, 1, 0, 1, 0, 1], traces)
 

@@ -16,15 +16,11 @@ _methods = weakref.WeakKeyDictionary()
 def once(function: Callable, is_inlined: bool = False) -> Callable:
     """Makes graphs call a trace of a function.
 
-    Args:
-        function: from tensors, and other hashable arguments, to tensors. It
-            keeps nothing of the graph that it is called in.
-        is_inlined: whether TensorFlow copies the trace to where it is called,
-            and optimizes every copy. What the copy keeps for its gradient is
-            freed piece by piece; what a call keeps, when its gradient is done.
-
-    Returns:
-        A `tf.function`.
+    The function takes tensors, and other hashable arguments, and keeps nothing
+    of the graph that it is called in. If it `is_inlined`, TensorFlow copies the
+    trace to where it is called, and optimizes every copy. What the copy keeps
+    for its gradient is freed piece by piece; what a call keeps, when its
+    gradient is done.
     """
     return tf.function(
         function,
@@ -36,16 +32,9 @@ def once(function: Callable, is_inlined: bool = False) -> Callable:
 
 
 def once_method(method: Callable) -> Callable:
-    """Makes graphs call a trace of a method, one for each object.
+    """Makes graphs call a trace of a method, the same one for each object.
 
-    It is no attribute of the object: a SavedModel of a `tf.Module` would store
-    it. The object can be freed.
-
-    Args:
-        method: of an object; as for `once`.
-
-    Returns:
-        As `once` returns it; the same whenever it is asked for.
+    It is no attribute of the object, as a SavedModel would store it.
     """
     traced = _methods.setdefault(method.__self__, {})
     name = method.__name__

@@ -39,13 +39,13 @@ TOLERANCES = dict(mixed_bfloat16=0.03, mixed_float16=0.004)
 class Input:
     """An argument of a call: its axes, by name or size, and its values.
 
-    Floats are normally distributed; ints are `least` to `below - 1`, of which
-    every example has some; bools are true for three of four elements.
+    Floats are normally distributed; ints are `min_value` to `below - 1`, of
+    which every example has some; bools are true for three of four elements.
     """
 
     axes: tuple[str | int, ...]
     dtype: str = "float32"
-    least: int = 0
+    min_value: int = 0
     below: int = 2
 
     def shape(self, sizes: Mapping[str, int | None]) -> list[int | None]:
@@ -59,7 +59,9 @@ class Input:
         if self.dtype == "bool":
             return generator.rand(*shape) < 0.75
         if self.dtype == "int32":
-            return generator.randint(self.least, self.below, shape, np.int32)
+            return generator.randint(
+                self.min_value, self.below, shape, np.int32
+            )
         return generator.randn(*shape).astype(np.float32)
 
 
@@ -73,9 +75,9 @@ def bools(*axes) -> Input:
     return Input(axes, "bool")
 
 
-def ints(below: int, *axes, least: int = 0) -> Input:
-    """`<int32>` of these axes, from `least` to `below - 1`."""
-    return Input(axes, "int32", least, below)
+def ints(below: int, *axes, min_value: int = 0) -> Input:
+    """`<int32>` of these axes, from `min_value` to `below - 1`."""
+    return Input(axes, "int32", min_value, below)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ class _Pair(tf.keras.layers.Layer):
 class CasesTest(tf.test.TestCase):
     def test_inputs_are_of_their_axes_and_ranges(self):
         sizes = dict(batch=50, seq=3)
-        ids = cases.ints(4, "batch", "seq", 2, least=1)
+        ids = cases.ints(4, "batch", "seq", 2, min_value=1)
         self.assertEqual([50, 3, 2], ids.shape(sizes))
         self.assertEqual([None, None, 2], ids.shape(cases.unknown_sizes()))
         values = ids.make("ids", sizes)

@@ -1,11 +1,35 @@
 """What the encoders, as layers, have in common: a configuration."""
 
 import copy
+import functools
+import inspect
+from collections.abc import Callable
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from etcmodel.layers import graph_layer
 from etcmodel.models import json_config
+
+
+def accepts_dict(call: Callable) -> Callable:
+    """Lets the first input of a `call` be a dict of arguments by name.
+
+    What the dict has overrides arguments that are given beside it.
+    """
+    signature = inspect.signature(call)
+    first_input = list(signature.parameters)[1]
+
+    @functools.wraps(call)
+    def wrapper(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        if isinstance(given[first_input], Mapping):
+            given |= given.pop(first_input)
+        return call(**given)
+
+    # Keras 2 does not look at what a function wraps.
+    wrapper.__signature__ = signature
+    return wrapper
 
 
 class ConfiguredLayer(graph_layer.GraphLayer):
@@ -74,20 +98,6 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     def build_from_config(self, config):
         """Builds the model as it was built when it was saved."""
         self.build(config["input_shape"])
-
-    def _call_by_name(self, arguments):
-        """`call`, with the arguments of a dict.
-
-        Args:
-            arguments: of a call by their names, `self` among them, with the
-                dict in place of `token_ids`. What the dict has is taken from
-                there.
-
-        Returns:
-            What `call` does.
-        """
-        beside = {name: x for name, x in arguments.items() if name != "self"}
-        return self.call(**beside | dict(beside.pop("token_ids")))
 
     def get_token_embedding_table(self):
         """The token embeddings, for a head that predicts tokens.

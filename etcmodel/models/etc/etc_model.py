@@ -12,6 +12,22 @@ from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import encoder_layer
 from etcmodel.ops import shapes as shapes_lib
 
+# Of the configuration, what the transformer layers have by the same names.
+_TRANSFORMER_FIELDS = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "local_radius",
+    "att_size_per_head",
+    "initializer_range",
+    "relative_vocab_size",
+    "share_feed_forward_params",
+    "share_kv_projections",
+    "share_qkv_projections",
+    "share_att_output_projection",
+    "use_pre_activation_order",
+    "grad_checkpointing_period",
+)
+
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class EtcModel(encoder_layer.EncoderLayer):
@@ -103,7 +119,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         for stream in ("long", "global"):
             name = f"{stream}_emb_layer_norm"
             norm = normalization.LayerNormalization(
-                axis=-1, epsilon=1e-12, dtype=self.dtype_policy, name=name
+                dtype=self.dtype_policy, name=name
             )
             setattr(self, name, norm)
             name = f"{stream}_emb_dropout"
@@ -111,31 +127,24 @@ class EtcModel(encoder_layer.EncoderLayer):
                 dropout_probs[0], dtype=self.dtype_policy, name=name
             )
             setattr(self, name, dropout)
-        self.global_local_transformer_layers = (
-            layers.GlobalLocalTransformerLayers(
-                long_hidden_size=hidden_size,
-                global_hidden_size=hidden_size,
-                num_hidden_layers=config.num_hidden_layers,
-                num_attention_heads=config.num_attention_heads,
-                local_radius=config.local_radius,
-                att_size_per_head=config.att_size_per_head,
-                long_intermediate_size=config.intermediate_size,
-                global_intermediate_size=config.intermediate_size,
-                hidden_act=get_activation(config.hidden_act),
-                hidden_dropout_prob=dropout_probs[0],
-                attention_probs_dropout_prob=dropout_probs[1],
-                initializer_range=config.initializer_range,
-                relative_vocab_size=config.relative_vocab_size,
-                share_feed_forward_params=config.share_feed_forward_params,
-                share_kv_projections=config.share_kv_projections,
-                share_qkv_projections=config.share_qkv_projections,
-                share_att_output_projection=config.share_att_output_projection,
-                use_pre_activation_order=config.use_pre_activation_order,
-                use_one_hot_lookup=use_one_hot_relative_embeddings,
-                grad_checkpointing_period=config.grad_checkpointing_period,
-                dtype=self.dtype_policy,
-                name="global_local_transformer_layers",
-            )
+        self.global_local_transformer_layers = self._make_transformer(
+            *dropout_probs
+        )
+
+    def _make_transformer(self, hidden_dropout, attention_dropout):
+        config = self.config
+        return layers.GlobalLocalTransformerLayers(
+            long_hidden_size=config.hidden_size,
+            global_hidden_size=config.hidden_size,
+            long_intermediate_size=config.intermediate_size,
+            global_intermediate_size=config.intermediate_size,
+            hidden_act=get_activation(config.hidden_act),
+            hidden_dropout_prob=hidden_dropout,
+            attention_probs_dropout_prob=attention_dropout,
+            use_one_hot_lookup=self.use_one_hot_relative_embeddings,
+            dtype=self.dtype_policy,
+            name="global_local_transformer_layers",
+            **{name: getattr(config, name) for name in _TRANSFORMER_FIELDS},
         )
 
     def build(self, input_shape):
@@ -173,6 +182,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             )
         return super().__call__(*args, **kwargs)
 
+    @encoder_layer.accepts_dict
     def call(
         self,
         token_ids,
@@ -245,8 +255,6 @@ class EtcModel(encoder_layer.EncoderLayer):
                 the configuration has none; or both `training` and
                 `is_training` of the constructor.
         """
-        if isinstance(token_ids, Mapping):
-            return self._call_by_name(locals())
         if global_token_ids is None:
             raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:

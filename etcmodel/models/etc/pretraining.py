@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
 from etcmodel.models import pretraining_heads
 from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import contrastive_loss
@@ -54,7 +55,7 @@ class EtcPretrainModel(tf.keras.Model):
         self.head = self.contrast = None
         if use_mlm:
             self.head = pretraining_heads.make_language_model_head(
-                config, layer_norm_epsilon=1e-12
+                config, layer_norm_epsilon=normalization.EPSILON
             )
         if use_cpc:
             self.contrast = contrastive_loss.BatchContrastiveLoss(

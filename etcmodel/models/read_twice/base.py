@@ -59,7 +59,7 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
             embedding_size=config.hidden_size,
         )
         self.emb_layer_norm = normalization.LayerNormalization(
-            epsilon=1e-12, dtype=self.dtype_policy, name="emb_layer_norm"
+            dtype=self.dtype_policy, name="emb_layer_norm"
         )
         self.emb_dropout = layers.RecomputingDropout(
             config.hidden_dropout_prob,

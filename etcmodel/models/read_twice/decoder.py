@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from etcmodel.layers import keras_compat
+from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice import base
 from etcmodel.models.read_twice import memory_extraction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -82,6 +83,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         )
         super().build(input_shape)
 
+    @encoder_layer.accepts_dict
     def call(
         self,
         token_ids,
@@ -115,8 +117,6 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
             ValueError: texts are longer than `config.max_seq_length`, or a mask
                 has another rank or another number of columns.
         """
-        if isinstance(token_ids, Mapping):
-            return self._call_by_name(locals())
         if side_input is not None and token2side_input_att_mask is None:
             batch = shapes.get_shape_list(token_ids)[0]
             memories = shapes.get_shape_list(side_input)[-2]

@@ -165,7 +165,6 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
                 name="block_position_emb_lookup",
             )
             self.summary_emb_layer_norm = normalization.LayerNormalization(
-                epsilon=1e-12,
                 dtype=self.dtype_policy,
                 name="summary_emb_layer_norm",
             )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.layers import keras_compat
+from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice import base
 from etcmodel.models.read_twice import memory_extraction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -163,6 +164,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
                 keras_compat.build_once(layer, hidden_shape)
         super().build(input_shape)
 
+    @encoder_layer.accepts_dict
     def call(
         self,
         token_ids,
@@ -220,8 +222,6 @@ class ReadTwiceModel(base.ReadTwiceBase):
             ValueError: segments are longer than `config.max_seq_length`, or
                 annotations are missing.
         """
-        if isinstance(token_ids, Mapping):
-            return self._call_by_name(locals())
         batch = shapes_lib.get_shape_list(token_ids)[0]
         if block_pos is None:
             block_pos = tf.ones([batch], tf.int32)

@@ -1,13 +1,12 @@
-"""Long and global queries against the keys that they may see, in pieces.
+"""Long and global queries against the keys that they may see, as key blocks.
 
 The long sequence is cut into blocks (paper, Appendix A): the keys that a block
 of queries may see lie in its *window*, itself and `local_radius` positions to
 each side. Global keys and values are used as they are, once: their scores meet
 the local ones only in the softmax, and they are never copied into the blocks.
 
-`LongQueries` and `GlobalQueries` describe one call of attention: its tensors,
-and the `core.Piece`s of any part of the long sequence. `attend` takes all of it
-at once; `streaming` takes one part after another.
+`LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
+all of the long sequence at once; `streaming` takes one part after another.
 """
 
 from typing import NamedTuple
@@ -37,27 +36,12 @@ class Chunk(NamedTuple):
     draw: object
 
     def positions(self, margin: int = 0) -> tf.Tensor:
-        """Its positions and those of the margins to each side of it.
-
-        Args:
-            margin: how many positions more to each side.
-
-        Returns:
-            `<int32>[length + 2 * margin]`.
-        """
+        """Its positions, and `margin` more to each side."""
         return self.start - margin + tf.range(self.length + 2 * margin)
 
 
 class Windows:
-    """How blocks of queries and the windows of keys around them lie.
-
-    Args:
-        radius: positions that a query sees to each side.
-
-    Attributes:
-        block_len: queries of a block.
-        window: keys of its window.
-    """
+    """How blocks of `block_len` queries and `window` keys around them lie."""
 
     def __init__(self, radius: int):
         self.radius = radius
@@ -68,13 +52,8 @@ class Windows:
         """The windows of a chunk of whole blocks.
 
         With a radius of 1 and blocks of 2, `a b c d e f` gives the windows
-        `a b c d` and `c d e f`.
-
-        Args:
-            rows: `<any>[batch, heads, queries + 2*radius, x]`.
-
-        Returns:
-            `<any>[batch, heads, blocks, window, x]`.
+        `a b c d` and `c d e f`: `<any>[batch, heads, queries + 2*radius, x]`
+        becomes `<any>[batch, heads, blocks, window, x]`.
         """
         batch, heads, length, size = shapes.get_shape_list(rows)
         r, b = self.radius, self.block_len
@@ -99,15 +78,10 @@ class Windows:
         """Puts each row of a band where its block's window has it.
 
         With a radius of 1 and blocks of 2, the rows `a b c`, `d e f` and
-        `g h i` become `a b c 0`, `0 d e f` and `g h i 0`. To be done once,
-        before any loop: compiled as part of something else, it computes the
-        place of each number anew.
-
-        Args:
-            band: `<int>[batch, length, 2*radius + 1]`.
-
-        Returns:
-            `<int>[batch, length, window]`.
+        `g h i` become `a b c 0`, `0 d e f` and `g h i 0`:
+        `<int>[batch, length, window]`. To be done once, before any loop:
+        compiled as part of something else, it computes the place of each number
+        anew.
         """
         batch, length, _ = shapes.get_shape_list(band)
         b, window = self.block_len, self.window
@@ -133,21 +107,10 @@ class Windows:
 class LongQueries:
     """Long queries to the long keys around them, and to global keys.
 
-    Args:
-        queries: `<float>[batch, long, heads, size_per_head]`.
-        local: the long keys; `mask` and `labels` are described or
-            `<int32 or bool>[batch, long, 2*radius + 1]`.
-        others: the global keys, described or
-            `<int32 or bool>[batch, long, global]`; or None.
-        radius: positions that a query sees to each side.
-        table: label vectors, or None without labels.
-        dropout: of the probabilities, or None.
-
     Attributes:
         rows: tensors `<any>[batch, long, ...]` by name, to be cut.
         margins: how much wider than a chunk they are cut, where they are.
         whole: the other tensors that have gradients, by name.
-        length: number of long tokens.
         unit: chunks are multiples of this many positions.
         unit_elements: scores of a unit.
         are_rows: whether the queries are cut, too.
@@ -208,18 +171,8 @@ class LongQueries:
             vectors, biases = labels.select(table)
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
-    def pieces(self, rows, whole, chunk: Chunk) -> list[softmax.Piece]:
-        """What the queries of a chunk attend to.
-
-        Args:
-            rows: those of the chunk, with their margins. What they have beyond
-                the sequence does not matter.
-            whole: see the class.
-            chunk: whole blocks.
-
-        Returns:
-            The piece of the long keys, and that of the global ones.
-        """
+    def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
+        """What a chunk of whole blocks attends to, up to beyond the end."""
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
         # [batch, heads, blocks, window, x]
@@ -227,8 +180,8 @@ class LongQueries:
             self.windows.of_rows(softmax.heads_outer(rows[name]))
             for name in ("keys", "values")
         )
-        pieces = [
-            softmax.Piece(
+        key_blocks = [
+            softmax.KeyBlock(
                 softmax.times(queries, keys, transpose_b=True),
                 values,
                 self._local_allowed(rows, chunk),
@@ -237,17 +190,19 @@ class LongQueries:
             )
         ]
         if self.local_labels is not None:
-            pieces[0].label, pieces[0].chosen = self.local_labels.to_windows(
-                self.local_labels.products(
-                    queries, whole["local_vectors"], whole["local_biases"]
-                ),
-                _numbered(rows, "local_labels"),
-                self.spreads,
-                self.windows,
+            key_blocks[0].label, key_blocks[0].chosen = (
+                self.local_labels.to_windows(
+                    self.local_labels.products(
+                        queries, whole["local_vectors"], whole["local_biases"]
+                    ),
+                    _numbered(rows, "local_labels"),
+                    self.spreads,
+                    self.windows,
+                )
             )
         if "global_keys" not in whole:
-            return pieces
-        piece = softmax.Piece(
+            return key_blocks
+        key_block = softmax.KeyBlock(
             tf.matmul(queries, whole["global_keys"], transpose_b=True),
             whole["global_values"],
             dropout=self.dropout,
@@ -255,20 +210,20 @@ class LongQueries:
         )
         if self.others_mask is not None:
             # [batch, queries, global]
-            piece.allowed = self.others_mask.part(
+            key_block.allowed = self.others_mask.part(
                 _numbered(rows, "others_mask")
             )
         if self.others_labels is not None:
-            piece.label, piece.chosen = self.others_labels.lookup(
+            key_block.label, key_block.chosen = self.others_labels.lookup(
                 self.others_labels.products(
                     queries, whole["global_vectors"], whole["global_biases"]
                 ),
                 _numbered(rows, "others_labels"),
                 self.global_len,
             )
-        return [*pieces, piece]
+        return [*key_blocks, key_block]
 
-    def fixed_pieces(self, whole) -> list[softmax.Piece]:
+    def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
         """What all queries attend to besides: nothing."""
         del whole
         return []
@@ -303,19 +258,7 @@ class LongQueries:
 
 
 class GlobalQueries:
-    """Global queries to all global and all long keys.
-
-    Args:
-        queries: `<float>[batch, global, heads, size_per_head]`.
-        own: the global keys; `mask` and `labels` are
-            `<int32 or bool>[batch, global, global]`.
-        long: the long keys, described or
-            `<int32 or bool>[batch, global, long]`.
-        table: label vectors, or None without labels.
-        dropout: of the probabilities, or None.
-
-    The attributes are those of `LongQueries`.
-    """
+    """Global queries to all global and all long keys; see `LongQueries`."""
 
     are_rows = False
 
@@ -362,8 +305,8 @@ class GlobalQueries:
                     queries, softmax.to_score_dtype(vectors), biases
                 )
 
-    def pieces(self, rows, whole, chunk: Chunk) -> list[softmax.Piece]:
-        """The long keys of a chunk, as a piece; see `LongQueries.pieces`."""
+    def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
+        """The long keys of a chunk; see `LongQueries.key_blocks`."""
         # [batch, heads, chunk, x]
         keys, values = (
             softmax.heads_outer(rows[name]) for name in ("keys", "values")
@@ -375,7 +318,7 @@ class GlobalQueries:
             allowed &= tf.linalg.matrix_transpose(
                 self.long_mask.part(_numbered(rows, "mask"))
             )
-        piece = softmax.Piece(
+        key_block = softmax.KeyBlock(
             self._products(whole, keys),
             values,
             allowed,
@@ -383,47 +326,39 @@ class GlobalQueries:
             draw=chunk.draw + 1,
         )
         if self.long_labels is not None:
-            piece.label, piece.chosen = self.long_labels.lookup(
+            key_block.label, key_block.chosen = self.long_labels.lookup(
                 whole["long_products"],
                 _numbered(rows, "labels"),
                 self.global_len,
                 of_global=True,
             )
-        return [piece]
+        return [key_block]
 
     def _products(self, whole, keys):
-        """`<float>[batch, heads, global, keys]`."""
         queries = tf.cast(whole["queries"], self.dtype)
         return tf.matmul(queries, keys, transpose_b=True)
 
-    def fixed_pieces(self, whole) -> list[softmax.Piece]:
-        """The global keys, as a piece."""
-        piece = softmax.Piece(
+    def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
+        """The global keys."""
+        key_block = softmax.KeyBlock(
             self._products(whole, whole["global_keys"]),
             whole["global_values"],
             dropout=self.dropout,
         )
         if self.own_mask is not None:
             # [batch, global, global]
-            piece.allowed = tf.cast(self.own_mask, tf.bool)
+            key_block.allowed = tf.cast(self.own_mask, tf.bool)
         if self.own_labels is not None:
-            piece.label, piece.chosen = self.own_labels.lookup(
+            key_block.label, key_block.chosen = self.own_labels.lookup(
                 whole["own_products"],
                 self.own_labels.long_tensors(),
                 self.global_len,
             )
-        return [piece]
+        return [key_block]
 
 
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
-    """Attention to all keys at once, whose scores are kept.
-
-    Args:
-        run: what attends to what.
-
-    Returns:
-        `<float>[batch, queries, heads, value_size]`.
-    """
+    """Attention to all keys at once, whose scores are kept."""
     # None count as one.
     length = run.length + tf.cast(run.length == 0, tf.int32)
     if isinstance(run.length, int):
@@ -441,22 +376,16 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
             rows[name] = cut(
                 never_empty(tensor, run.length), chunk, margin, run.length
             )
-    pieces = run.pieces(rows, run.whole, chunk)
-    output = softmax.attend([*pieces, *run.fixed_pieces(run.whole)]).output
+    key_blocks = run.key_blocks(rows, run.whole, chunk)
+    output = softmax.attend(
+        [*key_blocks, *run.fixed_key_blocks(run.whole)]
+    ).output
     output = tf.cast(softmax.heads_outer(output), run.dtype)
     return output[:, : run.length] if run.are_rows else output
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """With a row of zeros more where there might be none to `cut`.
-
-    Args:
-        tensor: `<any>[batch, long, ...]`.
-        length: int or `<int32>[]`, number of long tokens.
-
-    Returns:
-        `<any>[batch, long or long + 1, ...]`.
-    """
+    """`<any>[batch, long, ...]`, a row longer where it may have none."""
     if isinstance(length, int) and length > 0:
         return tensor
     # Not by padding, which there is not for booleans everywhere.
@@ -465,17 +394,7 @@ def never_empty(tensor, length) -> tf.Tensor:
 
 
 def cut(tensor, chunk: Chunk, margin: int, length) -> tf.Tensor:
-    """A chunk of a tensor; beyond its ends, whatever is there.
-
-    Args:
-        tensor: `<any>[batch, long, ...]`, of one row at least.
-        chunk: which positions.
-        margin: how many more to each side.
-        length: int or `<int32>[]`, number of long tokens.
-
-    Returns:
-        `<any>[batch, chunk + 2 * margin, ...]`.
-    """
+    """A chunk of `<any>[batch, long, ...]`, never empty, and its margins."""
     position = tf.clip_by_value(chunk.positions(margin), 0, length - 1)
     return tf.gather(tensor, position, axis=1)
 
@@ -491,7 +410,6 @@ def _by_number(name, tensors):
 
 
 def _numbered(rows, name):
-    """The tensors `name_0`, `name_1` and so on."""
     names = [f"{name}_{i}" for i in range(len(rows))]
     return [rows[x] for x in names if x in rows]
 

@@ -89,23 +89,10 @@ def global_attention(
 ) -> tf.Tensor:
     """Global queries against all global and all long keys.
 
-    Args:
-        queries: `<float>[batch, global, heads, size_per_head]`.
-        own: the global keys. The mask is
-            `<int32 or bool>[batch, global, global]`, the labels are
-            `<int32>[batch, global, global]`.
-        long: the long keys. The mask is `<int32 or bool>[batch, global, long]`
-            or a `LongGlobalMask`; the labels are `<int32>[batch, global, long]`
-            or a `PairLabels`.
-        table: the label vectors. A label beyond the table adds nothing.
-        dropout: of the probabilities.
-        implementation: one of `IMPLEMENTATIONS`.
-
-    Returns:
-        `<float>[batch, global, heads, value_size]`.
-
-    Raises:
-        ValueError: see `long_attention`.
+    Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
+    `<int32 or bool>` and labels `<int32>`, `[batch, global, global]` and
+    `[batch, global, long]`, or, of the long keys, a `LongGlobalMask` and
+    `PairLabels`. Everything else is as in `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -135,21 +122,9 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """All queries against all keys.
+    """All queries, `<float>[batch, from, heads, size_per_head]`, and all keys.
 
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        keys: what they attend to. The mask is
-            `<int32 or bool>[batch, from, to]`, the labels are
-            `<int32>[batch, from, to]`.
-        table: the label vectors. A label beyond the table adds nothing.
-        dropout: of the probabilities.
-
-    Returns:
-        `<float>[batch, from, heads, value_size]`.
-
-    Raises:
-        ValueError: see `long_attention`.
+    The mask and the labels are `[batch, from, to]`; see `long_attention`.
     """
     queries, keys = check_dense(queries, keys)
     return _dense_attention(queries, [keys], table, dropout)
@@ -176,10 +151,7 @@ def check_implementation(implementation: str) -> None:
 
 
 def check_long(queries, local, others, local_radius):
-    """The arguments of `long_attention`, as tensors of one dtype.
-
-    Raises a ValueError, as it says, if they do not fit.
-    """
+    """The checked arguments of `long_attention`, as tensors of one dtype."""
     queries = tf.convert_to_tensor(queries)
     width = 2 * local_radius + 1
     local = _checked(local, queries, width, masks.SegmentMask, BandLabels)
@@ -203,7 +175,7 @@ def check_long(queries, local, others, local_radius):
 
 
 def check_global(queries, own, long):
-    """As `check_long`, for the arguments of `global_attention`."""
+    """The checked arguments of `global_attention`."""
     queries = tf.convert_to_tensor(queries)
     own = _checked(own, queries, own.keys.shape[1])
     long = _checked(
@@ -219,7 +191,7 @@ def check_global(queries, own, long):
 
 
 def check_dense(queries, keys):
-    """As `check_long`, for the arguments of `dense_attention`."""
+    """The checked arguments of `dense_attention`."""
     queries = tf.convert_to_tensor(queries)
     return queries, _checked(keys, queries, keys.keys.shape[1])
 
@@ -227,16 +199,7 @@ def check_dense(queries, keys):
 def _checked(
     keys, queries, width, mask_type=None, labels_type=None, are_long=False
 ):
-    """The keys, in the dtype of the queries, if all shapes are right.
-
-    Args:
-        keys: `core.Keys`.
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        width: columns of mask and labels; None if unknown.
-        mask_type: what may describe the mask.
-        labels_type: what may describe the labels.
-        are_long: whether the keys, not the queries, are those of long tokens.
-    """
+    """The keys, in the dtype of the queries, if all shapes are right."""
     for name, value, allowed in (
         (f"{keys.name}att_mask", keys.mask, mask_type),
         (f"{keys.name}relative_att_ids", keys.labels, labels_type),
@@ -299,11 +262,10 @@ def _check_shape(name, tensor, expected, must_be_known=False):
         and not (must_be_known and shape[-1] is None)
     )
     if not fits:
+        hint = " The last axis is 2*local_radius + 1." if must_be_known else ""
         raise ValueError(
             f"{name} must have the shape {_shown(expected)}, but has "
-            f"{_shown(shape)}."
-            + must_be_known
-            * " The last axis is 2*local_radius + 1."
+            f"{_shown(shape)}.{hint}"
         )
 
 

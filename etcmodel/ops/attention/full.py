@@ -20,18 +20,7 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """Attention by way of all pairs, under one softmax.
-
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        pieces: the keys; `mask` is `<int32 or bool>[batch, from, to]` and
-            `labels` are `<int32>[batch, from, to]`.
-        table: the label vectors.
-        dropout: of the probabilities, which are not normalised again.
-
-    Returns:
-        `<float>[batch, from, heads, value_size]`.
-    """
+    """Attention by way of all pairs; masks and labels are tensors."""
     output = 0
     all_probs = probabilities(queries, pieces, table)
     for i, (probs, piece) in enumerate(zip(all_probs, pieces, strict=True)):
@@ -50,16 +39,10 @@ def probabilities(
     pieces: Sequence[softmax.Keys],
     table: softmax.LabelTable | None = None,
 ) -> list[tf.Tensor]:
-    """How much each query attends to each key, under one softmax.
+    """The probabilities of all pairs, a tensor for each piece.
 
-    Args:
-        queries: `<float>[batch, from, heads, size_per_head]`.
-        pieces: as in `dense_attention`. Keys may be different ones for each
-            query, `<float>[batch, from, to, heads, size_per_head]`.
-        table: the label vectors.
-
-    Returns:
-        `<float32 or float64>[batch, heads, from, to]` of each piece.
+    Keys may be different ones for each query, `<float>[batch, from, to, heads,
+    size_per_head]`.
     """
     # [batch, heads, from, size_per_head]
     queries = softmax.scaled(softmax.heads_outer(queries))
@@ -80,19 +63,7 @@ def probabilities(
 
 
 def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
-    """`sparse.LongQueries` by way of all pairs of positions.
-
-    Args:
-        queries: see `sparse.LongQueries`.
-        local: likewise.
-        others: likewise.
-        radius: likewise.
-        table: likewise.
-        dropout: likewise.
-
-    Returns:
-        `<float>[batch, long, heads, value_size]`.
-    """
+    """`blocks.LongQueries` by way of all pairs of positions."""
     batch, length = shapes.get_shape_list(queries)[:2]
     mask = masks_lib.band_mask_tensor(local.mask, radius)
     if mask is None:
@@ -115,18 +86,7 @@ def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
 
 
 def global_attention(queries, own, long, table, dropout) -> tf.Tensor:
-    """`sparse.GlobalQueries` by way of all pairs.
-
-    Args:
-        queries: see `sparse.GlobalQueries`.
-        own: likewise.
-        long: likewise.
-        table: likewise.
-        dropout: likewise.
-
-    Returns:
-        `<float>[batch, global, heads, value_size]`.
-    """
+    """`blocks.GlobalQueries` by way of all pairs."""
     global_len = shapes.get_shape_list(queries)[1]
     long = long._replace(
         mask=masks_lib.pair_mask_tensor(long.mask, from_global=True),
@@ -141,16 +101,8 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
     """Spreads a band of `2r + 1` columns into a square, 0 outside the band.
 
     With a radius of 1, `[[a, b, c], [d, e, f], [g, h, i]]` becomes
-    `[[b, c, 0], [d, e, f], [0, g, h]]`.
-
-    Args:
-        band: `<any>[batch, length, 2*local_radius + 1]`; column `k` of row `i`
-            belongs to position `i + k - local_radius`.
-        local_radius: positions to each side.
-
-    Returns:
-        `<any>[batch, length, length]`. What lies before the first or after the
-        last position is dropped.
+    `[[b, c, 0], [d, e, f], [0, g, h]]`: column `k` of row `i` belongs to
+    position `i + k - local_radius`.
     """
     batch, length, width = shapes.get_shape_list(band)
     # [batch, length * (width + length)]
@@ -168,13 +120,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
 
 
 def _label_scores(queries, ids, table):
-    """Scores that labels add, `<float32 or float64>[batch, heads, from, to]`.
-
-    Args:
-        queries: `<float>[batch, heads, from, size_per_head]`, scaled.
-        ids: `<int>[batch, from, to]`.
-        table: the label vectors.
-    """
+    """Scores that labels add, `<float>[batch, heads, from, to]`."""
     vocab_size, _, size = table.vectors.shape
     # [batch, from, relative_vocab_size, heads]
     scores = tf.einsum("bhfd,rhd->bfrh", queries, table.vectors)

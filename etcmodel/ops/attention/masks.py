@@ -1,14 +1,13 @@
-"""Masks and labels described rather than spelled out.
+"""Masks and labels described rather than materialized.
 
-A mask or labels of all pairs of long tokens and their neighbours, or of long
-and global tokens, take far more memory than what they follow from: an id for
-each token, or nothing but the distance. Wherever attention takes a mask or
+A mask or labels of all pairs take far more memory than what they follow from:
+an id for each token, or the distance alone. Wherever attention takes a mask or
 ids, it also takes one of the classes here. The streaming implementation then
 makes each part of the mask when it gets there; the others make the tensor.
 
 They are plain objects, not tensors: make them where the layers are called
-(inside a layer's or model's `call`, or a `tf.function`), from tensors at hand,
-rather than between the layers of a functional model.
+(inside a layer's or model's `call`, or a `tf.function`), not between the layers
+of a functional model.
 """
 
 from collections.abc import Sequence
@@ -22,11 +21,11 @@ class AttentionSpec:
     """Base of what may be passed instead of a mask or of label ids."""
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The tensors of which a part belongs to each part of the text."""
+        """The tensors of long tokens, `<any>[batch, long, ...]`, to be cut."""
         return []
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """The tensors `<any>[batch, global]` of the global tokens."""
+        """The tensors of global tokens, `<any>[batch, global]`."""
         return []
 
 
@@ -48,14 +47,7 @@ class SegmentMask(AttentionSpec):
         return [self.segment_ids]
 
     def to_band(self, local_radius: int) -> tf.Tensor:
-        """The mask as a tensor.
-
-        Args:
-            local_radius: positions to each side.
-
-        Returns:
-            `<bool>[batch, long, 2*local_radius + 1]`; False beyond the ends.
-        """
+        """The mask as a tensor, `<bool>[batch, long, 2*local_radius + 1]`."""
         ids = self.segment_ids
         length = shapes.get_shape_list(ids)[1]
         padding = [[0, 0], [local_radius, local_radius]]
@@ -84,12 +76,10 @@ class LongGlobalMask(AttentionSpec):
     Args:
         long_ids: `<int>[batch, long]`, such as one id for each packed example
             and another one for padding.
-        global_ids: `<int>[batch, global]`, such ids for the global tokens.
+        global_ids: `<int>[batch, global]`, likewise.
         links: tensors `<int>[batch, long]`, the index of a global token each;
-            anything out of range is no link. None allows all pairs of equal
-            ids.
-        exempt_long: `<int or bool>[batch, long]`, nonzero for long tokens that
-            need no link.
+            anything out of range is no link. None links all pairs.
+        exempt_long: `<int or bool>[batch, long]`, nonzero for no need of links.
         exempt_global: `<int or bool>[batch, global]`, likewise.
     """
 
@@ -110,26 +100,19 @@ class LongGlobalMask(AttentionSpec):
         self.exempt_global = _as_bool(exempt_global)
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The tensors of which a part belongs to each part of the text."""
+        """The ids, the links and which tokens are exempt."""
         tensors = [self.long_ids, *(self.links or [])]
         if self.exempt_long is not None:
             tensors.append(self.exempt_long)
         return tensors
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """The tensors of the global tokens."""
+        """The ids and which tokens are exempt."""
         tensors = [self.global_ids, self.exempt_global]
         return [x for x in tensors if x is not None]
 
     def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The mask of some of the long tokens.
-
-        Args:
-            long_tensors: those of `long_tensors`, the second axis cut.
-
-        Returns:
-            `<bool>[batch, part, global]`.
-        """
+        """The mask `<bool>[batch, part, global]` of cut `long_tensors`."""
         long_ids, *rest = long_tensors
         # [batch, part, global]
         mask = long_ids[:, :, tf.newaxis] == self.global_ids[:, tf.newaxis]
@@ -150,11 +133,7 @@ class LongGlobalMask(AttentionSpec):
 
 
 class PairMask(AttentionSpec):
-    """Which long and global tokens may attend to each other, pair by pair.
-
-    Args:
-        mask: `<int32 or bool>[batch, long, global]`, nonzero where they may.
-    """
+    """A mask given pair by pair, `<int32 or bool>[batch, long, global]`."""
 
     def __init__(self, mask: tf.Tensor):
         self.mask = tf.cast(mask, tf.bool)
@@ -173,16 +152,7 @@ class PairMask(AttentionSpec):
 
 
 def pair_mask(mask, from_global: bool = False):
-    """A mask of long and global tokens, given either way, as a description.
-
-    Args:
-        mask: a description, which is returned; `<any>[batch, long, global]`;
-            or None, which is returned.
-        from_global: whether a tensor is `<any>[batch, global, long]` instead.
-
-    Returns:
-        `LongGlobalMask`, `PairMask` or None.
-    """
+    """A mask given either way (`from_global`: transposed) as a description."""
     if mask is None or isinstance(mask, AttentionSpec):
         return mask
     return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)
@@ -206,15 +176,8 @@ def pair_mask_tensor(mask, from_global: bool = False) -> tf.Tensor | None:
 def linked(links: Sequence[tf.Tensor], global_len) -> tf.Tensor:
     """Which global tokens are linked with the long tokens.
 
-    The links `[[[0, 2, -1]]]` and 3 global tokens give `[[100, 001, 000]]`.
-
-    Args:
-        links: tensors `<int>[batch, part]`, the index of a global token each;
-            anything out of range is no link.
-        global_len: int or `<int32>[]`.
-
-    Returns:
-        `<bool>[batch, part, global]`.
+    The links `[[[0, 2, -1]]]` and 3 global tokens give `[[100, 001, 000]]`,
+    `<bool>[batch, part, global]`.
     """
     result = tf.constant(False)
     for link in links:

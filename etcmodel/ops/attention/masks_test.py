@@ -5,8 +5,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.ops import attention
-from etcmodel.ops.attention import masks
-from etcmodel.ops.attention import relative_ids
 
 
 def _rows(text):
@@ -172,59 +170,6 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
             attention.LongGlobalLabels([], 8, 7)
         with self.assertRaisesRegex(ValueError, "for each of the 2 links"):
             attention.LongGlobalLabels([[[0]], [[1]]], [8, 9, 8], 7)
-
-
-class FunctionsTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.specs = [
-            attention.SegmentMask(_rows("779")),
-            attention.DistanceLabels([2, 0, 1]),
-            attention.LongGlobalMask(_rows("110"), _rows("10")),
-            attention.LongGlobalLabels([[[0, 1, -1]]], 8, 7),
-        ]
-
-    def test_all_are_specs(self):
-        for spec in self.specs:
-            self.assertIsInstance(spec, attention.AttentionSpec)
-
-    def test_tensors_stay(self):
-        tensor = tf.zeros([1, 2, 3], tf.int32)
-        for value in (tensor, None):
-            self.assertIs(masks.band_mask_tensor(value, 1), value)
-            self.assertIs(relative_ids.band_label_tensor(value, 1, 2), value)
-            for from_global in (False, True):
-                self.assertIs(masks.pair_mask_tensor(value, from_global), value)
-                self.assertIs(
-                    relative_ids.pair_label_tensor(value, 3, from_global),
-                    value,
-                )
-
-    def test_specs_become_tensors(self):
-        l2l_mask, l2l_ids, l2g_mask, l2g_ids = self.specs
-        self.assertAllEqual(
-            tf.cast(masks.band_mask_tensor(l2l_mask, 1), tf.int32),
-            [_rows("011 110 010")],
-        )
-        self.assertAllEqual(
-            relative_ids.band_label_tensor(l2l_ids, 1, 2),
-            [_rows("201 201")],
-        )
-        self.assertAllEqual(
-            tf.cast(masks.pair_mask_tensor(l2g_mask), tf.int32),
-            [_rows("10 10 01")],
-        )
-        self.assertAllEqual(
-            tf.cast(masks.pair_mask_tensor(l2g_mask, True), tf.int32),
-            [_rows("110 001")],
-        )
-        self.assertAllEqual(
-            relative_ids.pair_label_tensor(l2g_ids, 2), [_rows("87 78 77")]
-        )
-        self.assertAllEqual(
-            relative_ids.pair_label_tensor(l2g_ids, 2, from_global=True),
-            [_rows("877 787")],
-        )
 
 
 if __name__ == "__main__":

@@ -27,16 +27,9 @@ def in_chunks(
     """Attends for a few examples at a time, where scores are not kept.
 
     Only the scores of these few exist, about `streaming.CHUNK_ELEMENTS`. There
-    is a gradient, but it keeps all of them.
-
-    Args:
-        attend: function of keyword arguments, named as `examples` but with
-            fewer of them, to `<float>[fewer, ...]` of the first one's dtype.
-        examples: `<any>[batch, ...]` each, or None, the first one not.
-        scores_per_example: int or `<int32>[]`.
-
-    Returns:
-        `<float>[batch, ...]`.
+    is a gradient, but it keeps all of them. `attend` gets the `examples`,
+    `<any>[batch, ...]` each (or None, but not the first), by name, but fewer of
+    them; its output has the dtype of the first.
     """
     examples = {
         name: None if x is None else tf.convert_to_tensor(x)
@@ -91,10 +84,7 @@ def in_chunks(
 
 
 def _check_batches(examples, batch):
-    """Raises an error unless all have as many examples.
-
-    What is cut from those with more would be a part of it.
-    """
+    """Raises an error unless all have as many examples."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
         message = f"{name} has another number of examples than the others."
@@ -116,27 +106,22 @@ def attend(
 
     Args:
         queries: `<float>[batch, main, heads, size]`.
-        pieces: what they attend to. Keys and values are
-            `<float>[to, heads, size]`, the same for all examples, or
-            `<float>[batch, to, heads, size]`; masks are
-            `<any>[batch, main, to]` or, where all tokens of an example see the
-            same, `<any>[batch, to]`.
+        pieces: what they attend to. Keys and values may be
+            `<float>[to, heads, size]`, the same for all examples, and masks
+            `<any>[batch, to]`, the same for all tokens of an example.
         dropout: of the probabilities.
         added_scores: what is added to the scores of the first piece,
-            `<float32 or float64>[heads, batch, main or 1, to]`.
+            `<float>[heads, batch, main or 1, to]`.
         default_key: `<float>[heads, size]`, one more key, never masked, whose
             value is zeros.
         top_k: to how many keys a query attends, those with the highest scores,
-            the default one among them; to more if several have the least of
-            these scores. None for all.
+            the default one among them; to more if scores are equal. None for
+            all.
 
     Returns:
         `<float>[batch, main, heads * size]`, zeros for a query that may attend
-        to nothing; and the probabilities of each piece as they are before
-        dropout, `<float>[heads, batch, main, to]`.
-
-    Raises:
-        ValueError: a mask has another rank, or another number of columns.
+        to nothing; and the probabilities before dropout of each piece,
+        `<float>[heads, batch, main, to]`.
     """
     pieces = [
         x._replace(mask=as_mask(x.mask, f"{x.name}att_mask")) for x in pieces
@@ -149,7 +134,6 @@ def attend(
 # Its gradient reads four tensors of the size of the scores.
 @functools.partial(shared_graphs.shared, is_inlined=True)
 def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
-    """What `attend` returns, of masks as they fit scores."""
     # [heads, batch, main, size]
     queries = softmax.scaled(heads_first(queries))
     # [heads, batch, main, to] each
@@ -162,9 +146,9 @@ def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
         scores.append(attention_scores(queries, default_key[:, tf.newaxis]))
         masks.append(None)
     if top_k is not None:
-        least = _kth_best(scores, masks, top_k)
+        min_score = _kth_best(scores, masks, top_k)
         masks = [
-            x >= least if mask is None else (x >= least) & mask
+            x >= min_score if mask is None else (x >= min_score) & mask
             for x, mask in zip(scores, masks, strict=True)
         ]
     probs = softmax.joint_softmax(scores, masks)[: len(pieces)]
@@ -186,7 +170,6 @@ def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
 
 
 def _kth_best(scores, masks, k):
-    """The least score that is attended to, `<float>[..., main, 1]`."""
     masked = [
         x if mask is None else tf.where(mask, x, x.dtype.min)
         for x, mask in zip(scores, masks, strict=True)
@@ -201,14 +184,7 @@ def _kth_best(scores, masks, k):
 
 
 def heads_first(tensor) -> tf.Tensor:
-    """Moves the last axis but one to the front.
-
-    Args:
-        tensor: `<any>[..., length, heads, size]`.
-
-    Returns:
-        `<any>[heads, ..., length, size]`.
-    """
+    """`<any>[..., length, heads, size]` to `[heads, ..., length, size]`."""
     rank = tensor.shape.rank
     return tf.transpose(tensor, [rank - 2, *range(rank - 2), rank - 1])
 
@@ -219,15 +195,10 @@ def batch_first(tensor) -> tf.Tensor:
 
 
 def attention_scores(queries, keys) -> tf.Tensor:
-    """Products of queries and keys.
+    """Products `<float>[heads, batch, from, to]` of queries and keys.
 
-    Args:
-        queries: `<float>[heads, batch, from, size]`.
-        keys: `<float>[heads, to, size]`, the same for all examples, or
-            `<float>[heads, batch, to, size]`.
-
-    Returns:
-        `<float32 or float64>[heads, batch, from, to]`.
+    The keys are `<float>[heads, batch, to, size]`, or `<float>[heads, to,
+    size]` for all examples.
     """
     if keys.shape.rank == 4:
         scores = tf.matmul(queries, keys, transpose_b=True)
@@ -239,16 +210,7 @@ def attention_scores(queries, keys) -> tf.Tensor:
 
 
 def weighted_sum(probs, values) -> tf.Tensor:
-    """Values summed with probabilities.
-
-    Args:
-        probs: `<float>[heads, batch, from, to]`.
-        values: `<float>[heads, to, size]`, the same for all examples, or
-            `<float>[heads, batch, to, size]`.
-
-    Returns:
-        `<dtype of values>[heads, batch, from, size]`.
-    """
+    """Values, shaped as keys of `attention_scores`, weighed and summed."""
     probs = tf.cast(probs, values.dtype)
     if values.shape.rank == 4:
         return tf.matmul(probs, values)
@@ -256,15 +218,7 @@ def weighted_sum(probs, values) -> tf.Tensor:
 
 
 def _per_head(function, tensor):
-    """A function of each head's rows, of all examples together.
-
-    Args:
-        function: from `<float>[heads, rows, a]` to `<float>[heads, rows, b]`.
-        tensor: `<float>[heads, batch, length, a]`.
-
-    Returns:
-        `<float>[heads, batch, length, b]`.
-    """
+    """A function of each head's rows, of all examples together."""
     heads, batch, length, size = shapes.get_shape_list(tensor)
     # [heads, batch * length, b]
     rows = function(tf.reshape(tensor, [heads, batch * length, size]))
@@ -274,21 +228,11 @@ def _per_head(function, tensor):
 
 
 def as_mask(att_mask, name: str) -> tf.Tensor | None:
-    """A mask that fits scores of `[heads, batch, from, to]`.
+    """A mask `<bool>[batch, from or 1, to]`, or None for None.
 
     `[[1, 0], [1, 1]]`, of two examples and two keys, becomes
-    `[[[True, False]], [[True, True]]]`.
-
-    Args:
-        att_mask: `<any>[batch, from, to]` or `<any>[batch, to]`, not 0 where
-            attending is allowed; or None.
-        name: what to call it in an error message.
-
-    Returns:
-        `<bool>[batch, from or 1, to]`, or None for None.
-
-    Raises:
-        ValueError: it has another rank.
+    `[[[True, False]], [[True, True]]]`. A mask of another rank than 2 or 3
+    raises a ValueError.
     """
     if att_mask is None:
         return None
@@ -299,21 +243,11 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
 
 
 def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
-    """The masks of the main and of the side columns.
+    """The masks of the main and of the side columns of `FusedSideAttention`.
 
     Two tokens and a side input of one row, all in one mask: `[[[1, 1, 0],
     [0, 1, 1]]]` gives `[[[True, True], [False, True]]]` and `[[[False],
     [True]]]`.
-
-    Args:
-        att_mask: see `layers.FusedSideAttention`.
-        side_att_mask: likewise.
-        main_input: `<float>[batch, main, hidden_size]`.
-        side_input: `<float>[..., side, hidden_size]`.
-
-    Returns:
-        Two masks, `<bool>[batch, main or 1, main]` and
-        `<bool>[batch, main or 1, side]`, or None.
 
     Raises:
         ValueError: a mask has another rank, or another number of columns.
@@ -337,16 +271,9 @@ def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
 
 
 def check_columns(piece: softmax.Keys) -> None:
-    """Raises a ValueError unless a mask has a column a key.
+    """Raises a ValueError unless a mask is known to have a column a key.
 
     One column would be taken for all keys.
-
-    Args:
-        piece: keys `<float>[..., to, heads, size]` with a mask
-            `<bool>[..., to]`, or None.
-
-    Raises:
-        ValueError: the numbers are known and differ.
     """
     mask, number = piece.mask, piece.keys.shape[-3]
     if mask is None or None in (mask.shape[-1], number):

@@ -1,8 +1,8 @@
-"""Attention to be looked at: the probabilities of each pair.
+"""The attention probabilities of each pair, to be inspected.
 
 They are what attention weighs the values with, before dropout, computed anew:
-no implementation keeps them. Nobody looks at all queries of a long text at
-once; `query_positions` chooses some, and only their rows are computed.
+no implementation keeps them. `query_positions` chooses some queries of a long
+text, and only their rows are computed.
 """
 
 import tensorflow as tf
@@ -25,19 +25,7 @@ def dense_scores(
     keys: softmax.Keys,
     table: softmax.LabelTable | None = None,
 ) -> tf.Tensor:
-    """The probabilities of `dense_attention`, before dropout.
-
-    Args:
-        queries: see `dense_attention`.
-        keys: likewise.
-        table: likewise.
-
-    Returns:
-        `<float32 or float64>[batch, heads, from, to]`.
-
-    Raises:
-        ValueError: see `long_attention`.
-    """
+    """The probabilities of `dense_attention`, before dropout."""
     queries, keys = dispatch.check_dense(queries, keys)
     return full.probabilities(queries, [keys], table)[0]
 
@@ -57,16 +45,9 @@ def long_scores(
     global ones `[[[[1/3], [1/3]]]]`; with the query position 1 they are
     `[[[[1/3, 1/3, 0]]]]` and `[[[[1/3]]]]`.
 
-    Args:
-        queries: see `long_attention`.
-        local: likewise.
-        others: likewise.
-        local_radius: likewise.
-        table: likewise.
-        query_positions: `<int>[n]` or `<int>[batch, n]`, which queries, each at
-            least 0 and less than their number; None for all. The keys around
-            each are copied, `[batch, n, 2*local_radius + 1, heads,
-            size_per_head]`: of a long text, choose.
+    `query_positions`, `<int>[n]` or `<int>[batch, n]`, chooses queries; None
+    takes all. The keys around each are copied, `[batch, n, 2*local_radius + 1,
+    heads, size_per_head]`: of a long text, choose.
 
     Returns:
         `<float32 or float64>[batch, heads, n, 2*local_radius + 1]`, column `k`
@@ -125,21 +106,12 @@ def global_scores(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The probabilities of `global_attention`, before dropout.
 
-    Args:
-        queries: see `global_attention`.
-        own: likewise.
-        long: likewise.
-        table: likewise.
-        query_positions: `<int>[n]` or `<int>[batch, n]`, which queries, each at
-            least 0 and less than their number; None for all.
+    `query_positions` are as in `long_scores`.
 
     Returns:
         `<float32 or float64>[batch, heads, n, global]` and
         `<float32 or float64>[batch, heads, n, long]`. A row of both sums to 1,
         or is 0 if it has no key.
-
-    Raises:
-        ValueError: see `long_attention`; or there is no such query.
     """
     queries, own, long = dispatch.check_global(queries, own, long)
     batch, global_len = shapes.get_shape_list(queries)[:2]
@@ -191,19 +163,7 @@ def _pairs_of_long(keys, positions, batch):
 
 
 def _of_global(part, long_tensors, dtype, positions, length):
-    """What describes pairs of some global tokens with all long ones.
-
-    Args:
-        part: function of `long_tensors`, cut, to `<dtype>[batch, part,
-            global]`.
-        long_tensors: those of a description.
-        dtype: of the result.
-        positions: the global tokens, or None for all.
-        length: int or `<int32>[]`, number of long tokens.
-
-    Returns:
-        `<dtype>[batch, n, long]`.
-    """
+    """Masks or labels `<dtype>[batch, n, long]` of some global tokens."""
     if positions is None:
         return tf.linalg.matrix_transpose(part(long_tensors))
     long_tensors = [blocks.never_empty(x, length) for x in long_tensors]
@@ -232,15 +192,7 @@ def _of_global(part, long_tensors, dtype, positions, length):
 
 
 def _as_positions(positions, number):
-    """`<int32>[1 or batch, n]`, or None.
-
-    Args:
-        positions: `<int>[n]` or `<int>[batch, n]`, or None.
-        number: int or `<int32>[]`, how many queries there are.
-
-    Raises:
-        ValueError: there is no such query, as far as that is known.
-    """
+    """Checks query positions, and gives `<int32>[1 or batch, n]`, or None."""
     if positions is None:
         return None
     positions = tf.cast(positions, tf.int32)
@@ -256,15 +208,6 @@ def _as_positions(positions, number):
 
 
 def _rows(tensor, positions):
-    """Some positions of the second axis.
-
-    Args:
-        tensor: `<any>[1 or batch, length, ...]`; None is returned.
-        positions: `<int32>[1 or batch, n, ...]`; None for all.
-
-    Returns:
-        `<any>[1 or batch, n, ...]`, 1 where that is the size of both.
-    """
     if tensor is None or positions is None:
         return tensor
     tensor = tf.convert_to_tensor(tensor)

@@ -103,30 +103,6 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
             empty = rows_of(empty[..., np.newaxis], positions)[..., 0]
             self.assertAllEqual(total[empty], np.zeros(empty.sum()))
 
-    @parameterized.parameters(False, True)
-    def test_weigh_the_values(self, with_specs):
-        cases = testing.LongCases()
-        rng = np.random.default_rng(2)
-        case = cases.make_case(rng, *cases.SMALL, with_specs=with_specs)
-        radius = cases.radius
-        arguments, table = arguments_of(cases, case, tf.float32)
-        band, others = attention.long_scores(*arguments, radius, table)
-        self.assertEqual(band.dtype, tf.float32)
-        with testing.chunks_of(1):
-            output = attention.long_attention(
-                *arguments, radius, table, implementation="streaming"
-            )
-        values, other_values = (x.values.numpy() for x in arguments[1:])
-        length = values.shape[1]
-        near = np.clip(
-            np.arange(length)[:, None] + np.arange(-radius, radius + 1),
-            0,
-            length - 1,
-        )
-        actual = np.einsum("bhik,bikhv->bihv", band, values[:, near])
-        actual += np.einsum("bhij,bjhv->bihv", others, other_values)
-        self.assertAllClose(output, actual, rtol=1e-6, atol=1e-6)
-
     def test_without_others_and_labels(self):
         ones = tf.ones([1, 2, 1, 1])
         keys = attention.Keys(ones, ones)
@@ -202,53 +178,6 @@ class GlobalScoresTest(parameterized.TestCase, tf.test.TestCase):
             rtol=1e-9,
             atol=1e-9,
         )
-
-    @parameterized.parameters(False, True)
-    def test_weigh_the_values(self, with_specs):
-        cases = testing.GlobalCases()
-        rng = np.random.default_rng(2)
-        case = cases.make_case(rng, *cases.SMALL, with_specs=with_specs)
-        arguments, table = arguments_of(cases, case, tf.float32)
-        probs = attention.global_scores(*arguments, table)
-        with testing.chunks_of(1):
-            output = attention.global_attention(
-                *arguments, table, implementation="streaming"
-            )
-        actual = sum(
-            np.einsum("bhij,bjhv->bihv", x, keys.values)
-            for x, keys in zip(probs, arguments[1:], strict=True)
-        )
-        self.assertAllClose(output, actual, rtol=1e-6, atol=1e-6)
-
-    def test_labels_of_a_type_of_ones_own(self):
-        class Parity(attention.PairLabels):
-            columns = (4, 1)
-
-            def __init__(self, numbers):
-                self.numbers = tf.constant(numbers)
-
-            def long_tensors(self):
-                return [self.numbers]
-
-            def part(self, long_tensors, global_len):
-                sums = long_tensors[0][..., tf.newaxis] + tf.range(global_len)
-                return sums % 2 == 1
-
-        cases = testing.GlobalCases()
-        rng = np.random.default_rng(4)
-        case = cases.make_case(rng, *cases.SMALL)
-        labels = Parity(rng.integers(9, size=(2, 13), dtype=np.int32))
-        case.given["g2l_relative_att_ids"] = labels
-        case.arrays["g2l_relative_att_ids"] = np.swapaxes(
-            labels.to_tensor(3), 1, 2
-        )
-        probs = np.swapaxes(reference_probabilities(cases, case), 1, 2)
-        arguments, table = arguments_of(cases, case)
-        for positions in (None, [1, 0]):
-            _, long = attention.global_scores(*arguments, table, positions)
-            self.assertAllClose(
-                long, rows_of(probs[..., 3:], positions), rtol=1e-9, atol=1e-9
-            )
 
 
 class DenseScoresTest(tf.test.TestCase):

@@ -1,9 +1,9 @@
 """Types of relative labels: a class each.
 
 A class says which label each pair of a query and a key has. What that adds to
-the scores, and the gradients, follow from it: products of each query with the
-label vectors that occur (`RelativeLabels.products`), one of which each pair
-chooses (`core.choose`, and `core.choose_gradient`).
+the scores follows from it: products of each query with the label vectors that
+occur (`RelativeLabels.products`), one of which each pair chooses
+(`softmax.choose`).
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,15 @@ from etcmodel.ops.attention import softmax
 class RelativeLabels(masks.AttentionSpec):
     """Which label each pair of a query and a key has: the base of all labels.
 
-    The scores of pairs are chosen from the products of each query with the
-    label vectors that occur at all, its *columns*.
-
     Attributes:
-        columns: the labels that occur, or None for all of the table.
+        columns: the labels that occur, or None for all of the table. Scores are
+            chosen from the products of each query with their vectors.
     """
 
     columns: Sequence[int] | None = None
 
     def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The label vectors and biases of the columns.
-
-        Args:
-            table: all of them.
-
-        Returns:
-            `<float>[columns, heads, size]` and `<float>[columns, heads]`.
-        """
+        """The columns' `<float>[columns, heads, size]` vectors, and biases."""
         if self.columns is None:
             return table.vectors, table.biases
         vocab_size, heads, size = shapes.get_shape_list(table.vectors)
@@ -52,16 +43,7 @@ class RelativeLabels(masks.AttentionSpec):
         )
 
     def products(self, queries, vectors, biases) -> tf.Tensor:
-        """What each column adds to a query's scores.
-
-        Args:
-            queries: `<float>[batch, heads, queries, size]`, scaled.
-            vectors: `<float>[columns, heads, size]`.
-            biases: `<float>[columns, heads]`.
-
-        Returns:
-            `<float32 or float64>[batch, heads, queries, columns]`.
-        """
+        """What each column adds, `<float>[batch, heads, queries, columns]`."""
         # [heads, columns, size]
         vectors = tf.transpose(vectors, [1, 0, 2])
         # [heads, 1, columns]
@@ -81,30 +63,18 @@ class BandLabels(RelativeLabels):
     """Labels of long tokens and the long tokens around them."""
 
     def band_tensors(self, windows, dtype):
-        """What `to_windows` needs besides the products.
-
-        Args:
-            windows: `sparse.Windows`.
-            dtype: of the products.
-
-        Returns:
-            A list of tensors `<any>[batch, long, ...]`, to be cut along the
-            long axis, and a list of others.
-        """
+        """What `to_windows` needs: tensors to be cut as rows, and others."""
         del windows, dtype
         return [], []
 
     def to_windows(self, products, rows, others, windows):
-        """What the labels add to the scores of windows.
+        """`label` and `chosen` of `softmax.KeyBlock`, any outside of the band.
 
         Args:
             products: `<float>[batch, heads, queries, columns]`.
             rows: the first tensors of `band_tensors`, cut.
             others: the others.
-            windows: `sparse.Windows`, in which the queries are whole blocks.
-
-        Returns:
-            `label` and `chosen` of `core.Piece`; anything beyond the band.
+            windows: `blocks.Windows`, in which the queries are whole blocks.
         """
         raise NotImplementedError
 
@@ -112,13 +82,11 @@ class BandLabels(RelativeLabels):
 class DistanceLabels(BandLabels):
     """Labels of the long tokens' neighbours that depend on distance alone.
 
-    For `l2l_relative_att_ids`. Label `k` is that of the key `k - local_radius`
-    positions on; `RelativePositionGenerator.make_local_relative_att_spec`
-    makes the usual ones. With `DistanceLabels([2, 0, 1])` a token has label 0
-    for itself, 2 for the token before it and 1 for the one after.
-
-    Args:
-        pattern: `2*local_radius + 1` labels.
+    For `l2l_relative_att_ids`. Label `k` of the `2*local_radius + 1` is that of
+    the key `k - local_radius` positions on. With `DistanceLabels([2, 0, 1])` a
+    token has label 0 for itself, 2 for the token before it and 1 for the one
+    after. `RelativePositionGenerator.make_local_relative_att_spec` makes the
+    usual ones.
 
     Raises:
         ValueError: there are fewer than 3, or an even number of them.
@@ -139,15 +107,7 @@ class DistanceLabels(BandLabels):
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:
-        """The labels as a tensor.
-
-        Args:
-            batch_size: int or `<int32>[]`.
-            length: int or `<int32>[]`, number of long tokens.
-
-        Returns:
-            `<int32>[batch, long, 2*local_radius + 1]`.
-        """
+        """The labels as `<int32>[batch, long, 2*local_radius + 1]`."""
         return tf.broadcast_to(
             tf.constant(self.pattern, tf.int32),
             tf.stack([batch_size, length, len(self.pattern)]),
@@ -156,10 +116,8 @@ class DistanceLabels(BandLabels):
     def runs(self) -> tuple[int, list[int], int]:
         """The pattern as a run of one label, a middle, and another run.
 
-        Returns:
-            `(lead, columns, trail)`: the pattern is `columns[0]`, `lead` times,
-            then `columns[1:-1]`, then `columns[-1]`, `trail` times. The pattern
-            5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`.
+        5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`: the first column 3 times, the
+        middle ones once, and the last column twice.
         """
         pattern = self.pattern
         lead = 1
@@ -174,14 +132,14 @@ class DistanceLabels(BandLabels):
         return lead, [pattern[0], *middle, pattern[-1]], trail
 
     def band_tensors(self, windows, dtype):
-        """As `BandLabels.band_tensors`: what spreads columns over slots.
+        """What spreads columns over slots, `[block_len, columns, slots]`.
 
         In the windows of a block of queries, the first slots have the first
         label for all of them, the last slots the last one. In between, which
         column a slot gets differs from query to query but not from block to
-        block: a product with `<dtype>[block_len, columns, middle slots]`, 1
-        where a slot has a column, spreads them. (To shift each row by its index
-        takes about as long, and far longer when compiled.)
+        block: a product with this tensor, 1 where a slot has a column, spreads
+        them. (To shift each row by its index takes about as long, and far
+        longer when compiled.)
         """
         lead, columns, trail = self.runs()
         block_len = windows.block_len
@@ -199,7 +157,7 @@ class DistanceLabels(BandLabels):
         return [], [spread]
 
     def to_windows(self, products, rows, others, windows):
-        """As `BandLabels.to_windows`."""
+        """See `BandLabels.to_windows`."""
         del rows
         (spread,) = others
         batch, heads, queries, columns = shapes.get_shape_list(products)
@@ -234,25 +192,20 @@ class DistanceLabels(BandLabels):
 
 
 class BandIds(BandLabels):
-    """Labels of a band that are given for each pair.
-
-    Args:
-        ids: `<int>[batch, long, 2*local_radius + 1]`.
-        use_one_hot_lookup: see `core.LabelTable`.
-    """
+    """Labels of a band, `<int>[batch, long, 2*local_radius + 1]`."""
 
     def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
         self.ids = tf.cast(ids, tf.int32)
         self.use_one_hot_lookup = use_one_hot_lookup
 
     def band_tensors(self, windows, dtype):
-        """As `BandLabels.band_tensors`: the ids, in windows."""
+        """The ids, in windows."""
         del dtype
         # [batch, long, window]
         return [windows.of_band(self.ids)], []
 
     def to_windows(self, products, rows, others, windows):
-        """As `BandLabels.to_windows`."""
+        """See `BandLabels.to_windows`."""
         del others, windows
         return _choose_by_id(products, rows[0], self.use_one_hot_lookup)
 
@@ -260,9 +213,8 @@ class BandIds(BandLabels):
 class PairLabels(RelativeLabels):
     """Labels of pairs of long and global tokens.
 
-    For a type of labels of one's own, derive from this class, set `columns` to
-    the labels that occur, and define `long_tensors` and `part`; see
-    `docs/architecture.md`.
+    For a type of labels of one's own, derive from this class, set `columns`,
+    and define `long_tensors` and `part`; see `docs/architecture.md`.
     """
 
     def long_tensors(self) -> list[tf.Tensor]:
@@ -270,31 +222,16 @@ class PairLabels(RelativeLabels):
         raise NotImplementedError
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Which label the pairs of some of the long tokens have.
+        """Which label the pairs of the cut `long_tensors` have.
 
-        Args:
-            long_tensors: those of `long_tensors`, the second axis cut.
-            global_len: int or `<int32>[]`.
-
-        Returns:
-            `<int32>[batch, part, global]`, indices into `columns` (or labels,
-            where that is None); or, where there are two columns,
-            `<bool>[batch, part, global]`, true for the second.
+        `<int32>[batch, part, global]`, indices into `columns` (or labels, where
+        that is None); or, where there are two columns,
+        `<bool>[batch, part, global]`, true for the second.
         """
         raise NotImplementedError
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """What the labels add to the scores of some of the long tokens.
-
-        Args:
-            products: `<float>[batch, heads, queries, columns]`.
-            long_tensors: those of `long_tensors`, cut.
-            global_len: int or `<int32>[]`.
-            of_global: whether the queries are the global tokens.
-
-        Returns:
-            `label` and `chosen` of `core.Piece`.
-        """
+        """`label` and `chosen` of `softmax.KeyBlock` for cut `long_tensors`."""
         # [batch, part, global]
         chosen = self.part(long_tensors, global_len)
         if of_global:
@@ -314,12 +251,7 @@ class PairLabels(RelativeLabels):
 
 
 class PairIds(PairLabels):
-    """Labels that are given for each pair.
-
-    Args:
-        ids: `<int>[batch, long, global]`.
-        use_one_hot_lookup: see `core.LabelTable`.
-    """
+    """Labels of long and global tokens, `<int>[batch, long, global]`."""
 
     def __init__(self, ids: tf.Tensor, use_one_hot_lookup: bool = False):
         self.ids = tf.cast(ids, tf.int32)
@@ -330,12 +262,12 @@ class PairIds(PairLabels):
         return [self.ids]
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """The labels of some of the long tokens: as they are."""
+        """The cut ids."""
         del global_len
         return long_tensors[0]
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """As `PairLabels.lookup`."""
+        """See `PairLabels.lookup`."""
         _, chosen = super().lookup(
             products, long_tensors, global_len, of_global
         )
@@ -357,9 +289,6 @@ class LongGlobalLabels(PairLabels):
         linked: the label of a pair that one of the links names; or one label
             for each link, of which the last that names a pair counts.
         not_linked: the label of all other pairs.
-
-    Attributes:
-        columns: `not_linked`, then the labels of links, each of them once.
 
     Raises:
         ValueError: there are no links, or more or fewer labels than links.
@@ -387,21 +316,11 @@ class LongGlobalLabels(PairLabels):
         self._column_of_link = [1 + distinct.index(label) for label in labels]
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The tensors of which a part belongs to each part of the text."""
+        """The links."""
         return self.links
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """How some of the long tokens are linked.
-
-        Args:
-            long_tensors: those of `long_tensors`, the second axis cut.
-            global_len: int or `<int32>[]`.
-
-        Returns:
-            `<bool>[batch, part, global]`, whether there is a link; if there
-            are several labels of links, `<int32>[batch, part, global]`, the
-            index of the pair's label in `columns`.
-        """
+        """How some of the long tokens are linked; see `PairLabels.part`."""
         if len(self.columns) == 2:
             return masks.linked(long_tensors, global_len)
         index = tf.constant(0)
@@ -431,16 +350,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 def pair_labels(
     ids, table: softmax.LabelTable | None, from_global: bool = False
 ) -> PairLabels | None:
-    """Labels of pairs, given either way, as a description (or None).
-
-    Args:
-        ids: a `PairLabels`, `<int>[batch, long, global]` or None.
-        table: says how ids are looked up.
-        from_global: whether a tensor is `<int>[batch, global, long]` instead.
-
-    Returns:
-        A `PairLabels` or None.
-    """
+    """Labels given either way (`from_global`: transposed) as a description."""
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
     if from_global:
@@ -466,17 +376,10 @@ def pair_label_tensor(
 
 
 def _choose_by_id(products, ids, use_one_hot_lookup):
-    """`label` and `chosen` of `core.Piece` for any labels of the table.
+    """`label` and `chosen` of `softmax.KeyBlock` for any labels of the table.
 
-    Args:
-        products: `<float>[batch, heads, queries, vocab_size]`.
-        ids: `<int32>[batch, queries, keys]`.
-        use_one_hot_lookup: whether each pair chooses through a product with a
-            one-hot vector, whose gradient is one, too; that of a choice by
-            index is a scatter.
-
-    Returns:
-        Both.
+    The gradient of a product with one-hot vectors is a product; that of a
+    choice by index is a scatter.
     """
     if not use_one_hot_lookup:
         return products, ids[:, tf.newaxis]

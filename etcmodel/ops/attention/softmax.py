@@ -1,9 +1,8 @@
-"""The formula of attention: scores, and one softmax over several pieces.
+"""The formula of attention: scores, and one softmax over several key blocks.
 
-Queries attend to one or more *pieces* of keys (the keys around them, those of
-the global tokens) under **one joint softmax**, in which the pair of query `i`
-and key `j` has the score (paper section 3.2, with the bias of the original
-code)
+Queries attend to one or more *key blocks* (the keys around them, those of the
+global tokens) under **one joint softmax**, in which the pair of query `i` and
+key `j` has the score (paper section 3.2, with the bias of the original code)
 
     score[i, j] = (q_i . k_j + q_i . E[id_ij] + b[id_ij]) / sqrt(size_per_head)
 
@@ -12,9 +11,8 @@ whatever the inputs' dtype. A masked pair has a probability of exactly 0, and a
 query without any unmasked key gets an output of zeros. A label beyond the
 table adds nothing to a score.
 
-`joint_softmax` is the formula as it stands. `attend` gives the same numbers
-for queries that are cut into blocks or chunks, and keeps no probabilities for
-the backward pass: it computes them again.
+`joint_softmax` is the formula as it stands. `attend` gives the same numbers,
+and computes the probabilities again in the backward pass.
 """
 
 import dataclasses
@@ -35,7 +33,7 @@ MASKED = -1e30
 LOWEST = -5e29
 # Up to as many columns are chosen from by selection where it is compiled, and
 # an eighth of them anywhere.
-MOST_SELECTED = 64
+MAX_SELECTED_COLUMNS = 64
 
 
 class LabelTable(NamedTuple):
@@ -44,8 +42,7 @@ class LabelTable(NamedTuple):
     Attributes:
         vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
         biases: `<float>[relative_vocab_size, heads]`.
-        use_one_hot_lookup: look labels up by a matrix product with their
-            one-hot form rather than by a gather. Same numbers.
+        use_one_hot_lookup: by a product, not by a gather. Same numbers.
     """
 
     vectors: tf.Tensor
@@ -59,9 +56,8 @@ class Keys(NamedTuple):
     Attributes:
         keys: `<float>[batch, to, heads, size_per_head]`.
         values: `<float>[batch, to, heads, value_size]`.
-        mask: which of them each query may attend to, a tensor or one of
-            `specs`; None for all.
-        labels: labels of the pairs, a tensor or one of `specs`; None for none.
+        mask: a tensor or a description (`masks.py`); None for all.
+        labels: a tensor or a description (`relative_ids.py`), or None.
         name: what an error message puts before `att_mask` and
             `relative_att_ids`, such as `"l2g_"`.
     """
@@ -76,9 +72,7 @@ class Keys(NamedTuple):
 class Dropout:
     """Dropout of probabilities that can be drawn again.
 
-    Args:
-        rate: probability of dropping, a number or `<float>[]`.
-        seed: `<int32>[2]`.
+    The rate is a number or `<float>[]`, the seed `<int32>[2]`.
     """
 
     def __init__(self, rate, seed: tf.Tensor):
@@ -86,39 +80,21 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """What to multiply probabilities with: 0 or `1 / (1 - rate)`.
-
-        Args:
-            shape: `<int32>[rank]`.
-            index: `<int32>[]`; equal ones give equal factors.
-            dtype: of the factors.
-
-        Returns:
-            `<dtype>[shape]`.
-        """
+        """0 or `1 / (1 - rate)`; equal indices give equal factors."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
     def drop(self, probs, index) -> tf.Tensor:
-        """Multiplies probabilities with their factors.
-
-        Args:
-            probs: `<float>[...]`.
-            index: see `factors`.
-
-        Returns:
-            Shape and dtype of `probs`.
-        """
+        """Multiplies probabilities with their `factors`."""
         return dropout.drop(probs, *self._draw(tf.shape(probs), index))
 
     def _draw(self, shape, index):
-        """Which probabilities are kept, and what they are multiplied with."""
         seed = tf.random.experimental.stateless_fold_in(self.seed, index)
         return dropout.draw(shape, seed, self.rate)
 
 
 @dataclasses.dataclass
-class Piece:
+class KeyBlock:
     """Some keys that queries attend to: their values and ingredients of scores.
 
     Attributes:
@@ -128,13 +104,11 @@ class Piece:
             of queries, `<float>[batch, heads, blocks, keys, value_size]`.
         allowed: `<bool>[batch or 1, queries or 1, keys]`, or None for all.
         label: `<float>[batch, heads, queries, keys]`, what the labels add; or
-            `<float>[batch, heads, queries, columns]` to choose it from; or
-            None.
+            `<float>[batch, heads, queries, columns]` to choose it from.
         chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; of
-            two columns the second one, `<bool>[batch, 1, queries, keys]`; or
-            None.
+            two columns the second one, `<bool>[batch, 1, queries, keys]`.
         dropout: of the probabilities, or None.
-        draw: `<int32>[]`, which of the dropout's draws this piece takes.
+        draw: `<int32>[]`, which of the dropout's draws this block takes.
     """
 
     products: tf.Tensor
@@ -171,31 +145,26 @@ class Attended(NamedTuple):
 
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
-        normalizer: `<float32 or float64>[batch, heads, queries, 2]`, the
+        softmax_stats: `<float32 or float64>[batch, heads, queries, 2]`, the
             maximum of each query's scores, and its denominator: the sum of
             the exponentials of the scores less the maximum.
     """
 
     output: tf.Tensor
-    normalizer: tf.Tensor
+    softmax_stats: tf.Tensor
 
 
-def attend(pieces: Sequence[Piece]) -> Attended:
-    """One softmax over several pieces, and the values that it weighs.
+def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
+    """One softmax over several key blocks, and the values that it weighs.
 
-    Args:
-        pieces: what the queries attend to. The gradients flow to `products`,
-            `values` and `label`, from the output alone: a normalizer counts
-            as a constant.
-
-    Returns:
-        Output and normalizer.
+    The gradients flow to `products`, `values` and `label`, from the output
+    alone: `softmax_stats` count as constants.
     """
     differentiable = [
         name
-        for i, piece in enumerate(pieces)
+        for i, block in enumerate(key_blocks)
         for name in ((i, "products"), (i, "values"), (i, "label"))
-        if getattr(piece, name[1]) is not None
+        if getattr(block, name[1]) is not None
     ]
 
     @custom_gradients.custom_gradient
@@ -205,28 +174,21 @@ def attend(pieces: Sequence[Piece]) -> Attended:
             inside[i] = dataclasses.replace(inside[i], **{name: tensor})
         attended = forward(inside)
 
-        def grad(d_output, d_normalizer):
-            del d_normalizer
+        def grad(d_output, d_stats):
+            del d_stats
             found = gradients(inside, attended, d_output)
             return [found[name] for name in differentiable]
 
         return tuple(attended), grad
 
-    tensors = [getattr(pieces[i], x) for i, x in differentiable]
-    return Attended(*run(*tensors, captured=list(pieces)))
+    tensors = [getattr(key_blocks[i], x) for i, x in differentiable]
+    return Attended(*run(*tensors, captured=list(key_blocks)))
 
 
-def forward(pieces: Sequence[Piece]) -> Attended:
-    """Computes `attend` without its backward pass.
-
-    Args:
-        pieces: what the queries attend to.
-
-    Returns:
-        Output and normalizer. Do not differentiate them.
-    """
-    dtype = pieces[0].values.dtype
-    scores = [_scores(*piece.ingredients()) for piece in pieces]
+def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
+    """Computes `attend` without its backward pass: not to be differentiated."""
+    dtype = key_blocks[0].values.dtype
+    scores = [_scores(*block.ingredients()) for block in key_blocks]
     # [batch, heads, queries, 1]
     maximum = functools.reduce(
         tf.maximum,
@@ -234,13 +196,13 @@ def forward(pieces: Sequence[Piece]) -> Attended:
         tf.constant(LOWEST, score_dtype(dtype)),
     )
     output, total = 0, 0
-    for piece, x in zip(pieces, scores, strict=True):
+    for block, x in zip(key_blocks, scores, strict=True):
         weights, sums = _weights(x, maximum, dtype=dtype.name)
-        keep = piece.kept(dtype)
+        keep = block.kept(dtype)
         if keep is not None:
             weights *= keep
         # [batch, heads, queries, value_size]
-        output += to_score_dtype(times(weights, piece.values))
+        output += to_score_dtype(times(weights, block.values))
         # [batch, heads, queries, 1]
         total += sums
     # It is 0 for a query without any key.
@@ -252,67 +214,59 @@ def forward(pieces: Sequence[Piece]) -> Attended:
     )
 
 
-def gradients(pieces: Sequence[Piece], attended: Attended, d_output) -> dict:
-    """Computes the gradients of pieces, and their probabilities again.
+def gradients(
+    key_blocks: Sequence[KeyBlock], attended: Attended, d_output
+) -> dict:
+    """Computes the gradients of key blocks, and their probabilities again.
 
-    Args:
-        pieces: what the queries attend to.
-        attended: what `forward` gives for these pieces; or for these and
-            others, if the softmax is over all of them.
-        d_output: `<float32 or float64>[batch, heads, queries, value_size]`.
+    `attended` is what `forward` gives for these key blocks; or for these and
+    others, if the softmax is over all of them.
 
     Returns:
-        Gradients by a piece's number and the name of its attribute:
+        Gradients by a block's number and the name of its attribute:
         `"products"`, `"values"`, and `"label"` if it has one.
     """
-    output, normalizer = attended
+    output, softmax_stats = attended
     # [batch, heads, queries, 1]
     delta = tf.reduce_sum(output * d_output, axis=-1, keepdims=True)
-    d_output = tf.cast(d_output, pieces[0].values.dtype)
+    d_output = tf.cast(d_output, key_blocks[0].values.dtype)
     found = {}
-    for i, piece in enumerate(pieces):
+    for i, block in enumerate(key_blocks):
         # [batch, heads, queries, keys]
-        d_probs = times(d_output, piece.values, transpose_b=True)
+        d_probs = times(d_output, block.values, transpose_b=True)
         probs, d_scores = _gradients(
-            *piece.ingredients(),
-            normalizer,
+            *block.ingredients(),
+            softmax_stats,
             delta,
             d_probs,
-            piece.kept(piece.products.dtype),
-            dtype=piece.products.dtype.name,
+            block.kept(block.products.dtype),
+            dtype=block.products.dtype.name,
         )
         found[i, "products"] = d_scores
-        found[i, "values"] = _transposed_times(probs, d_output, piece.values)
-        if piece.label is not None:
+        found[i, "values"] = _transposed_times(probs, d_output, block.values)
+        if block.label is not None:
             found[i, "label"] = tf.cast(
                 d_scores
-                if piece.chosen is None
+                if block.chosen is None
                 else choose_gradient(
                     d_scores,
-                    piece.chosen,
-                    num_columns=shapes.get_shape_list(piece.label)[-1],
+                    block.chosen,
+                    num_columns=shapes.get_shape_list(block.label)[-1],
                 ),
-                piece.label.dtype,
+                block.label.dtype,
             )
     return found
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """Attention to several sets of keys from attention to each of them.
-
-    Args:
-        parts: of the same queries.
-
-    Returns:
-        What `attend` gives of all their pieces together. It is not to be
-        differentiated.
-    """
+    """`attend` of all key blocks, from parts of them; not differentiable."""
     maximum = functools.reduce(
-        tf.maximum, [part.normalizer[..., :1] for part in parts]
+        tf.maximum, [part.softmax_stats[..., :1] for part in parts]
     )
     # [batch, heads, queries, 1]
     totals = [
-        tf.exp(part.normalizer[..., :1] - maximum) * part.normalizer[..., 1:]
+        tf.exp(part.softmax_stats[..., :1] - maximum)
+        * part.softmax_stats[..., 1:]
         for part in parts
     ]
     total = tf.add_n(totals)
@@ -325,14 +279,8 @@ def merge(parts: Sequence[Attended]) -> Attended:
 def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
     """Rows of queries times what they all have, or what their block has.
 
-    Args:
-        rows: `<float>[batch, heads, queries, a]`.
-        matrices: `<float>[batch, heads, a, b]`, or for each block of queries
-            `<float>[batch, heads, blocks, a, b]`.
-        transpose_b: whether the last two axes of the matrices are swapped.
-
-    Returns:
-        `<float>[batch, heads, queries, b]`.
+    The matrices are `<float>[batch, heads, a, b]`, or of one more axis,
+    `blocks`.
     """
     if matrices.shape.rank == 4:
         return tf.matmul(rows, matrices, transpose_b=transpose_b)
@@ -366,15 +314,6 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
 
     That of `tensor[:, start:end]` (`tf.strided_slice`) takes several times as
     long on a CPU as all the attention around it.
-
-    Args:
-        tensor: `<any>[...]`.
-        axis: which one.
-        start: int or `<int32>[]`, the first of the positions.
-        size: int or `<int32>[]`, how many.
-
-    Returns:
-        `<any>[...]`, of `size` positions.
     """
     if custom_gradients.is_plain():
         # Compiled by XLA, the gradient of `tf.slice` has none itself.
@@ -391,22 +330,18 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
 def choose(columns, chosen) -> tf.Tensor:
     """What each pair gets of its query's columns.
 
-    Args:
-        columns: `<float>[batch, heads, queries, columns]`.
-        chosen: see `Piece`. A number that is none of a column gives 0.
-
-    Returns:
-        `<float>[batch, heads, queries, keys]`.
+    The columns are `<float>[batch, heads, queries, columns]`; a number in
+    `chosen` (see `KeyBlock`) that is none of a column gives 0.
     """
     if chosen.dtype == tf.bool:
         first, second = columns[..., :1], columns[..., 1:]
         return first + (second - first) * tf.cast(chosen, columns.dtype)
     num_columns = shapes.get_shape_list(columns)[-1]
     is_column = (chosen >= 0) & (chosen < num_columns)
-    most = MOST_SELECTED
+    max_columns = MAX_SELECTED_COLUMNS
     if not compilation.is_tracing_piece():
-        most //= 8
-    if num_columns > most:
+        max_columns //= 8
+    if num_columns > max_columns:
         # [batch, queries, keys, heads]
         found = tf.gather(
             tf.transpose(columns, [0, 2, 3, 1]),
@@ -433,23 +368,14 @@ def choose(columns, chosen) -> tf.Tensor:
 
 @compilation.jit_if_large
 def choose_gradient(d_scores, chosen, *, num_columns):
-    """Gradients of the columns of `choose`.
-
-    Args:
-        d_scores: `<float>[batch, heads, queries, keys]`.
-        chosen: see `Piece`.
-        num_columns: number of columns.
-
-    Returns:
-        `<float>[batch, heads, queries, columns]`.
-    """
+    """Gradients of the columns of `choose`, shaped as they are."""
     if chosen.dtype == tf.bool:
         total = tf.reduce_sum(d_scores, axis=-1, keepdims=True)
         of_second = tf.reduce_sum(
             d_scores * tf.cast(chosen, d_scores.dtype), axis=-1, keepdims=True
         )
         return tf.concat([total - of_second, of_second], axis=-1)
-    if num_columns <= MOST_SELECTED // 8:
+    if num_columns <= MAX_SELECTED_COLUMNS // 8:
         # Of so few columns it takes half of the time of a sum by index.
         # [batch, queries, heads, columns]
         sums = tf.matmul(
@@ -514,10 +440,10 @@ def _weights(scores, maximum, *, dtype):
 
 @compilation.jit_if_large
 def _gradients(
-    products, bias, label, chosen, normalizer, delta, d_probs, keep, *, dtype
+    products, bias, label, chosen, softmax_stats, delta, d_probs, keep, *, dtype
 ):
     """Probabilities after dropout, and gradients of the scores."""
-    maximum, total = normalizer[..., :1], normalizer[..., 1:]
+    maximum, total = softmax_stats[..., :1], softmax_stats[..., 1:]
     scores = _plain_scores(products, bias, label, chosen)
     probs = tf.exp(scores - maximum) * (1.0 / total)
     d_probs = to_score_dtype(d_probs)
@@ -533,10 +459,7 @@ def _gradients(
 def joint_softmax(scores, masks):
     """One softmax over the last axes of all the tensors in `scores`.
 
-    Args:
-        scores: list of `<float>[..., to_n]`, all but the last axis equal.
-        masks: list of `<bool>[..., to_n]` (broadcastable to the scores) or
-            None.
+    Masks are `<bool>` (broadcastable to the scores) or None.
 
     Returns:
         List of probabilities shaped as `scores`; they sum to 1 over all of

@@ -42,7 +42,7 @@ class ChooseTest(parameterized.TestCase, tf.test.TestCase):
         d_scores = rng.standard_normal((2, 3, 5, 9))
         with (
             mock.patch.object(compilation, "MIN_ELEMENTS", min_compiled),
-            mock.patch.object(softmax, "MOST_SELECTED", most_selected),
+            mock.patch.object(softmax, "MAX_SELECTED_COLUMNS", most_selected),
         ):
             scores = softmax._scores(
                 tf.zeros([2, 3, 5, 9], tf.float64),
@@ -101,7 +101,7 @@ class MergeTest(tf.test.TestCase):
             keys = slice(start, end)
             return softmax.attend(
                 [
-                    softmax.Piece(
+                    softmax.KeyBlock(
                         scores[..., keys],
                         values[:, :, keys],
                         tf.constant(allowed[..., keys]),

@@ -4,7 +4,7 @@ Scores exist for one chunk only: the forward pass keeps the output and each
 query's maximum and denominator of the softmax, and the backward pass computes
 the probabilities again from them. So memory does not grow with heads x length x
 window. A softmax over the keys of all chunks, as that of global queries, is
-made in one pass, see `core.merge`.
+made in one pass, see `softmax.merge`.
 """
 
 import copy
@@ -21,24 +21,17 @@ CHUNK_ELEMENTS = 3 * 2**20
 
 
 def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
-    """Attention to all keys, of which no scores are kept.
-
-    Args:
-        run: what attends to what.
-
-    Returns:
-        `<float>[batch, queries, heads, value_size]`.
-    """
+    """Attention to all keys, of which no scores are kept."""
 
     def over_chunks(*tensors, captured):
         stream = _Stream(captured)
         names = stream.differentiable()
         rows, whole = stream.split(tensors)
-        output, normalizer = stream.forward(rows, whole)
+        output, softmax_stats = stream.forward(rows, whole)
 
         def grad(d_output):
             gradients = stream.backward(
-                rows, whole, output, normalizer, d_output
+                rows, whole, output, softmax_stats, d_output
             )
             return [gradients[name] for name in names]
 
@@ -59,8 +52,6 @@ def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
 
 
 class _Stream:
-    """Both passes over the chunks of a call."""
-
     def __init__(self, run):
         self.run = run
         self.units, self.num_chunks = plan_chunks(
@@ -94,7 +85,6 @@ class _Stream:
         return blocks.Chunk(index * self.chunk_len, self.chunk_len, index)
 
     def _cut(self, rows, chunk):
-        """A chunk of all rows, with their margins."""
         return {
             name: blocks.cut(
                 x, chunk, self.run.margins.get(name, 0), self.run.length
@@ -103,16 +93,7 @@ class _Stream:
         }
 
     def forward(self, rows, whole):
-        """The output, and what normalizes the queries.
-
-        Args:
-            rows: see `sparse.LongQueries`.
-            whole: likewise.
-
-        Returns:
-            `<float>[batch, queries, heads, value_size]`, and the normalizers of
-            `core.Attended`; of each chunk, where the queries are cut.
-        """
+        """The output, and the softmax's statistics (by chunk, for rows)."""
         run = self.run
         if not run.are_rows:
             attended = loop(
@@ -123,21 +104,22 @@ class _Stream:
                         self._attend_chunk(rows, whole, index),
                     ]
                 ),
-                softmax.forward(run.fixed_pieces(whole)),
+                softmax.forward(run.fixed_key_blocks(whole)),
             )
-            output, normalizer = attended
-            return softmax.heads_outer(tf.cast(output, run.dtype)), normalizer
+            output, softmax_stats = attended
+            output = softmax.heads_outer(tf.cast(output, run.dtype))
+            return output, softmax_stats
 
-        def body(index, outputs, normalizers):
-            output, normalizer = self._attend_chunk(rows, whole, index)
+        def body(index, outputs, all_stats):
+            output, softmax_stats = self._attend_chunk(rows, whole, index)
             return [
                 outputs.write(
                     index, tf.cast(softmax.heads_outer(output), run.dtype)
                 ),
-                normalizers.write(index, normalizer),
+                all_stats.write(index, softmax_stats),
             ]
 
-        outputs, normalizers = loop(
+        outputs, all_stats = loop(
             self.num_chunks,
             body,
             [
@@ -147,19 +129,15 @@ class _Stream:
         )
         output = concat_chunks(outputs)[:, : run.length]
         # [chunks, batch, heads, queries, 2]
-        return output, normalizers.stack()
+        return output, all_stats.stack()
 
     def _attend_chunk(self, rows, whole, index, attend=softmax.forward):
         chunk = self._chunk(index)
         cut = self._cut(rows, chunk)
-        return attend(self.run.pieces(cut, whole, chunk))
+        return attend(self.run.key_blocks(cut, whole, chunk))
 
     def unrolled(self, rows, whole):
-        """The output of `forward`, without a loop in the graph.
-
-        Raises:
-            NotImplementedError: the number of chunks is unknown.
-        """
+        """The output of `forward`, without a loop in the graph."""
         if not isinstance(self.num_chunks, int):
             raise NotImplementedError(
                 "streaming attention with dropout and unknown sizes has no "
@@ -171,7 +149,7 @@ class _Stream:
             for index in range(self.num_chunks)
         ]
         if not self.run.are_rows:
-            parts = [softmax.attend(self.run.fixed_pieces(whole)), *parts]
+            parts = [softmax.attend(self.run.fixed_key_blocks(whole)), *parts]
             output = softmax.heads_outer(softmax.merge(parts).output)
             return tf.cast(output, self.run.dtype)
         outputs = [softmax.heads_outer(part.output) for part in parts]
@@ -179,57 +157,36 @@ class _Stream:
         output = tf.concat(outputs, axis=1)[:, : self.run.length]
         return tf.cast(output, self.run.dtype)
 
-    def backward(self, rows, whole, output, normalizer, d_output):
+    def backward(self, rows, whole, output, softmax_stats, d_output):
         """The gradients by the names of `differentiable`."""
         run = self.run
-        fixed = softmax.Attended(
-            softmax.to_score_dtype(softmax.heads_outer(output)), normalizer
-        )
+        fixed = None
+        if not run.are_rows:
+            fixed = self._known(output, softmax_stats, d_output)
 
         def known(index, chunk):
             """What is known of a chunk's queries, and their gradient."""
-            if not run.are_rows:
-                return fixed, softmax.to_score_dtype(
-                    softmax.heads_outer(d_output)
-                )
-            rows = {"output": output, "gradient": d_output}
+            if fixed is not None:
+                return fixed
             rows = {
-                name: blocks.never_empty(x, self.run.length)
-                for name, x in rows.items()
+                name: blocks.never_empty(x, run.length)
+                for name, x in (("output", output), ("gradient", d_output))
             }
             rows = self._cut(rows, chunk)
             exists = chunk.positions() < run.length
             rows["gradient"] *= tf.cast(
                 exists[:, tf.newaxis, tf.newaxis], run.dtype
             )
-            # [batch, heads, chunk, value_size] each
-            rows = {
-                name: softmax.to_score_dtype(softmax.heads_outer(x))
-                for name, x in rows.items()
-            }
-            return (
-                softmax.Attended(rows["output"], normalizer[index]),
-                rows["gradient"],
-            )
-
-        def gradients(make_pieces, inputs, attended, d_output):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                pieces = make_pieces()
-            found = softmax.gradients(pieces, attended, d_output)
-            return tape.gradient(
-                [getattr(pieces[i], name) for i, name in found],
-                inputs,
-                list(found.values()),
-                tf.UnconnectedGradients.ZERO,
+            return self._known(
+                rows["output"], softmax_stats[index], rows["gradient"]
             )
 
         def body(index, *state):
             arrays, margins, sums = self._unpack(state)
             chunk = self._chunk(index)
             cut = self._cut(rows, chunk)
-            found = gradients(
-                lambda: run.pieces(cut, whole, chunk),
+            found = _gradients(
+                lambda: run.key_blocks(cut, whole, chunk),
                 self.join(cut, whole),
                 *known(index, chunk),
             )
@@ -247,16 +204,13 @@ class _Stream:
             tf.zeros_like(x, softmax.score_dtype(x.dtype))
             for x in whole.values()
         ]
-        pieces = run.fixed_pieces(whole)
-        if pieces:
-            sums = [
-                softmax.to_score_dtype(x)
-                for x in gradients(
-                    lambda: run.fixed_pieces(whole),
-                    list(whole.values()),
-                    *known(None, None),
-                )
-            ]
+        if not run.are_rows:
+            found = _gradients(
+                lambda: run.fixed_key_blocks(whole),
+                list(whole.values()),
+                *fixed,
+            )
+            sums = [softmax.to_score_dtype(x) for x in found]
         state = loop(
             self.num_chunks,
             body,
@@ -269,7 +223,20 @@ class _Stream:
                 *sums,
             ],
         )
-        arrays, margins, sums = self._unpack(state)
+        return self._joined(whole, *self._unpack(state))
+
+    def _known(self, output, softmax_stats, d_output):
+        """Both in the form, and in the dtype, of `softmax.gradients`."""
+        # [batch, heads, queries, value_size] each
+        output, d_output = (
+            softmax.to_score_dtype(softmax.heads_outer(x))
+            for x in (output, d_output)
+        )
+        return softmax.Attended(output, softmax_stats), d_output
+
+    def _joined(self, whole, arrays, margins, sums):
+        """The gradients by name, from those of all chunks."""
+        run = self.run
         result = {
             name: tf.cast(total, whole[name].dtype)
             for name, total in zip(whole, sums, strict=True)
@@ -287,7 +254,6 @@ class _Stream:
         return result
 
     def _unpack(self, state):
-        """Arrays and margins of the rows, and sums."""
         number = len(self.row_names)
         return (
             list(state[:number]),
@@ -296,7 +262,6 @@ class _Stream:
         )
 
     def _first_margin(self, name):
-        """What the chunk before the first adds to its rows: nothing."""
         batch, _, *rest = shapes.get_shape_list(self.run.rows[name])
         margin = 2 * self.run.margins.get(name, 0)
         return tf.zeros(
@@ -304,16 +269,7 @@ class _Stream:
         )
 
     def _carry(self, rows, margin):
-        """Sums what two chunks give for the same rows, and hands rows on.
-
-        Args:
-            rows: `<float>[batch, chunk_len + margin, heads, x]`.
-            margin: `<float>[batch, margin, heads, x]`, what the chunk before
-                adds to the first of them.
-
-        Returns:
-            The first `chunk_len` rows, and the margin for the next chunk.
-        """
+        """Sums what two chunks give for the same rows; and the next margin."""
         size = margin.shape[1]
         if not size:
             return rows, margin
@@ -325,15 +281,26 @@ class _Stream:
         )
 
 
+def _gradients(make_key_blocks, inputs, attended, d_output):
+    """The gradients of the inputs from which key blocks are made."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        key_blocks = make_key_blocks()
+    found = softmax.gradients(key_blocks, attended, d_output)
+    return tape.gradient(
+        [getattr(key_blocks[i], name) for i, name in found],
+        inputs,
+        list(found.values()),
+        tf.UnconnectedGradients.ZERO,
+    )
+
+
 def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
-    7 units of which a chunk may hold 3 make 3 chunks of 3. What would be two
-    chunks is one: without a loop, it takes less time, if more memory.
-
-    Args:
-        num_units: int or `<int32>[]`; none count as one.
-        elements_per_unit: int or `<int32>[]`, scores of a unit.
+    7 units of which a chunk may hold 3 make 3 chunks of 3. Two chunks are
+    merged into one: without a loop, it takes less time, if more memory. No unit
+    counts as one.
 
     Returns:
         `(units of a chunk, number of chunks)`, ints if both arguments are.
@@ -347,8 +314,8 @@ def plan_chunks(num_units, elements_per_unit):
             return tf.cast(x, tf.int32)
 
     num_units = at_least(num_units, 1)
-    most = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
-    num_chunks = blocks.ceil_div(num_units, most)
+    max_units = at_least(CHUNK_ELEMENTS // at_least(elements_per_unit, 1), 1)
+    num_chunks = blocks.ceil_div(num_units, max_units)
     num_chunks -= is_two(num_chunks == 2)
     return blocks.ceil_div(num_units, num_chunks), num_chunks
 
@@ -364,16 +331,7 @@ def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
 
 
 def loop(num_chunks, body, state) -> list:
-    """Runs `body` for each chunk in turn.
-
-    Args:
-        num_chunks: int or `<int32>[]`.
-        body: takes the chunk's index and the state, returns the new state.
-        state: list of tensors and `TensorArray`s.
-
-    Returns:
-        The last state.
-    """
+    """Runs `body` for each chunk, from its index and a list of tensors."""
     if isinstance(num_chunks, int) and num_chunks < 2:
         return list(body(0, *state)) if num_chunks else list(state)
 

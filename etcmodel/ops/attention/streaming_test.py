@@ -26,8 +26,8 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
         (1, 4, 1, 1),
         (5, 0.1, 1, 5),
     )
-    def test_plan_chunks(self, num_units, most, chunk_len, num_chunks):
-        with testing.chunks_of(int(100 * most)):
+    def test_plan_chunks(self, num_units, max_units, chunk_len, num_chunks):
+        with testing.chunks_of(int(100 * max_units)):
             for arguments in (
                 (num_units, 100),
                 (tf.constant(num_units), 100),
@@ -229,13 +229,10 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.assertNotRegex(operation.type, "Scatter|Segment")
 
     def factors(self, case, dropout):
-        """Dropout's factors of all pairs, read off the outputs.
+        """Dropout's factors, `[batch, heads, from, to]`, and allowed pairs.
 
-        The values are unit vectors, so that each output is a query's
-        probabilities; the factors of pairs without any are 0.
-
-        Returns:
-            `<float64>[batch, heads, from, to]`, and what may be attended to.
+        They are read off the outputs: the values are unit vectors, so that each
+        output is a query's probabilities. Factors of pairs without any are 0.
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
