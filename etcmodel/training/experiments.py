@@ -48,7 +48,7 @@ NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 class PresetParams(base_config.Config):
     """A configuration of an encoder: a preset or a file, and what differs.
 
-    The attributes of a subclass are those of the configuration; None stands for
+    `preset_params` adds the attributes of the configuration; None stands for
     the value of the preset or file. `vocab_size` None is the size of the
     vocabulary that the records were made with, unless a `config_file` is given.
 
@@ -57,7 +57,6 @@ class PresetParams(base_config.Config):
         config_file: path of a JSON file; used instead of the preset.
         use_one_hot_embeddings: look token embeddings up by matrix products
             (faster on TPU).
-        vocab_size: number of token ids.
     """
 
     # The class of the configurations, of each kind of encoder another.
@@ -66,7 +65,6 @@ class PresetParams(base_config.Config):
     preset: str = "base"
     config_file: str = ""
     use_one_hot_embeddings: bool = False
-    vocab_size: int | None = None
 
     def to_config(
         self, data_vocab_size: int | None = None
@@ -108,8 +106,32 @@ class PresetParams(base_config.Config):
         return config
 
 
+def preset_params(
+    config_class: type[json_config.JsonConfig], *left_out: str
+) -> type[PresetParams]:
+    """Makes `PresetParams` with an optional field for each of a configuration.
+
+    Args:
+        config_class: the encoder's configuration.
+        *left_out: names of fields that are no parameters.
+
+    Returns:
+        The class; its fields have the configuration's names, and are None.
+    """
+    return dataclasses.make_dataclass(
+        f"{config_class.__name__}Params",
+        [
+            (field.name, field.type | None, None)
+            for field in dataclasses.fields(config_class)
+            if field.name not in left_out
+        ],
+        bases=(PresetParams,),
+        namespace={"CONFIG": config_class, "__module__": __name__},
+    )
+
+
 @dataclasses.dataclass
-class EncoderParams(PresetParams):
+class EncoderParams(preset_params(EtcConfig)):
     """The encoder of ETC: values of an `EtcConfig`.
 
     Attributes:
@@ -117,34 +139,7 @@ class EncoderParams(PresetParams):
             products.
     """
 
-    CONFIG = EtcConfig
-
     use_one_hot_relative_embeddings: bool = False
-    segment_vocab_size: int | None = None
-    embedding_size: int | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    local_radius: int | None = None
-    att_size_per_head: int | None = None
-    relative_pos_max_distance: int | None = None
-    relative_vocab_size: int | None = None
-    max_absolute_position_embeddings: int | None = None
-    absolute_positions: str | None = None
-    question_words_in_global: bool | None = None
-    intermediate_size: int | None = None
-    hidden_act: str | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    initializer_range: float | None = None
-    share_feed_forward_params: bool | None = None
-    share_kv_projections: bool | None = None
-    share_qkv_projections: bool | None = None
-    share_att_output_projection: bool | None = None
-    use_pre_activation_order: bool | None = None
-    use_hard_g2l_mask: bool | None = None
-    use_hard_l2g_mask: bool | None = None
-    grad_checkpointing_period: int | None = None
 
 
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:

@@ -17,36 +17,10 @@ from etcmodel.models import ReadTwiceConfig
 
 
 @dataclasses.dataclass
-class ReadTwiceParams(experiments.PresetParams):
+class ReadTwiceParams(
+    experiments.preset_params(ReadTwiceConfig, "summary_padding_token_id")
+):
     """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
-
-    CONFIG = ReadTwiceConfig
-
-    use_sparse_memory_attention: bool | None = None
-    max_seq_length: int | None = None
-    max_num_blocks_per_document: int | None = None
-    cross_attention_pos_emb_mode: str | None = None
-    cross_attention_pos_emb_size: int | None = None
-    embedding_size: int | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    intermediate_size: int | None = None
-    hidden_act: str | None = None
-    share_kv_projections: bool | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    initializer_range: float | None = None
-    grad_checkpointing_period: int | None = None
-    second_read_type: str | None = None
-    second_read_num_new_layers: int | None = None
-    second_read_num_cross_attention_heads: int | None = None
-    second_read_enable_default_side_input: bool | None = None
-    summary_mode: str | None = None
-    summary_postprocessing_type: str | None = None
-    summary_postprocessing_num_layers: int | None = None
-    cross_attention_top_k: int | None = None
-    text_block_extract_every_x: int | None = None
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:
