@@ -23,16 +23,12 @@ class Bert(NamedTuple):
 
     Attributes:
         path: where from.
-        architecture: "bert", "roberta", "xlm-roberta", "camembert",
-            "distilbert" or "electra".
-        sizes: `vocab_size`, `hidden_size`, `num_hidden_layers`,
-            `num_attention_heads`, `intermediate_size`, and `hidden_act` by the
-            names of `EtcConfig`.
-        layer_norm_epsilon: added to the variances.
+        architecture: see `bert_configs.BertConfig`, as `sizes` and
+            `layer_norm_epsilon`.
         weights: what `bert_names.expected_names` lists, and the head of the
             masked language model if the file has it, as `<float32>` arrays:
-            kernels are `[inputs, outputs]`; of position tables, rows in front
-            of the first position are left out.
+            kernels are `[inputs, outputs]`; position tables begin with the
+            first position.
         names: what the weights are called in the file.
         left_out: other weights of the file, and why.
         vocab_file: the vocabulary beside it, or None.
@@ -66,9 +62,6 @@ def read_bert(path: str | os.PathLike) -> Bert:
         path: the directory, or a file in it, such as "model.fp16.safetensors"
             or the checkpoint "bert_model.ckpt". If a directory has both,
             `model.safetensors` is read.
-
-    Returns:
-        The encoder.
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no weights.
@@ -115,7 +108,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
 
 
 def _read_checkpoint(path):
-    """All tensors of a TensorFlow checkpoint, and whose names they have."""
+    """Reads a TensorFlow checkpoint: its tensors, and the kind of names."""
     checkpoint = files.open_checkpoint(path, advice="")
     tensors = {
         name: checkpoint.read(name)
@@ -182,7 +175,7 @@ class _Naming:
             )
 
     def _as_float(self, name, tensor):
-        """A tensor as `<float32>`; refuses quantized ones."""
+        """Returns a tensor as `<float32>`; refuses quantized ones."""
         if not np.issubdtype(tensor.dtype, np.floating) and (
             tensor.dtype.name != "bfloat16"
         ):
@@ -239,10 +232,7 @@ class _Naming:
 
 
 def _check(weights, config, path) -> None:
-    """Checks that all weights are there, and gives them the shapes they need.
-
-    Model Garden's kernels have the heads as an axis of their own.
-    """
+    """Checks that all weights are there, and merges the axis of heads."""
     sizes = config.sizes
     layers = sizes["num_hidden_layers"]
     names = bert_names.expected_names(layers)

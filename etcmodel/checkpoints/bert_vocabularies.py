@@ -65,14 +65,7 @@ class LiftedVocabulary(NamedTuple):
 
 
 def find_file(folder: str) -> str | None:
-    """Finds the vocabulary in a directory.
-
-    Args:
-        folder: the directory.
-
-    Returns:
-        Its path, or None.
-    """
+    """Returns the path of the vocabulary in a directory, or None."""
     return bert_configs.find(
         folder, _WORDPIECE, _SENTENCEPIECE, _BPE, _TOKENIZER
     )
@@ -83,14 +76,8 @@ def read_source(path: str) -> Vocabulary:
 
     If lines are repeated, the last one is the token, as in BERT's own code; all
     keep their rows. Special tokens get BERT's names, if files beside the
-    vocabulary name them.
-
-    Args:
-        path: `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
-            `tokenizer.json`. Files beside it are read, too.
-
-    Returns:
-        The vocabulary.
+    vocabulary (`vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
+    `tokenizer.json`) name them.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -122,7 +109,7 @@ def read_source(path: str) -> Vocabulary:
 
 
 def _read_json(path) -> tuple[str, list[str]]:
-    """The kind of a vocabulary in JSON, and its pieces."""
+    """Returns the kind of a vocabulary in JSON, and its pieces."""
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
@@ -160,7 +147,7 @@ def _read_file(path) -> bytes:
 
 
 def _read_lines(path, content) -> list[str]:
-    """The lines of a text file; other white space can be a token."""
+    """Returns the lines of a text file; other white space can be a token."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -199,7 +186,7 @@ _ADDED_TOKENS = {
 
 
 def _added_tokens(folder) -> dict[int, str]:
-    """Tokens that Hugging Face's files add to a vocabulary, by their ids."""
+    """Returns tokens that Hugging Face's files add, by their ids."""
     added = {}
     for name, (find_tokens, expected) in _ADDED_TOKENS.items():
         content = bert_configs.read_optional_json(folder, name)
@@ -217,7 +204,7 @@ def _added_tokens(folder) -> dict[int, str]:
 
 
 def _damaged(folder, name, expected) -> ValueError:
-    """The error of a file beside the vocabulary."""
+    """Makes the error of a file beside the vocabulary."""
     return ValueError(
         f"{os.path.join(folder, name)}: expected {expected}. Get the file "
         "again from the source of the model."
@@ -249,7 +236,7 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
 
 
 def _special_tokens(folder) -> dict[str, str]:
-    """Special tokens by their names in `_SPECIAL`, where files say them."""
+    """Returns special tokens by their names in `_SPECIAL`."""
     found = {}
     for file in (_TOKENIZER_CONFIG, _SPECIAL_TOKENS):
         content = bert_configs.read_optional_json(folder, file)
@@ -309,7 +296,7 @@ def _spell_out_spaces(pieces, notes) -> None:
 
 
 def _parse_model(path, content):
-    """A SentencePiece model as a protocol buffer."""
+    """Parses a SentencePiece model as a protocol buffer."""
     # Only this kind of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
@@ -366,16 +353,10 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
 
 
 def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
-    """Makes the vocabulary of a lifted model from that of its source.
+    """Makes the vocabulary of a lifted model from what `read_source` returns.
 
     Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
     `[unused2]` to `[unused4]` as last pieces, which have no rows.
-
-    Args:
-        source: what `read_source` returns.
-
-    Returns:
-        The vocabulary.
 
     Raises:
         ValueError: the source lacks BERT's special tokens, or this package has
@@ -474,7 +455,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 
 
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
-    """Writes the vocabulary of a lifted model.
+    """Writes the vocabulary of a lifted model; returns its path.
 
     The settings of its tokenizer (case, accents, Chinese characters), if known,
     are written beside it, as `tokenizer_config.json`.
@@ -482,9 +463,6 @@ def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     Args:
         vocab_file: the vocabulary of the source, or another one for the model.
         folder: directory to write to.
-
-    Returns:
-        The path of the vocabulary.
 
     Raises:
         FileNotFoundError: there is no such vocabulary.

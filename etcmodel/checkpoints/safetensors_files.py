@@ -36,7 +36,7 @@ class Tensors(NamedTuple):
 
 
 def find_file(path: str, folder: str) -> str | None:
-    """The file, or the index of files, to read.
+    """Returns the file, or the index of files, to read.
 
     Args:
         path: a directory, or a file or checkpoint in one.
@@ -68,12 +68,11 @@ def find_file(path: str, folder: str) -> str | None:
 
 
 def _list(folder) -> list[str]:
-    """Names of the files of a directory."""
     return sorted(tf.io.gfile.listdir(folder or "."))
 
 
 def _no_weights(folder, names) -> str:
-    """What to do with a directory without weights of the usual names."""
+    """Says what to do with a directory without weights of the usual names."""
     text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
     others = [x for x in names if x.endswith(".safetensors")]
     if others:
@@ -86,7 +85,7 @@ def _no_weights(folder, names) -> str:
 
 
 def _files_of(index) -> list[str]:
-    """Names of the files that an index names."""
+    """Returns the names of the files that an index lists."""
     try:
         return sorted(set(bert_configs.read_json(index)["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -97,13 +96,7 @@ def _files_of(index) -> list[str]:
 
 
 def read(path: str) -> Tensors:
-    """Reads all tensors of a file, or of the files that an index names.
-
-    Args:
-        path: the file or the index.
-
-    Returns:
-        The tensors.
+    """Reads all tensors of a file, or of the files that an index lists.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -122,7 +115,6 @@ def read(path: str) -> Tensors:
 
 
 def _read(path) -> Tensors:
-    """All tensors of a file."""
     # Only this format needs the library.
     extras.require("safetensors")
     import safetensors

@@ -38,15 +38,9 @@ class TokenRows(NamedTuple):
 
 
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
-    """Returns the size of the vocabulary of a lifted model.
+    """Returns the size of the vocabulary of a `Bert` when it is lifted.
 
-    Args:
-        source: a `Bert`.
-        vocab_file: see `find_token_rows`.
-
-    Returns:
-        The number of tokens that `lift_vocabulary` returns; for a source whose
-        vocabulary has no tokenizer here, the number of its rows.
+    For a source whose vocabulary has no tokenizer here, its number of rows.
     """
     path = vocab_file or source.vocab_file
     if path is not None:
@@ -63,9 +57,6 @@ def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
         source: a `Bert`.
         vocab_file: the vocabulary of the model, None for that of the source;
             the tokens that it lacks are added (see `lift_vocabulary`).
-
-    Returns:
-        The rows.
 
     Raises:
         ValueError: a vocabulary has more tokens than the table has rows, or

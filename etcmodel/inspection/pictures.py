@@ -15,7 +15,7 @@ from etcmodel.pipeline.example_writer import FeatureEncoder
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One record as it reaches the model; of several windows the first.
+    """One record as it reaches the model; the first of several windows.
 
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
@@ -30,7 +30,7 @@ class Inspection:
     global_labels: Sequence[str]
 
     def text(self) -> str:
-        """The summary as aligned lines."""
+        """Returns the summary as aligned lines."""
         width = max(len(name) for name, _ in self.summary)
         return "\n".join(
             f"{name + ':':{width + 2}}{value}" for name, value in self.summary
@@ -48,11 +48,8 @@ def inspect(
     Args:
         encoder: the task's encoder.
         record: the record.
-        model_config: how far tokens see.
+        model_config: sizes of the model, such as the local radius.
         model_options: the task's model options, by default its own.
-
-    Returns:
-        What there is to see.
 
     Raises:
         RecordError: the record cannot be encoded.
@@ -103,16 +100,16 @@ def inspect(
 
 
 def _with_cut(counts, name: str) -> str:
-    """A count, and how many of them were cut."""
+    """Formats a count, and how many of them were cut."""
     cut = counts.get(f"{name}_cut")
     return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
 
 
 def _global_labels(builder, record, view, texts) -> list[str]:
-    """What to call every global token that is not padding.
+    """Returns the name of every global token that is not padding.
 
-    That of a token is called as the token, those of groups and segments as the
-    task says.
+    A token's is called as the token, those of groups and units as the task
+    says.
     """
     place = {
         tuple(source): text

@@ -1,4 +1,4 @@
-"""The loss that makes a masked sentence's global token foresee the sentence."""
+"""Contrastive loss: a masked sentence's global token predicts the sentence."""
 
 from typing import NamedTuple
 
@@ -15,14 +15,12 @@ _NEVER = -1e9
 
 
 class Contrast(NamedTuple):
-    """What `BatchContrastiveLoss` finds.
+    """The result of `BatchContrastiveLoss`, `<float32>[items]`, 0 for padding.
 
     Attributes:
-        losses: `<float32>[items]` in nats, 0 for what only fills up.
-        is_correct: `<float32>[items]`, 1 where the right one has the highest
-            score.
-        chance: `<float32>[items]`, how often a blind guess is right: 1 of all
-            that there are; 0 for what only fills up.
+        losses: in nats.
+        is_correct: 1 where the right encoding has the highest score.
+        chance: accuracy of a blind guess, 1 of all items.
     """
 
     losses: tf.Tensor
@@ -41,12 +39,6 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
     estimation with all sentences `j` of the batch, over all replicas:
 
         loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
-
-    Args:
-        initializer_range: standard deviation of the truncated normal
-            initializer of `W`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
     """
 
     def __init__(
@@ -64,14 +56,7 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         self.bilinear = None
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `predictions`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights for `predictions`, of a static size."""
         size = static_size(self.name, "predictions", input_shape)
         if self.bilinear is None:
             self.bilinear = tf.keras.layers.Dense(
@@ -93,8 +78,8 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
             predictions: `<float>[items, hidden_size]`, the same number on each
                 replica.
             encodings: `<float>[items, hidden_size]`, what each should be like.
-            weights: `<int or float>[items]`, 0 for items that only fill up,
-                which are neither learned nor told apart from.
+            weights: `<int or float>[items]`, 0 for padding, which is neither
+                learned nor a candidate.
 
         Returns:
             A `Contrast` of the items of this replica. Losses are float64 if
@@ -137,7 +122,7 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         )
 
     def compute_output_shape(self, input_shape):
-        """A loss for each item."""
+        """Returns a loss for each item."""
         items = tuple(input_shape[:-1])
         return Contrast(losses=items, is_correct=items, chance=items)
 

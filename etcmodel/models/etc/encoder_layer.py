@@ -1,4 +1,4 @@
-"""What the encoders, as layers, have in common: a configuration."""
+"""Base classes of the encoders."""
 
 import copy
 
@@ -9,19 +9,7 @@ from etcmodel.models import json_config
 
 
 class ConfiguredLayer(graph_layer.GraphLayer):
-    """A layer whose sizes are those of a configuration.
-
-    Attributes:
-        config_class: class of its configuration.
-        config: the configuration, a copy of the one given.
-
-    Args:
-        config: the configuration.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
-    """
+    """A layer whose sizes are those of a copied and validated configuration."""
 
     config_class = json_config.JsonConfig
 
@@ -31,7 +19,7 @@ class ConfiguredLayer(graph_layer.GraphLayer):
         self.config = copy.deepcopy(config)
 
     def get_config(self):
-        """The configuration, and what `tf.keras.layers.Layer` has."""
+        """Returns the configuration and the options of Keras's layer."""
         # That of a model is without a name and a dtype under Keras 2.
         options = tf.keras.layers.Layer.get_config(self)
         return {**options, "config": self.config.to_dict()}
@@ -45,15 +33,14 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
 
 class EncoderLayer(ConfiguredLayer, tf.keras.Model):
-    """An encoder of tokens, a layer and a Keras model at once.
+    """An encoder of tokens that is both a layer and a Keras model.
 
-    Its inputs are arguments of a call, or, as `fit` and `predict` have it, a
-    dict of them by their names. Everything is built from the configuration.
+    Its inputs are arguments of a call, or, as in `fit` and `predict`, a dict of
+    them by their names. The configuration alone determines the weights.
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
-        added_layers: what a use of the encoder adds to it, which checkpoints
-            of others do not have.
+        added_layers: layers that checkpoints of other uses do not have.
     """
 
     added_layers = ()
@@ -63,37 +50,25 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     _default_save_signature = None
 
     def build(self, input_shape):
-        """Ends what a subclass builds; the shape does not matter."""
+        """Finishes a subclass's `build`; the shape does not matter."""
         # That of a model would call it with inputs of its own.
         tf.keras.layers.Layer.build(self, input_shape)
 
     def get_build_config(self):
-        """What a model that is read from a file is built with."""
+        """Returns the argument of `build_from_config`."""
         return {"input_shape": None} if self.built else None
 
     def build_from_config(self, config):
-        """Builds the model as it was built when it was saved."""
+        """Builds a model that is read from a file."""
         self.build(config["input_shape"])
 
     def _call_by_name(self, arguments):
-        """`call`, with the arguments of a dict.
-
-        Args:
-            arguments: of a call by their names, `self` among them, with the
-                dict in place of `token_ids`. What the dict has is taken from
-                there.
-
-        Returns:
-            What `call` does.
-        """
+        """Calls with `token_ids` replaced by the dict that stands there."""
         beside = {name: x for name, x in arguments.items() if name != "self"}
         return self.call(**beside | dict(beside.pop("token_ids")))
 
     def get_token_embedding_table(self):
-        """The token embeddings, for a head that predicts tokens.
-
-        Returns:
-            The variable, `<float32>[vocab_size, embedding_size]`.
+        """Returns the `<float32>[vocab_size, embedding_size]` variable.
 
         Raises:
             ValueError: the model is not built yet.

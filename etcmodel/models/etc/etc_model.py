@@ -22,16 +22,14 @@ class EtcModel(encoder_layer.EncoderLayer):
 
     Args:
         config: sizes and sharing; copied.
-        is_training: whether dropout is applied, once for all, whatever a
+        is_training: whether dropout is applied in every call, whatever a
             functional model around it is told; None to tell at each call.
         use_one_hot_embeddings: look tokens (and absolute positions) up by
             products with one-hot vectors, faster on TPUs for small tables.
         use_one_hot_relative_embeddings: the same for relative labels.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
-        ValueError: `config.validate` objects.
+        ValueError: `config.validate` raises.
     """
 
     config_class = config_lib.EtcConfig
@@ -199,40 +197,42 @@ class EtcModel(encoder_layer.EncoderLayer):
     ):
         """Encodes a batch.
 
-        All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all relative ids are `<int32>` labels or None. The
-        functions of `etcmodel.feature_utils` make them. Where long tokens
+        Masks are `<int32 or bool>`, 1 where attending is allowed; None allows
+        everything. Relative ids are `<int32>` labels or None. The name says
+        who attends to whom: "l2g" is from long to global tokens.
+
+            l2l_att_mask, l2l_relative_att_ids  [batch, long, 2*radius + 1]
+            g2g_att_mask, g2g_relative_att_ids  [batch, global, global]
+            l2g_att_mask, l2g_relative_att_ids  [batch, long, global]
+            g2l_att_mask, g2l_relative_att_ids  [batch, global, long]
+
+        Column `k` of the long-to-long ones is the key at `position + k -
+        radius`. `etcmodel.feature_utils` makes all of them. Where long tokens
         take part, each may also be a description (see
         `etcmodel.ops.attention`), except between the layers of a functional
         model.
 
-        Args:
-            token_ids: `<int32>[batch, long]`; or a dict of these arguments by
-                their names, beside which others can be given.
-            global_token_ids: `<int32>[batch, global]`.
-            segment_ids: `<int32>[batch, long]` token types; all 1 by default.
-            global_segment_ids: `<int32>[batch, global]`; all 0 by default.
-            position_ids: `<int32>[batch, long]` absolute positions, if the
-                configuration has any; 0, 1, 2, ... by default.
-            global_position_ids: `<int32>[batch, global]`; likewise.
-            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
-            g2g_att_mask: `[batch, global, global]`.
-            l2g_att_mask: `[batch, long, global]`.
-            g2l_att_mask: `[batch, global, long]`.
-            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
-            g2g_relative_att_ids: `[batch, global, global]`.
-            l2g_relative_att_ids: `[batch, long, global]`.
-            g2l_relative_att_ids: `[batch, global, long]`.
-            long_embedding_adder: `<float>[batch, long, hidden_size]` added to
-                the embeddings.
-            global_embedding_adder: `<float>[batch, global, hidden_size]`.
-            att_implementation: see `QkvRelativeLocalAttention`.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
-            long_query_positions: see `FusedGlobalLocalAttention`.
-            global_query_positions: likewise.
-            training: whether dropout is applied.
+        The other arguments:
+
+            token_ids               <int32>[batch, long]; or a dict of arguments
+                                    by their names, beside which others can be
+                                    given
+            global_token_ids        <int32>[batch, global]
+            token_type_ids          <int32>[batch, long], all 1 by default
+            global_token_type_ids   <int32>[batch, global], all 0 by default
+            position_ids            <int32>[batch, long] absolute positions, if
+                                    the configuration has any; 0, 1, 2, ... by
+                                    default
+            global_position_ids     <int32>[batch, global], likewise
+            long_embedding_adder    <float>[batch, long, hidden_size], added to
+                                    the embeddings
+            global_embedding_adder  <float>[batch, global, hidden_size]
+            att_implementation      see `QkvRelativeLocalAttention`
+            return_attention_scores whether to return the attention
+                                    probabilities before dropout, too; nothing
+                                    is recomputed then
+            long_query_positions, global_query_positions
+                                    see `FusedGlobalLocalAttention`
 
         Returns:
             `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
@@ -288,7 +288,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         )
 
     def _is_in_functional_model(self):
-        """Whether Keras may call it, and hand over the model's `training`."""
+        """Whether Keras may call it and pass on the model's `training`."""
         try:
             return self.input is not None
         except AttributeError:
@@ -304,7 +304,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         adder,
         training,
     ):
-        """Embeddings of one stream, `<float>[batch, length, hidden_size]`."""
+        """Embeds one stream, `<float>[batch, length, hidden_size]`."""
         if segment_ids is None:
             segment_ids = default_segment_id * tf.ones_like(token_ids)
         # [batch, length, hidden_size]
@@ -333,15 +333,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None
     ):
-        """The shapes of both streams.
-
-        Args:
-            token_ids_shape: `(batch, long)`, or a dict of shapes of the inputs.
-            global_token_ids_shape: `(batch, global)`.
-
-        Returns:
-            `[(batch, long, hidden_size), (batch, global, hidden_size)]`.
-        """
+        """Returns the shapes of both streams; also for a dict of shapes."""
         shapes = [token_ids_shape, global_token_ids_shape]
         if isinstance(token_ids_shape, Mapping):
             shapes = [token_ids_shape[name] for name in self._IDS]

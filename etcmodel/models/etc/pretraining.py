@@ -1,4 +1,4 @@
-"""ETC with what it learns from before any task."""
+"""ETC with its pre-training heads: masked tokens and CPC."""
 
 import tensorflow as tf
 
@@ -14,22 +14,12 @@ class EtcPretrainModel(tf.keras.Model):
     """An ETC encoder with a head for masked tokens and the CPC loss.
 
     ETC paper, section 3.5 and Appendix B. `feature_utils.sentence_masking`
-    makes its inputs from texts of sentences. It is built when it is made.
+    makes its inputs from texts of sentences. The constructor builds it.
 
     Attributes:
         encoder: the `StructuredEtcModel`, of "sentences".
         head: the `LanguageModelHead`; None without MLM.
         contrast: the `BatchContrastiveLoss`; None without CPC.
-
-    Args:
-        config: the encoder's.
-        use_mlm: whether masked tokens are to be predicted.
-        use_cpc: whether masked sentences are to be foreseen.
-        use_one_hot_embeddings: see `EtcModel`.
-        name: name of the model.
-
-    Raises:
-        ValueError: the configuration is impossible.
     """
 
     def __init__(
@@ -61,20 +51,20 @@ class EtcPretrainModel(tf.keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
-        """Predicts masked tokens, and foresees masked sentences.
+        """Predicts masked tokens, and masked sentences.
 
         Args:
             inputs: the inputs of a `build_encoder` model of "sentences", with
                 masked `long_token_ids`; for MLM `masked_positions`
                 `<int32>[batch, predictions]`; for CPC the masked sentences as
-                they were, the fields of `sentence_masking.TakenSentences` with
-                `taken_` in front.
+                they were, the fields of `sentence_masking.TakenSentences`
+                prefixed with `taken_`.
             training: whether dropout is applied.
 
         Returns:
             With MLM `logits` `<float32>[batch, predictions, vocab_size]`; with
-            CPC `losses`, `is_correct` and `chance` `<float32>[batch * n]` as of
-            a `Contrast`, with `cpc_` in front.
+            CPC the fields of a `Contrast`, `<float32>[batch * n]`, prefixed
+            with `cpc_`.
         """
         long_output, global_output = self.encoder(inputs, training=training)
         outputs = {}
@@ -96,10 +86,10 @@ class EtcPretrainModel(tf.keras.Model):
         return outputs
 
     def _encode_alone(self, inputs, training):
-        """Masked sentences by themselves, `<float>[batch, n, hidden_size]`.
+        """Encodes masked sentences alone, `<float>[batch, n, hidden_size]`.
 
-        They stand in one row, where each is a text of its own with one global
-        token, and sees nothing but itself.
+        They are packed into one row, each with one global token, and see
+        nothing but themselves.
         """
         owners = inputs["taken_owners"]
         # [batch, m], the last token of each
@@ -125,5 +115,5 @@ class EtcPretrainModel(tf.keras.Model):
 
 
 def _rows(values):
-    """All of the batch, `<float>[batch * n, hidden_size]`."""
+    """Flattens the batch to `<float>[batch * n, hidden_size]`."""
     return tf.reshape(values, [-1, values.shape[-1]])

@@ -17,16 +17,14 @@ class SideInputs(graph_layer.GraphLayer):
 
     Args:
         local_radius: how many tokens a long token sees to each side.
-        relative_pos_max_distance: distances beyond have the same label; 0 for
-            no labels.
+        relative_pos_max_distance: see `EtcConfig`.
         structure: "sentences" (as in `feature_utils.
             make_global_local_transformer_side_inputs`) or "paragraphs"
             (`feature_utils.make_multihop_side_inputs`). A `LayoutSpec`, its
             `EncoderInputs`, or the same as lists, for "paragraphs" with the
             links that it has.
-        use_hard_g2l_mask: whether a global token sees its own tokens only.
-        use_hard_l2g_mask: whether a long token sees its own global tokens
-            only.
+        use_hard_g2l_mask: see `EtcConfig`.
+        use_hard_l2g_mask: see `EtcConfig`.
         flat_sequence: see `make_multihop_side_inputs`.
         use_links: whether links are used. In a flat sequence those without a
             label of their own are not, unless they open hard masks.
@@ -40,12 +38,10 @@ class SideInputs(graph_layer.GraphLayer):
             are for layers that are called within the same layer's `call` or
             `tf.function`; they cannot connect the layers of a functional
             model.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
-        ValueError: there is no such structure, or an option is given that
-            "sentences" does not have.
+        ValueError: there is no such structure, or "sentences" does not have
+            an option.
     """
 
     def __init__(
@@ -106,7 +102,7 @@ class SideInputs(graph_layer.GraphLayer):
 
     @property
     def encoder_inputs(self) -> spec.EncoderInputs:
-        """Links and embedded values that there are."""
+        """The links and the embedded values."""
         if self.structure == "sentences":
             return spec.EncoderInputs(links=())
         if self.structure == "paragraphs":
@@ -114,7 +110,7 @@ class SideInputs(graph_layer.GraphLayer):
         return self.structure
 
     def build(self, input_shape):
-        """Makes nothing: there are no weights."""
+        """Builds nothing: there are no weights."""
         super().build(input_shape)
 
     def call(self, features):
@@ -122,7 +118,7 @@ class SideInputs(graph_layer.GraphLayer):
         return self.make(features)
 
     def make(self, features):
-        """Makes the side inputs.
+        """Makes the side inputs, named as the arguments of `EtcModel.call`.
 
         Keras 2 calls what is saved as a `tf.function`, which cannot return
         descriptions. A layer that takes them uses this instead of a call.
@@ -133,11 +129,6 @@ class SideInputs(graph_layer.GraphLayer):
                 sentence_ids. "paragraphs": the features of
                 `feature_utils.etc_features`. A layout: these and its links.
                 May hold others.
-
-        Returns:
-            dict of `<int32>` masks and, unless `relative_pos_max_distance` is
-            0, relative labels, named as the arguments of `EtcModel.call`. With
-            `as_specs` they are described where long tokens take part.
         """
         common = dict(
             local_radius=self.local_radius,
@@ -219,7 +210,7 @@ class SideInputs(graph_layer.GraphLayer):
 
 
 def _is_one_of(type_ids, types):
-    """1 where the type is one of `types`, `<int32>[batch, length]` or None."""
+    """Marks tokens of some types, `<int32>[batch, length]`; None for none."""
     if not types:
         return None
     # [batch, length, types]

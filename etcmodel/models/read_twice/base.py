@@ -1,4 +1,4 @@
-"""What the encoder and the decoder of ReadTwice begin with."""
+"""Base class of ReadTwice's encoder and decoder."""
 
 import tensorflow as tf
 
@@ -11,10 +11,7 @@ from etcmodel.ops import shapes
 
 
 class ReadTwiceBase(encoder_layer.EncoderLayer):
-    """A model whose tokens are embedded as ReadTwice does.
-
-    The vectors of a token and of its position are added and normalized; there
-    are no types of tokens.
+    """A model that adds token and position embeddings and normalizes them.
 
     Args:
         config: sizes and dropout; copied.
@@ -23,7 +20,7 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
         **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
-        ValueError: `config.validate` objects.
+        ValueError: `config.validate` raises.
     """
 
     config_class = ReadTwiceConfig
@@ -76,19 +73,7 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
         )
 
     def _embed(self, token_ids, position_ids, training):
-        """Embeds tokens.
-
-        Args:
-            token_ids: `<int>[batch, length]`.
-            position_ids: `<int>[batch, length]`; 0, 1, 2, ... for None.
-            training: whether dropout is applied.
-
-        Returns:
-            `<float>[batch, length, hidden_size]`.
-
-        Raises:
-            ValueError: there are more than `config.max_seq_length` tokens.
-        """
+        """Embeds tokens, `<float>[batch, length, hidden_size]`."""
         length = shapes.get_shape_list(token_ids)[1]
         if isinstance(length, int) and length > self.config.max_seq_length:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The loss that says which memories are mentions of the same entity."""
+"""The loss for memories that are mentions of the same entity."""
 
 import tensorflow as tf
 
@@ -26,8 +26,8 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
 
     The sum over the items of all replicas is the loss of the batch.
 
-    Which row of the global table an item itself is, is known from its number
-    and that of the replica. (The original code looks for an equal vector with
+    The number of an item and of its replica say which row of the global table
+    the item itself is. (The original code looks for an equal vector with
     the same id, which leaves other mentions out if they happen to be equal, as
     are those in the overlap of two segments. Here they are partners.)
 
@@ -38,13 +38,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     Args:
         apply_linear_layer: whether a dense layer without bias comes first, on
             the side of the items alone.
-        padding_id: id of an item that is not there.
+        padding_id: id of padding.
         unknown_id: id of an item whose entity is not known; None if there is
             no such id.
-        initializer_range: standard deviation of the truncated normal
-            initializer of the dense layer's kernel.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        initializer_range: standard deviation of the dense layer's kernel.
     """
 
     def __init__(
@@ -69,14 +66,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         self.batch_coref_loss_bias = None
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `item_states`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights for `item_states`, of a static size."""
         size = static_size(self.name, "item_states", input_shape)
         if self.apply_linear_layer and self.linear is None:
             self.linear = tf.keras.layers.Dense(
@@ -107,14 +97,14 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         labels_mask=None,
         labels_weight=None,
     ):
-        """Calculates the loss of each item of this replica.
+        """Computes the loss of each item of this replica.
 
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
                 replica.
             item_ids: `<int>[items]` entity of each.
-            global_item_states: `<float>[all, hidden_size]`, what
-                `collectives.all_gather` makes of them.
+            global_item_states: `<float>[all, hidden_size]`, from
+                `collectives.all_gather`.
             global_item_ids: `<int>[all]`, likewise.
             labels_mask: `<bool>[items, all]`, which pairs may be the same. The
                 others are not, whatever their ids; they count all the same.
@@ -174,7 +164,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
             )
 
     def _is_item_itself(self, local_states, all_states):
-        """Which row of the table is the item itself, `<bool>[items, all]`."""
+        """Marks the item's own row of the table, `<bool>[items, all]`."""
         items = shapes.get_shape_list(local_states)[0]
         rows = shapes.get_shape_list(all_states)[0]
         # [items]
@@ -185,18 +175,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     def _make_targets(
         self, local_ids, all_ids, is_itself, labels_mask, labels_weight
     ):
-        """What is to be predicted of each pair, and how much it counts.
-
-        Args:
-            local_ids: `<int64>[items, 1]`.
-            all_ids: `<int64>[1, all]`.
-            is_itself: `<bool>[items, all]`.
-            labels_mask: `<bool>[items, all]` or None.
-            labels_weight: `<float>[items, all]` or None.
-
-        Returns:
-            Labels and weights, `<float>[items, all]` of the dtype of scores.
-        """
+        """Returns the labels and weights of pairs, `<float>[items, all]`."""
         # [items, all]
         labels = tf.equal(local_ids, all_ids)
         if labels_mask is not None:
@@ -221,7 +200,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         return tf.logical_and(is_known, tf.not_equal(ids, self.unknown_id))
 
     def compute_output_shape(self, input_shape):
-        """A loss for each item."""
+        """Returns a loss for each item."""
         return tuple(input_shape[:-1])
 
     def get_config(self):
@@ -236,7 +215,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
 
 
 def _as_ids(ids, name):
-    """Ids of any int dtype, `<int64>[n]`."""
+    """Casts ids to `<int64>[n]`."""
     ids = tf.cast(ids, tf.int64)
     shapes.assert_rank(ids, 1, name)
     return ids

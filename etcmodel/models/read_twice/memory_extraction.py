@@ -1,8 +1,8 @@
 """The memory of ReadTwice: what is kept of each segment of a document.
 
 A batch is a list of segments ("blocks") of one or more documents. `block_ids`
-names the document of each, with 0 for segments that only fill the batch up, and
-`block_pos` is its number in the document, from 1.
+names the document of each, with 0 for padding, and `block_pos` is its number in
+the document, from 1.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class Summary(NamedTuple):
     Attributes:
         states: `<float>[memories, hidden_size]`, as extracted.
         processed_states: `<float>[memories, hidden_size]`, what tokens attend
-            to; `states` themselves before memories are gathered.
+            to; equal to `states` before memories are gathered.
         block_ids: `<int32>[memories]` document of each, 0 for padding.
         block_pos: `<int32>[memories]` number of its segment in the document.
         labels: `<int32>[memories]`, 0 for a memory that is not there. The id of
@@ -44,7 +44,7 @@ class Summary(NamedTuple):
 
 
 class SummaryExtractionOutput(NamedTuple):
-    """What `SummaryExtraction` returns.
+    """The result of `SummaryExtraction`.
 
     Attributes:
         local_summary: memories of the segments of this replica, those of a
@@ -79,16 +79,16 @@ def get_cross_block_att(
     all_block_pos,
     cross_block_attention_mode: str,
 ) -> tf.Tensor:
-    """Which memories the tokens of a segment may attend to.
+    """Marks the memories that the tokens of a segment may attend to.
 
     Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
     give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
     everywhere in "batch".
 
     Args:
-        block_ids: `<int>[batch]` documents of the segments, 0 for padding.
-        block_pos: `<int>[batch]` their numbers in the documents; the modes
-            "doc" and "batch" do not look at it, and take None.
+        block_ids: `<int>[batch]` documents of the segments.
+        block_pos: `<int>[batch]` their numbers in the documents; None will do
+            in the modes "doc" and "batch".
         all_block_ids: `<int>[memories]` documents of the memories.
         all_block_pos: `<int>[memories]` numbers of their segments, likewise.
         cross_block_attention_mode: "doc": those of the same document.
@@ -123,16 +123,6 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
     """Makes memories and gathers those of all replicas.
 
     ReadTwice paper, section 2.1, "ExtractMemories and Gather".
-
-    Args:
-        config: what memories are made of, and what happens to them.
-        use_one_hot_embeddings: look positions up by products with one-hot
-            vectors.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
     """
 
     config_class = ReadTwiceConfig
@@ -215,19 +205,18 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         cross_block_attention_mode="doc",
         training=None,
     ):
-        """Extracts, gathers and processes.
+        """Extracts, gathers and processes; see `ReadTwiceModel.call`.
 
         Args:
-            hidden_states: `<float>[batch, length, hidden_size]` what the first
-                read made of the tokens.
+            hidden_states: `<float>[batch, length, hidden_size]`, the first
+                read.
             token_ids: `<int>[batch, length]`.
-            block_ids: `<int>[batch]` document of each segment, 0 for padding.
-            block_pos: `<int>[batch]` its number in the document.
-            annotation_begins: `<int>[batch, mentions]` first token of each
-                mention; the mode "entity" needs all three.
-            annotation_ends: `<int>[batch, mentions]` last token of each.
-            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
-                unknown one, 0 for padding.
+            block_ids: `<int>[batch]`.
+            block_pos: `<int>[batch]`.
+            annotation_begins: `<int>[batch, mentions]`; the mode "entity" needs
+                all three.
+            annotation_ends: `<int>[batch, mentions]`.
+            annotation_labels: `<int>[batch, mentions]`.
             cross_block_attention_mode: see `get_cross_block_att`.
             training: whether dropout is applied.
 
@@ -296,19 +285,14 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         )
 
     def _every(self, number, hidden_states):
-        """The first of every `number` tokens, `<bool>[batch, length]`."""
+        """Marks the first of every `number` tokens, `<bool>[batch, length]`."""
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [length]
         mask = tf.equal(tf.range(length) % number, 0)
         return tf.tile(mask[tf.newaxis], [batch, 1])
 
     def _extract_text_blocks(self, hidden_states, token_ids):
-        """A memory for each text block whose ends are no padding.
-
-        Returns:
-            States, `<float>[batch, blocks, hidden_size]`, and labels,
-            `<int32>[batch, blocks]`.
-        """
+        """Makes states and labels of text blocks whose ends are no padding."""
         every = self.config.text_block_extract_every_x
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [batch, blocks]; the last block may be shorter.
@@ -327,17 +311,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return self._pool(hidden_states, begins, ends, labels), labels
 
     def _pool(self, hidden_states, begins, ends, labels):
-        """One vector for each span, zeros where the label is 0.
-
-        Args:
-            hidden_states: `<float>[batch, length, hidden_size]`.
-            begins: `<int32>[batch, spans]`.
-            ends: `<int32>[batch, spans]`, inclusive.
-            labels: `<int32>[batch, spans]`.
-
-        Returns:
-            `<float>[batch, spans, hidden_size]`.
-        """
+        """Makes a vector for each inclusive span, zeros for the label 0."""
         # [batch, spans, 2 * hidden_size]
         both = tf.concat(
             [
@@ -352,17 +326,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return tf.where(is_there, pooled, tf.zeros([], pooled.dtype))
 
     def _flatten(self, states, labels, block_ids, block_pos):
-        """The memories of all segments in one table.
-
-        Args:
-            states: `<float>[batch, memories, hidden_size]`.
-            labels: `<int32>[batch, memories]`.
-            block_ids: `<int32>[batch]`.
-            block_pos: `<int32>[batch]`.
-
-        Returns:
-            A `Summary` of `batch * memories` rows.
-        """
+        """Puts the `[batch, memories]` of all segments into one `Summary`."""
         number = shapes.get_shape_list(states)[1]
         # [batch * memories, hidden_size]
         states = shapes.flatten_dims(states, last_dim=1)
@@ -375,7 +339,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         )
 
     def _gather(self, summary):
-        """The memories of all replicas; gradients flow back to each."""
+        """Gathers the memories of all replicas; gradients flow back."""
         # [all memories, hidden_size]
         states = collectives.all_gather(summary.states)
         # [all memories, 3]
@@ -388,7 +352,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return Summary(states, states, block_ids, block_pos, labels)
 
     def _process(self, summary, cross_block_attention_mode, training):
-        """What tokens attend to, `<float>[memories, hidden_size]`."""
+        """Makes what tokens attend to, `<float>[memories, hidden_size]`."""
         states = summary.states
         if self.cls_pool is not None:
             return self.cls_pool(states)
@@ -427,16 +391,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
 def make_transformer(
     config: ReadTwiceConfig, num_hidden_layers: int, **options
 ) -> layers.TransformerWithSideInputLayers:
-    """Transformer layers of a configuration.
-
-    Args:
-        config: sizes and dropout.
-        num_hidden_layers: number of layers.
-        **options: further arguments of the layers.
-
-    Returns:
-        The layers.
-    """
+    """Makes the Transformer layers of a configuration."""
     return layers.TransformerWithSideInputLayers(
         hidden_size=config.hidden_size,
         num_hidden_layers=num_hidden_layers,

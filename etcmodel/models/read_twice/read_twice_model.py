@@ -1,4 +1,4 @@
-"""ReadTwice: reads segments, remembers, and reads again with the memory."""
+"""ReadTwice: reads segments, and again with the memory of the first read."""
 
 import functools
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from etcmodel.ops import shapes as shapes_lib
 
 
 class ReadTwiceOutput(NamedTuple):
-    """What `ReadTwiceModel` returns.
+    """The result of `ReadTwiceModel`.
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
@@ -39,26 +39,24 @@ class ReadTwiceOutput(NamedTuple):
 class ReadTwiceModel(base.ReadTwiceBase):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
-    It reads the segments of a document each for itself, makes memories of all
-    of them, and reads once more, with the memories of the whole document. A
+    It reads each segment of a document on its own, makes memories of all of
+    them, and reads once more, with the memories of the whole document. A
     batch holds the segments of one or more documents, also over several
-    replicas of a `tf.distribute.Strategy`: memories are exchanged, so that only
-    the batch of all replicas matters and not what each of them has.
+    replicas of a `tf.distribute.Strategy`, which exchange memories: only the
+    batch of all replicas matters and not what each of them has.
 
     There is no head, and `fit` compares `final_hidden_states` with the targets.
     `get_token_embedding_table` is for one that predicts tokens. Keras 3 exports
-    no nested outputs; it does `build_read_twice_encoder`, the same as a
-    functional model.
+    no nested outputs; use `build_read_twice_encoder`, the same as a functional
+    model.
 
     Args:
         config: sizes and variants; copied.
         use_one_hot_embeddings: look tokens and positions up by products with
             one-hot vectors, faster on TPUs for small tables.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
-        ValueError: `config.validate` objects.
+        ValueError: `config.validate` raises.
     """
 
     def __init__(
@@ -184,8 +182,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
                 of these arguments by their names, beside which others can be
                 given.
-            block_ids: `<int>[batch]` document of each segment, 0 for rows that
-                only fill the batch up. By default each segment is a document.
+            block_ids: `<int>[batch]` document of each segment, 0 for rows of
+                padding. By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
                 from 1; all 1 by default.
             att_mask: `<int or bool>[batch, length, length]` or `[batch,
@@ -203,8 +201,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
                 `get_cross_block_att`. "block" is the paper's single-segment
                 mode.
             return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
+                probabilities before dropout, too; nothing is recomputed then.
             training: whether dropout is applied.
 
         Returns:
@@ -275,13 +272,13 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
     ):
-        """The loss of `fit`, in which `final_hidden_states` are predicted."""
+        """Computes the loss of `final_hidden_states` in `fit`."""
         return super().compute_loss(
             x, y, y_pred.final_hidden_states, sample_weight, **kwargs
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit`; see `compute_loss`."""
+        """Computes the metrics of `fit`; see `compute_loss`."""
         return super().compute_metrics(
             x, y, y_pred.final_hidden_states, sample_weight
         )
@@ -289,7 +286,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def _read_again(
         self, call, embedded, first_read, extracted, att_mask, block_pos
     ):
-        """The second read, `<float>[batch, length, hidden_size]`."""
+        """Reads a second time, `<float>[batch, length, hidden_size]`."""
         memory = extracted.global_summary
         # [batch, memories] or [batch, length, memories]
         memory_mask = extracted.block_att_mask
@@ -335,15 +332,10 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
 
     def compute_output_shape(self, token_ids_shape):
-        """The shapes of a `ReadTwiceOutput`.
+        """Returns a `ReadTwiceOutput` of shapes, also for a dict of shapes.
 
-        Args:
-            token_ids_shape: `(batch, length)`, or a dict of shapes of the
-                inputs.
-
-        Returns:
-            A `ReadTwiceOutput` of shapes. How many memories there are depends
-            on the mentions and on other replicas, and is left open.
+        The number of memories depends on the mentions and on other replicas,
+        and is None.
         """
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
@@ -385,22 +377,12 @@ def build_read_twice_encoder(
     dtype=None,
     name: str = "read_twice_encoder",
 ) -> tf.keras.Model:
-    """Builds a Keras model from segments to what is read in them.
+    """Builds a functional model from segments to their two readings.
 
-    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
-
-    Args:
-        config: sizes and variants.
-        length: static length of the segments; None for any. Static lengths let
-            TPUs and XLA compile.
-        num_mentions: static number of entity mentions of a segment; None for
-            any.
-        enable_side_inputs: see `ReadTwiceModel.call`.
-        cross_block_attention_mode: see `ReadTwiceModel.call`.
-        use_one_hot_embeddings: see `ReadTwiceModel`.
-        dtype: dtype policy of the `ReadTwiceModel`, such as "mixed_bfloat16";
-            the global policy by default.
-        name: name of the model.
+    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside. `length` and
+    `num_mentions` are static sizes of a segment, with which TPUs and XLA can
+    compile; None for any. `dtype` is a dtype policy, such as "mixed_bfloat16".
+    For the other arguments, and the errors, see `ReadTwiceModel`.
 
     Returns:
         A functional `tf.keras.Model`. Its input is a dict of `<int32>`
@@ -410,9 +392,6 @@ def build_read_twice_encoder(
         `annotation_labels` `[batch, num_mentions]`. Its output is a dict of
         `final_hidden_states` and `first_read`, `<float>[batch, length,
         hidden_size]`.
-
-    Raises:
-        ValueError: the configuration is not valid, or there is no such mode.
     """
     options = {} if dtype is None else {"dtype": dtype}
     model = ReadTwiceModel(
