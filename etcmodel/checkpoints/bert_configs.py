@@ -113,11 +113,7 @@ def find(folder: str, *names: str) -> str | None:
 
 
 def read_config(folder: str, path: str) -> BertConfig:
-    """Reads the configuration of an encoder.
-
-    Args:
-        folder: its directory.
-        path: what the user gave, for messages.
+    """Reads the configuration in a directory; `path` is what the user gave.
 
     Raises:
         FileNotFoundError: there is no configuration.
@@ -202,7 +198,6 @@ def check_exists(path: str) -> None:
 
 
 def _no_config(folder, path) -> str:
-    """Describes what is wrong with a directory without configuration."""
     text = f"{path}: there is no {' or '.join(_FILES)} in {folder or '.'}."
     if find(folder, "adapter_config.json"):
         return f"{text} {MERGE_ADAPTER}"

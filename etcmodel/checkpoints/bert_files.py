@@ -121,13 +121,7 @@ def _read_checkpoint(path):
 
 
 class _Naming:
-    """Gives the tensors of a file their common names.
-
-    Attributes:
-        weights: common name -> tensor, as `<float32>`.
-        names: common name -> the tensor's name in the file.
-        left_out: name in the file -> why the tensor is not used.
-    """
+    """Gives the tensors of a file their common names; see `Bert`."""
 
     def __init__(self, tensors, aliases, replacements, config, path):
         self.weights: dict[str, np.ndarray] = {}

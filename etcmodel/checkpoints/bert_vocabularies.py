@@ -109,7 +109,6 @@ def read_source(path: str) -> Vocabulary:
 
 
 def _read_json(path) -> tuple[str, list[str]]:
-    """Returns the kind of a vocabulary in JSON, and its pieces."""
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
@@ -139,7 +138,6 @@ def _read_json(path) -> tuple[str, list[str]]:
 
 
 def _read_file(path) -> bytes:
-    """The content of a file."""
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"There is no file {path}.")
     with tf.io.gfile.GFile(path, "rb") as stream:
@@ -204,7 +202,6 @@ def _added_tokens(folder) -> dict[int, str]:
 
 
 def _damaged(folder, name, expected) -> ValueError:
-    """Makes the error of a file beside the vocabulary."""
     return ValueError(
         f"{os.path.join(folder, name)}: expected {expected}. Get the file "
         "again from the source of the model."
@@ -236,7 +233,6 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
 
 
 def _special_tokens(folder) -> dict[str, str]:
-    """Returns special tokens by their names in `_SPECIAL`."""
     found = {}
     for file in (_TOKENIZER_CONFIG, _SPECIAL_TOKENS):
         content = bert_configs.read_optional_json(folder, file)
@@ -296,7 +292,6 @@ def _spell_out_spaces(pieces, notes) -> None:
 
 
 def _parse_model(path, content):
-    """Parses a SentencePiece model as a protocol buffer."""
     # Only this kind of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
@@ -399,7 +394,6 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
 
 
 def _ids(pieces, names) -> dict[str, int]:
-    """Ids of the special pieces that are there."""
     numbers = {piece: i for i, piece in enumerate(pieces)}
     return {x: numbers[piece] for x, piece in names.items() if piece in numbers}
 
@@ -459,10 +453,6 @@ def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
 
     The settings of its tokenizer (case, accents, Chinese characters), if known,
     are written beside it, as `tokenizer_config.json`.
-
-    Args:
-        vocab_file: the vocabulary of the source, or another one for the model.
-        folder: directory to write to.
 
     Raises:
         FileNotFoundError: there is no such vocabulary.

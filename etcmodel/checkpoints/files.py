@@ -59,12 +59,9 @@ def open_checkpoint(
     path: str | os.PathLike,
     advice: str = "(Weights of BERT or RoBERTa have to be lifted first.)",
 ) -> Checkpoint:
-    """Opens a TensorFlow checkpoint.
+    """Opens a checkpoint, or the latest or only one in a directory.
 
-    Args:
-        path: the checkpoint, such as "runs/1/ckpt-200"; or a directory, whose
-            latest or only one is opened.
-        advice: what to do if there is none.
+    `advice` says what to do if there is none.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or only a part of one.
@@ -151,10 +148,9 @@ def named_checkpoint(directory: str) -> str | None:
 
 
 def find_encoder(model):
-    """Returns the only `EtcModel` or `ReadTwiceModel` in a model, or the model.
+    """Returns the only `EtcModel` or `ReadTwiceModel` in a model.
 
-    Raises:
-        ValueError: there is not one encoder in it.
+    Raises a ValueError unless there is one encoder in it.
     """
     found = {}
 
@@ -214,15 +210,8 @@ def without_new(
 ) -> dict[str, tf.Variable]:
     """Leaves out `added_layers` of which a checkpoint has no weight.
 
-    So a model with visual features begins with an encoder without.
-
-    Args:
-        encoder: the encoder; see `EncoderLayer.added_layers`.
-        weights: by their names.
-        found: the names that there are in the checkpoint.
-
-    Returns:
-        The weights that the checkpoint has to have.
+    So a model with visual features begins with an encoder without. `weights`
+    are by their names, and `found` are the names in the checkpoint.
     """
     weights = dict(weights)
     for layer in encoder.added_layers:
@@ -249,7 +238,7 @@ def assign(
 
     Args:
         weights: by their names.
-        shapes: of what was found, by the same names.
+        shapes: of the found variables, by the same names.
         read: reads the value of a name.
         extra: names that the checkpoint has, but the model has not.
         what: the checkpoint and the model, for the message.

@@ -113,7 +113,7 @@ def lifted_config(
         source: the encoder.
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: supplies all values that BERT does not define.
-        absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
+        absolute_positions: see `EtcConfig`. "none" is the paper's.
         vocab_file: as for `lift`; gives the size of the vocabulary.
         **changes: other values, such as `local_radius=40`.
 
@@ -153,13 +153,12 @@ def lift(
 ) -> LiftReport:
     """Gives an encoder the weights of BERT, RoBERTa and the like.
 
-    All projections of queries, keys and values are copied to every piece of
-    attention that has its own, output projections, feed-forward parts and
-    normalizations to both streams. Relative labels begin as zeros, so that
-    they do not change anything yet. All token types begin as BERT's first.
-    Both reads of a `ReadTwiceModel` are lifted: BERT's layers beyond those of
-    the first read initialize the second read; if there are none, BERT's last
-    layers do.
+    Projections of queries, keys and values are copied to every piece of
+    attention that has its own; output projections, feed-forward parts and
+    normalizations to both streams. Relative labels begin as zeros, which change
+    nothing yet. All token types begin as BERT's first. Both reads of a
+    `ReadTwiceModel` are lifted: BERT's layers beyond those of the first read
+    initialize the second read; if there are none, BERT's last layers do.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -172,16 +171,15 @@ def lift(
             see `load_checkpoint`.
         source: the encoder that is lifted.
         vocab_file: the vocabulary of the model, whose tokens get the rows of
-            the same ones; by default that of the source, with the tokens that
-            it lacks, as `write_vocabulary` writes it.
+            the same ones; by default what `write_vocabulary` writes.
         global_tokens: how the rows of global tokens begin, which BERT lacks:
             "cls" as [CLS], "mean" as the mean of all tokens, "keep" as they are
             in the source, or as the mean if they are new. Where there is
             nothing to be found, BERT attends to [CLS]; dozens of them draw
             nearly all attention. "mean" leaves that to the [CLS] of the input.
-        head: the masked language model's head of the same model, which is
-            lifted, too. It predicts as that of the source does if its
-            `activation` and `layer_norm_epsilon` are those of the source.
+        head: the masked language model's head, which is lifted, too. It
+            predicts as that of the source does if its `activation` and
+            `layer_norm_epsilon` are those of the source.
         own_text_bias: of ETC, added to the scores of a global token for the
             tokens of its own sentence. With 0 a sentence of 20 tokens beside
             100 other global tokens, all as good, has a sixth of the attention;
@@ -293,7 +291,6 @@ class _Lifting:
             )
 
     def _check_tokens(self):
-        """Checks that global tokens are known, and the number of tokens."""
         if self.tokens.path is None and self.global_tokens != "keep":
             raise ValueError(
                 f"{self.source.path} has no vocabulary beside it, so the "
@@ -345,7 +342,6 @@ class _Lifting:
         return values
 
     def check_head(self, head):
-        """Notes how a head differs from the source's."""
         for name, own, other in (
             ("activation", head.activation, self.source.sizes["hidden_act"]),
             (
@@ -375,7 +371,6 @@ class _Lifting:
         return value
 
     def report(self) -> LiftReport:
-        """Returns the report, by the names in the files."""
         source = self.source
         left_out = {
             source.names[name]: _WHY_NOT.get(name, "the model has no such part")
@@ -419,13 +414,11 @@ class _Lifting:
         return None
 
     def _types(self):
-        """Returns BERT's first token type, or zeros."""
         types = self.source.weights.get(bert_names.TYPES)
         size = self.source.sizes["hidden_size"]
         return np.zeros(size, np.float32) if types is None else types[0]
 
     def _tokens(self, path, weight):
-        """Rows of tokens, and of global tokens."""
         table = self.source.weights[bert_names.TOKENS]
         # [vocab_size, hidden_size]
         values = np.where(
@@ -452,7 +445,6 @@ class _Lifting:
         return values.astype(np.float32)
 
     def _positions(self, path, weight):
-        """Rows of positions, the same for both inputs."""
         table, wanted = (
             self.source.weights[bert_names.POSITIONS],
             weight.shape[0],

@@ -20,8 +20,6 @@ _VALUE = "VARIABLE_VALUE"
 
 
 class _Saved(NamedTuple):
-    """A variable in a checkpoint: its number and its key there."""
-
     node: int
     key: str
 
@@ -37,10 +35,6 @@ def load_checkpoint(
     `load_etc`). Heads and optimizers in it are left out. All or nothing is
     loaded, but for layers that embed values (see `StructuredEtcModel`): if the
     checkpoint has nothing of one, it stays as it is, with a warning.
-
-    Example:
-        encoder = build_encoder(config, structure="paragraphs")
-        load_checkpoint(encoder, "runs/1")
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`; or a model with one of these
@@ -82,18 +76,11 @@ def load_checkpoint(
 
 
 def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
-    """Gives a head, such as a `LanguageModelHead`, a checkpoint's weights.
+    """Gives a built head the weights of a checkpoint, if it has exactly one.
 
-    It is found by the names of its weights. Checkpoints of the original layout
-    have only a `LanguageModelHead` (see `save_etc`).
-
-    Args:
-        head: a layer, built.
-        path: see `load_checkpoint`.
-
-    Returns:
-        Whether the checkpoint has exactly one such layer; if not, nothing has
-        been changed.
+    The head is found by the names of its weights; without it nothing changes,
+    and the result is False. Checkpoints of the original layout have only a
+    `LanguageModelHead` (see `save_etc`).
 
     Raises:
         ValueError: its weights have other shapes.
@@ -126,7 +113,6 @@ def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
 
 
 def _read_graph(checkpoint):
-    """Reads the references between a checkpoint's objects."""
     return trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         checkpoint.read(files.OBJECT_GRAPH)
     )
@@ -140,8 +126,8 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
         if is_encoder and prefix in (None, path):
             number = sum(_resolve(graph, node, x) is not None for x in paths)
             roots[node] = (number, path)
-    most = max(roots.values(), default=(0, ""))[0]
-    best = [node for node, (number, _) in roots.items() if number == most]
+    highest = max(roots.values(), default=(0, ""))[0]
+    best = [node for node, (number, _) in roots.items() if number == highest]
     if len(best) != 1:
         names = ", ".join(repr(roots[node][1]) for node in best) or "none"
         raise ValueError(
@@ -184,7 +170,6 @@ def _resolve(graph, node, path) -> _Saved | None:
 
 
 def _key(graph, node) -> str | None:
-    """Returns the key of a node's value, if it is a variable."""
     for attribute in graph.nodes[node].attributes:
         if attribute.name == _VALUE:
             return attribute.checkpoint_key

@@ -44,11 +44,6 @@ _OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
 def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
     """Gives an ETC encoder the weights of an original checkpoint.
 
-    Example:
-        config = EtcConfig.from_json_file("etc_base/etc_config.json")
-        encoder = build_encoder(config, structure="paragraphs")
-        load_etc(encoder, "etc_base")
-
     Args:
         model: an `EtcModel`, or a model with one inside; see
             `load_checkpoint`.
@@ -62,8 +57,7 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         FileNotFoundError: there is no checkpoint, or only a part of one.
         ValueError: variables are missing, are not in the model, or have
             another shape; the message lists all of them, and nothing has been
-            loaded. Layers that embed values may be missing, as for
-            `load_checkpoint`.
+            loaded. Layers that embed values may be missing.
     """
     return _load(model, path, EtcModel)
 
@@ -80,8 +74,8 @@ def save_etc(
             out.
         directory: where to write `model.ckpt` and `etc_config.json`. It must
             not exist yet, or be empty, and appears when it is complete.
-        head: a head, built, that is written with it, under the names of
-            BERT's; the original code wrote none.
+        head: a built head to write with it, under the names of BERT's; the
+            original code wrote none.
 
     Raises:
         ValueError: the model has no such encoder.
@@ -174,20 +168,13 @@ def _load(model, path, kind):
 
 
 def _head_weights(head) -> dict[str, tf.Variable]:
-    """Returns the weights of a head by BERT's names."""
     return {_HEAD[path]: x for path, x in get_weight_paths(head).items()}
 
 
 def load_original_head(head: LanguageModelHead, path: str) -> bool:
     """Gives a built head the weights of a checkpoint under BERT's names.
 
-    Returns:
-        Whether there is such a head in the checkpoint; if not, nothing has been
-        changed.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint.
-        ValueError: variables are missing or have another shape.
+    See `load_head`.
     """
     checkpoint = files.open_checkpoint(path)
     weights, shapes = _head_weights(head), checkpoint.shapes

@@ -38,12 +38,8 @@ class Tensors(NamedTuple):
 def find_file(path: str, folder: str) -> str | None:
     """Returns the file, or the index of files, to read.
 
-    Args:
-        path: a directory, or a file or checkpoint in one.
-        folder: the directory.
-
-    Returns:
-        Its path; None if a TensorFlow checkpoint has to be read.
+    `path` is the directory `folder`, or a file or checkpoint in it. None means
+    that a TensorFlow checkpoint has to be read.
 
     Raises:
         FileNotFoundError: the weights are in a format that is not read.
@@ -85,7 +81,6 @@ def _no_weights(folder, names) -> str:
 
 
 def _files_of(index) -> list[str]:
-    """Returns the names of the files that an index lists."""
     try:
         return sorted(set(bert_configs.read_json(index)["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):

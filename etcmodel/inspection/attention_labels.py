@@ -34,11 +34,6 @@ class LabelScheme:
         return 2 * self.max_distance + 1
 
     @property
-    def linked(self) -> int:
-        """The label of a long token and a global token it belongs to."""
-        return 2 * self.max_distance + 2
-
-    @property
     def other_context(self) -> int:
         """The label of two global tokens of different contexts."""
         return 2 * self.max_distance + 3
@@ -58,7 +53,7 @@ class LabelScheme:
         if self.max_distance:
             names |= {
                 self.not_linked: "not linked",
-                self.linked: "linked",
+                self.not_linked + 1: "linked",
                 self.other_context: "other context",
             }
         if label in names:
@@ -99,6 +94,10 @@ def compose_attention_labels(
 ) -> np.ndarray:
     """Puts the four pieces of one example together into one square matrix.
 
+    Each query (row) and key (column) has a label or `MASKED`,
+    `<int32>[shown, shown]`. A mask that is None masks nothing (apart from what
+    is out of reach), labels that are None are 0.
+
     ```
                  global keys   long keys
     global          g2g           g2l
@@ -115,18 +114,6 @@ def compose_attention_labels(
     4 | 2 0 1
     3 | . 2 0
     ```
-
-    Args:
-        side_inputs: batched masks and labels, tensors or arrays. A mask that
-            is None masks nothing (apart from what is out of reach), labels
-            that are None are 0.
-        global_tokens: indices of the global tokens to show.
-        long_tokens: indices of the long tokens to show.
-        example: which example of the batch.
-
-    Returns:
-        `<int32>[shown, shown]`: the label of each query (row) and key
-        (column), or `MASKED`.
 
     Raises:
         ValueError: there are neither long-to-long masks nor labels.

@@ -72,9 +72,6 @@ def draw_attention_picture(
         max_global_tokens: how many global tokens to draw at most: all,
             or those linked with the window and then the first ones.
 
-    Returns:
-        The path, as a string.
-
     Raises:
         MissingExtraError: matplotlib is not installed.
         UserError: the file cannot be written.
@@ -154,7 +151,6 @@ def _shorten(text, max_chars=_MAX_LABEL_CHARS):
 
 
 def _describe_window(long_tokens, num_long, global_tokens, num_global):
-    """Says which part of the record is shown."""
     if len(long_tokens) == num_long:
         long_part = f"all {num_long} long tokens"
     else:
@@ -228,7 +224,6 @@ def _draw(labels, names, num_global, scheme, title, note):
 
 
 def _color(scheme, label):
-    """Returns the colour of a label, as red, green and blue."""
     import matplotlib
     from matplotlib.colors import to_rgb
 

@@ -20,8 +20,8 @@ class Inspection:
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
         side_inputs: the masks and labels, of a batch of one.
-        long_labels: what to call each long token that is not padding.
-        global_labels: what to call each global token that is not padding.
+        long_labels: names of long tokens that are not padding.
+        global_labels: names of global tokens that are not padding.
     """
 
     summary: Sequence[tuple[str, object]]
@@ -45,14 +45,8 @@ def inspect(
 ) -> Inspection:
     """Shows one record as it reaches the model.
 
-    Args:
-        encoder: the task's encoder.
-        record: the record.
-        model_config: sizes of the model, such as the local radius.
-        model_options: the task's model options, by default its own.
-
-    Raises:
-        RecordError: the record cannot be encoded.
+    `model_options` are the task's own by default. A RecordError is raised if
+    the record cannot be encoded.
     """
     builder = encoder.builder
     made = encoder.build([record])

@@ -28,6 +28,8 @@ class JsonConfig:
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
+    # Of ints, 1 by default; None for any int.
+    _MINIMA: ClassVar[dict[str, int | None]] = {}
     # Name of its file in the directory of a run.
     RUN_FILE: ClassVar[str] = ""
 
@@ -136,11 +138,19 @@ class JsonConfig:
         """Raises a ValueError for impossible or conflicting values."""
         raise NotImplementedError
 
-    def _check_ints(self, minimum: int, *names: str, optional: bool = False):
-        """Raises a ValueError unless attributes are ints >= `minimum`."""
-        for name in names:
-            value = getattr(self, name)
-            if optional and value is None:
+    def _check_fields(self):
+        """Raises a ValueError for impossible ints, dropout or activation."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            minimum = self._MINIMA.get(field.name, 1)
+            is_optional = (
+                field.type == int | None and field.name != "vocab_size"
+            )
+            if (
+                field.type not in (int, int | None)
+                or minimum is None
+                or (is_optional and value is None)
+            ):
                 continue
             if (
                 not isinstance(value, int)
@@ -148,12 +158,9 @@ class JsonConfig:
                 or value < minimum
             ):
                 raise ValueError(
-                    f"{name} is {value!r}; expected an int of at least "
+                    f"{field.name} is {value!r}; expected an int of at least "
                     f"{minimum}"
                 )
-
-    def _check_encoder(self):
-        """Raises a ValueError for an impossible dropout or activation."""
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
@@ -164,6 +171,13 @@ class JsonConfig:
             get_activation(self.hidden_act)
         except ValueError as error:
             raise ValueError(f"hidden_act: {error}") from error
+
+    def _check_choice(self, name: str, choices):
+        if getattr(self, name) not in choices:
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}; expected one of "
+                f"{', '.join(map(repr, choices))}"
+            )
 
     def _check_heads(self, name: str, advice: str = "change one of them"):
         """Raises a ValueError unless the heads divide the hidden size."""

@@ -2,9 +2,6 @@
 
 import tensorflow as tf
 
-# Keeps the mean defined when a batch holds padding examples only.
-_WEIGHT_EPSILON = 1e-5
-
 
 def is_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Whether the most probable class, or candidate, is the right one.

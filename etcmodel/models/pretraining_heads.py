@@ -35,10 +35,8 @@ class LanguageModelHead(graph_layer.GraphLayer):
     variable as the argument of a layer, or no longer shares it when loaded.
 
     Example:
-        encoder = ReadTwiceModel(config)
-        head = LanguageModelHead(config.vocab_size, config.hidden_size)
         states = encoder(**batch).final_hidden_states
-        positions, weights = true_positions(is_masked, most=80)
+        positions, weights = true_positions(is_masked, 80)
         logits = head(
             gather_positions(states, positions),
             encoder.get_token_embedding_table(),

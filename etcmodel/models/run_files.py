@@ -35,11 +35,7 @@ def directory(path: str | os.PathLike) -> str:
 
 
 def find(model_dir: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file in the run that a checkpoint belongs to.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Returns the path of a file in a run; a FileNotFoundError without one."""
     folder = directory(model_dir)
     path = os.path.join(folder, name)
     if tf.io.gfile.exists(path):
@@ -92,8 +88,6 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 
 
 def _read_options(path) -> dict[str, Any]:
-    """Reads the file of options; raises a ValueError if it is damaged."""
-
     def fail(problem):
         raise ValueError(
             f"{path}{problem}. Copy the file again, or train on, with more "

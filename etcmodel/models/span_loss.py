@@ -86,11 +86,6 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
     return tf.where(in_document, log_probs, tf.constant(_NEVER, logits.dtype))
 
 
-def cross_batch_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
-    """The exponential of `cross_batch_log_softmax`; 0 outside of documents."""
-    return tf.exp(cross_batch_log_softmax(logits, cross_blocks_eq_mask))
-
-
 def batch_span_cross_entropy_loss(
     logits, annotation_begins, annotation_ends, annotation_labels, block_ids
 ) -> BlockLosses:
@@ -215,7 +210,6 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
 
 
 def _as_scores(logits):
-    """Returns logits of three axes in float32, or float64 if they are."""
     logits = tf.convert_to_tensor(logits)
     shapes.assert_rank(logits, 3, "logits")
     return logits if logits.dtype == tf.float64 else tf.cast(logits, tf.float32)
@@ -238,7 +232,6 @@ def _mark(positions, labels, length):
 
 
 def _is_in_document(same_document):
-    """Marks the blocks that are no padding, `<bool>[blocks, 1, 1]`."""
     return tf.reduce_any(same_document, axis=1)[:, tf.newaxis, tf.newaxis]
 
 

@@ -178,7 +178,7 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[1, 0, 1], [0, 0, 0], [1, 0, 1]], mask)
         self.assertAllClose(
             [[[0.1], [0.2]], [[0.0], [0.0]], [[0.3], [0.4]]],
-            span_loss.cross_batch_softmax(logits, mask),
+            tf.exp(span_loss.cross_batch_log_softmax(logits, mask)),
         )
         actual = span_loss.cross_batch_log_softmax(
             tf.constant(logits, tf.bfloat16), tf.cast(mask, tf.int32)
@@ -197,9 +197,11 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
         logits = np.float32(scale * logits)
         logits[:2, :3] = logits.max() + scale
         ids = np.arange(blocks) % 3 + 1
-        actual = span_loss.cross_batch_softmax(
-            logits, span_loss.get_document_mask(ids)
-        ).numpy()
+        actual = np.exp(
+            span_loss.cross_batch_log_softmax(
+                logits, span_loss.get_document_mask(ids)
+            )
+        )
         for document, column in np.ndindex(3, 2):
             rows = ids == document + 1
             self.assertAllClose(

@@ -210,7 +210,6 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
 
 
 def _mask(logits, can_be_chosen):
-    """Masks the logits of tokens that cannot be chosen."""
     return heads.mask_logits(
         logits, can_be_chosen[..., tf.newaxis], MASKED_LOGIT
     )

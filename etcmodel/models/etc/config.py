@@ -107,6 +107,11 @@ class EtcConfig(json_config.JsonConfig):
     """
 
     _PRESETS = _PRESETS
+    _MINIMA = {
+        "relative_pos_max_distance": 0,
+        "max_absolute_position_embeddings": 0,
+        "grad_checkpointing_period": None,
+    }
     RUN_FILE = "etc_config.json"
 
     vocab_size: int | None
@@ -138,32 +143,8 @@ class EtcConfig(json_config.JsonConfig):
 
     def validate(self):
         """See `JsonConfig.validate`."""
-        self._check_ints(
-            1,
-            "vocab_size",
-            "segment_vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "local_radius",
-            "intermediate_size",
-        )
-        self._check_ints(
-            0, "relative_pos_max_distance", "max_absolute_position_embeddings"
-        )
-        self._check_ints(
-            1,
-            "embedding_size",
-            "att_size_per_head",
-            "relative_vocab_size",
-            optional=True,
-        )
-        self._check_encoder()
-        if self.absolute_positions not in ABSOLUTE_POSITIONS:
-            raise ValueError(
-                f"absolute_positions is {self.absolute_positions!r}, expected "
-                f"one of {', '.join(ABSOLUTE_POSITIONS)}"
-            )
+        self._check_fields()
+        self._check_choice("absolute_positions", ABSOLUTE_POSITIONS)
         if (
             self.absolute_positions == "paragraph"
             and not self.max_absolute_position_embeddings

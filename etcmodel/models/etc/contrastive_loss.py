@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.layers import graph_layer
-from etcmodel.layers import keras_compat
+from etcmodel.models import pair_loss
 from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
@@ -29,7 +28,7 @@ class Contrast(NamedTuple):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class BatchContrastiveLoss(graph_layer.GraphLayer):
+class BatchContrastiveLoss(pair_loss.PairLoss):
     """Tells the right encoding from all others of the batch.
 
     Contrastive predictive coding as a dual encoder (ETC paper, Appendix B):
@@ -41,34 +40,15 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
     """
 
-    def __init__(
-        self,
-        initializer_range: float = 0.02,
-        name: str | None = None,
-        **kwargs,
-    ):
-        # Inputs are not to be rounded to the compute dtype.
-        super().__init__(name=name, autocast=False, **kwargs)
-        self.initializer_range = initializer_range
-        self._score_dtype = (
-            "float64" if self.compute_dtype == "float64" else "float32"
-        )
+    def __init__(self, initializer_range: float = 0.02, **kwargs):
+        super().__init__(initializer_range, **kwargs)
         self.bilinear = None
 
     def build(self, input_shape):
         """Makes the weights for `predictions`, of a static size."""
         size = static_size(self.name, "predictions", input_shape)
         if self.bilinear is None:
-            self.bilinear = tf.keras.layers.Dense(
-                size,
-                use_bias=False,
-                kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range
-                ),
-                dtype=self._score_dtype,
-                name="bilinear",
-            )
-            keras_compat.build_once(self.bilinear, (None, size))
+            self.bilinear = self._make_dense("bilinear", size)
         super().build(input_shape)
 
     def call(self, predictions, encodings, weights):
@@ -125,10 +105,3 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         """Returns a loss for each item."""
         items = tuple(input_shape[:-1])
         return Contrast(losses=items, is_correct=items, chance=items)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "initializer_range": self.initializer_range,
-        }

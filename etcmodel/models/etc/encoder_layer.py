@@ -4,7 +4,10 @@ import copy
 
 import tensorflow as tf
 
+from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
 from etcmodel.models import json_config
 
 
@@ -13,16 +16,69 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
     config_class = json_config.JsonConfig
 
-    def __init__(self, config: json_config.JsonConfig, **kwargs):
+    def __init__(
+        self,
+        config: json_config.JsonConfig,
+        use_one_hot_embeddings: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         config.validate()
         self.config = copy.deepcopy(config)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+
+    def _make_lookup(self, name, vocab_size, **options):
+        return embedding.EmbeddingLookup(
+            vocab_size=vocab_size,
+            initializer_range=self.config.initializer_range,
+            dtype=self.dtype_policy,
+            name=name,
+            **{
+                "embedding_size": self.config.hidden_size,
+                "use_one_hot_lookup": self.use_one_hot_embeddings,
+                **options,
+            },
+        )
+
+    def _make_token_lookup(self):
+        return self._make_lookup(
+            "token_emb_lookup",
+            self.config.vocab_size,
+            embedding_size=self.config.embedding_size
+            or self.config.hidden_size,
+            projection_size=self.config.hidden_size,
+        )
+
+    def _make_norm(self, name):
+        return normalization.LayerNormalization(
+            epsilon=1e-12, dtype=self.dtype_policy, name=name
+        )
+
+    def _make_dense(self, name, **options):
+        return tf.keras.layers.Dense(
+            self.config.hidden_size,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
+
+    def _build_layers(self, shape, *layers):
+        for layer in layers:
+            if layer is not None:
+                keras_compat.build_once(layer, shape)
 
     def get_config(self):
         """Returns the configuration and the options of Keras's layer."""
         # That of a model is without a name and a dtype under Keras 2.
         options = tf.keras.layers.Layer.get_config(self)
-        return {**options, "config": self.config.to_dict()}
+        return {
+            **options,
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
 
     @classmethod
     def from_config(cls, config):

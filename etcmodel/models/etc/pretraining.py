@@ -115,5 +115,4 @@ class EtcPretrainModel(tf.keras.Model):
 
 
 def _rows(values):
-    """Flattens the batch to `<float>[batch * n, hidden_size]`."""
     return tf.reshape(values, [-1, values.shape[-1]])

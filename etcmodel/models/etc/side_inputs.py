@@ -15,29 +15,19 @@ STRUCTURES = ("sentences", "paragraphs")
 class SideInputs(graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
+    The arguments are those of `EtcConfig` and of `StructuredEtcModel`, and:
+
     Args:
-        local_radius: how many tokens a long token sees to each side.
-        relative_pos_max_distance: see `EtcConfig`.
-        structure: "sentences" (as in `feature_utils.
-            make_global_local_transformer_side_inputs`) or "paragraphs"
-            (`feature_utils.make_multihop_side_inputs`). A `LayoutSpec`, its
-            `EncoderInputs`, or the same as lists, for "paragraphs" with the
-            links that it has.
-        use_hard_g2l_mask: see `EtcConfig`.
-        use_hard_l2g_mask: see `EtcConfig`.
-        flat_sequence: see `make_multihop_side_inputs`.
+        structure: "sentences" (`feature_utils.
+            make_global_local_transformer_side_inputs`), "paragraphs"
+            (`feature_utils.make_multihop_side_inputs`), a `LayoutSpec`, its
+            `EncoderInputs`, or the same as lists.
         use_links: whether links are used. In a flat sequence those without a
             label of their own are not, unless they open hard masks.
-        ignore_hard_g2l_types: types of global tokens that see all long tokens
-            in spite of the hard mask.
-        ignore_hard_l2g_types: types of long tokens that see all global tokens
-            in spite of the hard mask.
         as_specs: whether to describe masks and labels instead of making
-            tensors, wherever long tokens take part (see
-            `feature_utils.GlobalLocalTransformerSideInputs`). Descriptions
-            are for layers that are called within the same layer's `call` or
-            `tf.function`; they cannot connect the layers of a functional
-            model.
+            tensors, wherever long tokens take part. Descriptions are for layers
+            that are called within the same layer's `call` or `tf.function`;
+            they cannot connect the layers of a functional model.
 
     Raises:
         ValueError: there is no such structure, or "sentences" does not have
@@ -122,13 +112,7 @@ class SideInputs(graph_layer.GraphLayer):
 
         Keras 2 calls what is saved as a `tf.function`, which cannot return
         descriptions. A layer that takes them uses this instead of a call.
-
-        Args:
-            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
-                tensors. "sentences": long_breakpoints, global_breakpoints,
-                sentence_ids. "paragraphs": the features of
-                `feature_utils.etc_features`. A layout: these and its links.
-                May hold others.
+        `features` are those of `build_encoder`, and may hold others.
         """
         common = dict(
             local_radius=self.local_radius,
@@ -170,7 +154,6 @@ class SideInputs(graph_layer.GraphLayer):
         return side_inputs.to_dict(exclude_none_values=True)
 
     def _links(self, features):
-        """The links that are used, as `TypedLink`s."""
         own = self.encoder_inputs.labels
         number = {None: None} | {label: i for i, label in enumerate(own)}
         return [

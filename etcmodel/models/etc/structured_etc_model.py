@@ -41,9 +41,9 @@ class StructuredEtcModel(etc_model.EtcModel):
         config: sizes, sharing, and whether there are hard masks; copied.
         structure: "sentences" for a text (or several packed into one row) of
             sentences with a global token each; "paragraphs" for a question
-            and unordered paragraphs of sentences, whose token types are given,
-            too; or a `feature_utils.layout_spec.LayoutSpec` or its
-            `encoder_inputs`: "paragraphs" with links of any kind and values.
+            and unordered paragraphs of sentences, with token types; or a
+            `feature_utils.layout_spec.LayoutSpec` or its `encoder_inputs`:
+            "paragraphs" with links of any kind and values.
         flat_sequence: for "paragraphs", treat all as one flat text.
         use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
@@ -59,10 +59,8 @@ class StructuredEtcModel(etc_model.EtcModel):
         **kwargs: passed to `EtcModel`.
 
     Raises:
-        ValueError: `config.validate` raises, there is no such structure or
-            output, an option does not belong to it,
-            `config.relative_vocab_size` is too small for the labels of a
-            layout's links, or a layer is for a value that is not embedded.
+        ValueError: an argument is impossible, or `config.relative_vocab_size`
+            is too small for the labels of a layout's links.
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
@@ -133,14 +131,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             if isinstance(layer, dict):
                 layer = tf.keras.layers.deserialize(layer)
             if layer is None:
-                layer = tf.keras.layers.Dense(
-                    config.hidden_size,
-                    use_bias=False,
-                    kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                        stddev=config.initializer_range
-                    ),
-                    dtype=self.dtype_policy,
-                    name=f"{value.name}_projection",
+                layer = self._make_dense(
+                    f"{value.name}_projection", use_bias=False
                 )
             setattr(self, f"{value.name}_projection", layer)
         if given:
@@ -180,23 +172,15 @@ class StructuredEtcModel(etc_model.EtcModel):
         global_query_positions=None,
         training=None,
     ):
-        """Encodes a batch; see `EtcModel.call`.
+        """Encodes `features`, those of `build_encoder`; see `EtcModel.call`.
 
-        Args:
-            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
-                tensors: `long_token_ids`, `global_token_ids` and those of
-                `SideInputs.make`; and of what a layout embeds, `<any>[batch,
-                long, size]` and `<any>[batch, global, size]`. May hold others.
-            return_attention_scores: see `EtcModel.call`.
-            long_query_positions: see `EtcModel.call`.
-            global_query_positions: see `EtcModel.call`.
-            training: whether dropout is applied.
+        There may be others in the dict.
         """
         further = {}
         if self.side_inputs.structure != "sentences":
             further = {
-                "segment_ids": features["long_token_type_ids"],
-                "global_segment_ids": features["global_token_type_ids"],
+                "token_type_ids": features["long_token_type_ids"],
+                "global_token_type_ids": features["global_token_type_ids"],
             }
         if self.config.absolute_positions == "paragraph":
             further |= self._positions(features)
@@ -292,16 +276,9 @@ def build_encoder(
     structure: Any = "sentences",
     long_length: int | None = None,
     global_length: int | None = None,
-    flat_sequence: bool = False,
-    use_links: bool = True,
-    ignore_hard_g2l_types=(),
-    ignore_hard_l2g_types=(),
-    use_one_hot_embeddings: bool = False,
-    use_one_hot_relative_embeddings: bool = False,
-    value_layers=None,
     outputs=OUTPUTS,
-    dtype=None,
     name: str = "etc_encoder",
+    **options,
 ) -> tf.keras.Model:
     """Builds a Keras model from compact features to encodings.
 
@@ -328,20 +305,12 @@ def build_encoder(
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.
     """
-    model_options = {} if dtype is None else {"dtype": dtype}
     model = StructuredEtcModel(
         config,
         structure=structure,
-        flat_sequence=flat_sequence,
-        use_links=use_links,
-        ignore_hard_g2l_types=ignore_hard_g2l_types,
-        ignore_hard_l2g_types=ignore_hard_l2g_types,
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
-        value_layers=value_layers,
         outputs=outputs,
         name="etc_document_bert",
-        **model_options,
+        **options,
     )
     if structure == "sentences":
         names = [SENTENCES_LONG_FEATURES, SENTENCES_GLOBAL_FEATURES]

@@ -103,6 +103,11 @@ class ReadTwiceConfig(json_config.JsonConfig):
     """
 
     _PRESETS = _PRESETS
+    _MINIMA = {
+        "grad_checkpointing_period": 0,
+        "second_read_num_cross_attention_heads": 0,
+        "summary_padding_token_id": 0,
+    }
     RUN_FILE = "read_twice_config.json"
     _PRESET_VOCAB_SIZE = 50265
 
@@ -136,33 +141,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
 
     def validate(self):
         """See `JsonConfig.validate`."""
-        self._check_ints(
-            1,
-            "vocab_size",
-            "max_seq_length",
-            "max_num_blocks_per_document",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-        )
-        self._check_ints(
-            0, "grad_checkpointing_period", "summary_padding_token_id"
-        )
-        self._check_ints(
-            1,
-            "embedding_size",
-            "cross_attention_pos_emb_size",
-            "second_read_num_new_layers",
-            "summary_postprocessing_num_layers",
-            "cross_attention_top_k",
-            "text_block_extract_every_x",
-            optional=True,
-        )
-        self._check_ints(
-            0, "second_read_num_cross_attention_heads", optional=True
-        )
-        self._check_encoder()
+        self._check_fields()
         self._check_heads("num_attention_heads")
         self._check_choice("second_read_type", SECOND_READ_TYPES)
         self._check_choice("summary_mode", SUMMARY_MODES)
@@ -180,7 +159,6 @@ class ReadTwiceConfig(json_config.JsonConfig):
             self._check_given("text_block_extract_every_x", "summary_mode")
 
     def _check_second_read(self):
-        """Checks the attributes that the second read needs or cannot use."""
         if self.second_read_type != "from_scratch":
             self._check_given("second_read_num_new_layers", "second_read_type")
         # Memories have an attention, and a softmax, of their own.
@@ -219,13 +197,6 @@ class ReadTwiceConfig(json_config.JsonConfig):
                 "summary_postprocessing_type "
                 f"'{self.summary_postprocessing_type}' has positions of "
                 "segments, too; only one of them can have any"
-            )
-
-    def _check_choice(self, name, choices):
-        if getattr(self, name) not in choices:
-            raise ValueError(
-                f"{name} is {getattr(self, name)!r}; expected one of "
-                f"{', '.join(map(repr, choices))}"
             )
 
     def _check_given(self, name, because):

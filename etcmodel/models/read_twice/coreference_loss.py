@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from etcmodel.layers import graph_layer
-from etcmodel.layers import keras_compat
+from etcmodel.models import pair_loss
 from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
@@ -13,7 +12,7 @@ _WEIGHT_EPSILON = 1e-5
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
+class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
     """Teaches memories of the same entity to be alike.
 
     Two memories `m` and `m'` are those of one entity with the probability
@@ -50,18 +49,12 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         padding_id: int = 0,
         unknown_id: int | None = 1,
         initializer_range: float = 0.02,
-        name: str | None = None,
         **kwargs,
     ):
-        # Inputs are not to be rounded to the compute dtype.
-        super().__init__(name=name, autocast=False, **kwargs)
+        super().__init__(initializer_range, **kwargs)
         self.apply_linear_layer = apply_linear_layer
         self.padding_id = padding_id
         self.unknown_id = unknown_id
-        self.initializer_range = initializer_range
-        self._score_dtype = (
-            "float64" if self.compute_dtype == "float64" else "float32"
-        )
         self.linear = None
         self.batch_coref_loss_bias = None
 
@@ -69,16 +62,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         """Makes the weights for `item_states`, of a static size."""
         size = static_size(self.name, "item_states", input_shape)
         if self.apply_linear_layer and self.linear is None:
-            self.linear = tf.keras.layers.Dense(
-                size,
-                use_bias=False,
-                kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range
-                ),
-                dtype=self._score_dtype,
-                name="linear",
-            )
-            keras_compat.build_once(self.linear, (None, size))
+            self.linear = self._make_dense("linear", size)
         self.batch_coref_loss_bias = self.add_weight(
             name="batch_coref_loss_bias",
             shape=(1,),
@@ -175,7 +159,6 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     def _make_targets(
         self, local_ids, all_ids, is_itself, labels_mask, labels_weight
     ):
-        """Returns the labels and weights of pairs, `<float>[items, all]`."""
         # [items, all]
         labels = tf.equal(local_ids, all_ids)
         if labels_mask is not None:
@@ -193,7 +176,6 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         return tf.stop_gradient(labels), tf.stop_gradient(weights)
 
     def _is_known(self, ids):
-        """Whether an item is there and its entity known, `<bool>[...]`."""
         is_known = tf.not_equal(ids, self.padding_id)
         if self.unknown_id is None:
             return is_known
@@ -210,12 +192,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
             "apply_linear_layer": self.apply_linear_layer,
             "padding_id": self.padding_id,
             "unknown_id": self.unknown_id,
-            "initializer_range": self.initializer_range,
         }
 
 
 def _as_ids(ids, name):
-    """Casts ids to `<int64>[n]`."""
     ids = tf.cast(ids, tf.int64)
     shapes.assert_rank(ids, 1, name)
     return ids

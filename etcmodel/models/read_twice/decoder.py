@@ -18,10 +18,8 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
     Each layer attends to the token and those before it, and then to the
     memories. The decoder has its own embedding tables. (It is no part of
     the ReadTwice paper. The original code learns summaries of stories with it,
-    beside questions about them.)
-
-    There is no head: `get_token_embedding_table` is for a `LanguageModelHead`,
-    which predicts the next token from a token's output.
+    beside questions about them.) There is no head; a `LanguageModelHead` can
+    predict the next token from a token's output.
 
     Args:
         config: sizes and dropout, those of the encoder; copied. Its second read
@@ -91,8 +89,8 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
 
         Args:
             token_ids: `<int>[batch, length]`, a text in each row; or a dict of
-                these arguments by their names, beside which others can be
-                given. No token attends to `config.summary_padding_token_id`.
+                arguments, as in `ReadTwiceModel.call`. No token attends to
+                `config.summary_padding_token_id`.
             side_input: `<float>[memories, hidden_size]`, one table for all
                 texts, such as `states` or `processed_states` of a
                 `ReadTwiceOutput`'s `global_summary`; None for no memories.

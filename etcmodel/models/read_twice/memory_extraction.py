@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.feature_utils.entity_masking import mention_token_mask
-from etcmodel.layers import keras_compat
-from etcmodel.layers import normalization
 from etcmodel.layers.activations import get_activation
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -47,8 +45,7 @@ class SummaryExtractionOutput(NamedTuple):
     """The result of `SummaryExtraction`.
 
     Attributes:
-        local_summary: memories of the segments of this replica, those of a
-            segment in a row.
+        local_summary: memories of this replica, those of a segment in a row.
         global_summary: memories of all replicas, one after the other.
         block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
             a segment may attend to.
@@ -79,7 +76,7 @@ def get_cross_block_att(
     all_block_pos,
     cross_block_attention_mode: str,
 ) -> tf.Tensor:
-    """Marks the memories that the tokens of a segment may attend to.
+    """Marks the memories that a segment sees, `<bool>[batch, memories]`.
 
     Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
     give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
@@ -95,9 +92,6 @@ def get_cross_block_att(
             "block": those of the same segment. "other_blocks": those of the
             document's other segments. "batch": all. Never those of padding,
             and never for padding.
-
-    Returns:
-        `<bool>[batch, memories]`.
 
     Raises:
         ValueError: there is no such mode.
@@ -134,8 +128,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(config, name=name, **kwargs)
-        self.use_one_hot_embeddings = use_one_hot_embeddings
+        super().__init__(config, use_one_hot_embeddings, name=name, **kwargs)
         self.entity_pool_linear = None
         self.cls_pool = None
         self.block_position_emb_lookup = None
@@ -146,18 +139,11 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         if config.summary_postprocessing_type == "linear":
             self.cls_pool = self._make_dense("cls_pool", activation="tanh")
         elif config.summary_postprocessing_type in ("pos", "transformer"):
-            self.block_position_emb_lookup = layers.EmbeddingLookup(
-                vocab_size=config.max_num_blocks_per_document,
-                embedding_size=config.hidden_size,
-                initializer_range=config.initializer_range,
-                use_one_hot_lookup=use_one_hot_embeddings,
-                dtype=self.dtype_policy,
-                name="block_position_emb_lookup",
+            self.block_position_emb_lookup = self._make_lookup(
+                "block_position_emb_lookup", config.max_num_blocks_per_document
             )
-            self.summary_emb_layer_norm = normalization.LayerNormalization(
-                epsilon=1e-12,
-                dtype=self.dtype_policy,
-                name="summary_emb_layer_norm",
+            self.summary_emb_layer_norm = self._make_norm(
+                "summary_emb_layer_norm"
             )
         if config.summary_postprocessing_type == "transformer":
             self.transformer_with_side_inputs = make_transformer(
@@ -168,29 +154,16 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
                 name="transformer_layers",
             )
 
-    def _make_dense(self, name, activation=None):
-        return tf.keras.layers.Dense(
-            self.config.hidden_size,
-            activation=activation,
-            kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                stddev=self.config.initializer_range
-            ),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
         size = self.config.hidden_size
-        for layer, shape in (
-            (self.entity_pool_linear, (None, None, 2 * size)),
-            (self.cls_pool, (None, size)),
-            (self.block_position_emb_lookup, (None,)),
-            (self.summary_emb_layer_norm, (None, size)),
-            (self.transformer_with_side_inputs, (None, None, size)),
-        ):
-            if layer is not None:
-                keras_compat.build_once(layer, shape)
+        self._build_layers((None, None, 2 * size), self.entity_pool_linear)
+        self._build_layers((None, size), self.cls_pool)
+        self._build_layers((None,), self.block_position_emb_lookup)
+        self._build_layers((None, size), self.summary_emb_layer_norm)
+        self._build_layers(
+            (None, None, size), self.transformer_with_side_inputs
+        )
         super().build(input_shape)
 
     def call(
@@ -205,23 +178,10 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         cross_block_attention_mode="doc",
         training=None,
     ):
-        """Extracts, gathers and processes; see `ReadTwiceModel.call`.
+        """Extracts, gathers and processes memories.
 
-        Args:
-            hidden_states: `<float>[batch, length, hidden_size]`, the first
-                read.
-            token_ids: `<int>[batch, length]`.
-            block_ids: `<int>[batch]`.
-            block_pos: `<int>[batch]`.
-            annotation_begins: `<int>[batch, mentions]`; the mode "entity" needs
-                all three.
-            annotation_ends: `<int>[batch, mentions]`.
-            annotation_labels: `<int>[batch, mentions]`.
-            cross_block_attention_mode: see `get_cross_block_att`.
-            training: whether dropout is applied.
-
-        Returns:
-            A `SummaryExtractionOutput`.
+        `hidden_states` are the first read, `<float>[batch, length,
+        hidden_size]`. The other arguments are those of `ReadTwiceModel.call`.
 
         Raises:
             ValueError: there are no annotations in the mode "entity", or there
@@ -379,13 +339,6 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return self.transformer_with_side_inputs(
             states[tf.newaxis], att_mask=mask[tf.newaxis], training=training
         )[0]
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
-        }
 
 
 def make_transformer(

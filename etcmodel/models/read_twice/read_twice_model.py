@@ -16,16 +16,12 @@ from etcmodel.ops import shapes as shapes_lib
 
 
 class ReadTwiceOutput(NamedTuple):
-    """The result of `ReadTwiceModel`.
+    """The result of `ReadTwiceModel`; see also `SummaryExtractionOutput`.
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
-            second read.
+            second read; the first read if there is none.
         first_read: `<float>[batch, length, hidden_size]` after the first.
-        local_summary: memories of this replica's segments.
-        global_summary: memories of all replicas.
-        block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
-            a segment may attend to.
     """
 
     final_hidden_states: tf.Tensor
@@ -125,20 +121,22 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
     def _make_second_transformer(self):
         config = self.config
-        options = {}
         if config.second_read_type == "from_scratch":
             return None
-        if config.second_read_type == "cross_attend_once":
-            options["share_kv_projections"] = True
-        elif config.second_read_type == "new_layers":
-            options["share_kv_projections"] = config.share_kv_projections
-        else:
-            options["num_cross_attention_heads"] = (
-                config.second_read_num_cross_attention_heads
-            )
-            options["enable_default_side_input"] = (
-                config.second_read_enable_default_side_input
-            )
+        options = {
+            "cross_attend_once": dict(share_kv_projections=True),
+            "new_layers": dict(
+                share_kv_projections=config.share_kv_projections
+            ),
+            "new_layers_cross_attention": dict(
+                num_cross_attention_heads=(
+                    config.second_read_num_cross_attention_heads
+                ),
+                enable_default_side_input=(
+                    config.second_read_enable_default_side_input
+                ),
+            ),
+        }[config.second_read_type]
         return memory_extraction.make_transformer(
             config,
             config.second_read_num_new_layers,
@@ -150,15 +148,13 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
         self._build_embeddings()
-        hidden_shape = (None, None, self.config.hidden_size)
-        for layer in (
+        self._build_layers(
+            (None, None, self.config.hidden_size),
             self.transformer_with_side_inputs,
             self.summary_extraction,
             self.cross_attention_layer,
             self.second_transformer,
-        ):
-            if layer is not None:
-                keras_compat.build_once(layer, hidden_shape)
+        )
         super().build(input_shape)
 
     def call(
@@ -182,8 +178,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
                 of these arguments by their names, beside which others can be
                 given.
-            block_ids: `<int>[batch]` document of each segment, 0 for rows of
-                padding. By default each segment is a document.
+            block_ids: `<int>[batch]` document of each segment, 0 for padding.
+                By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
                 from 1; all 1 by default.
             att_mask: `<int or bool>[batch, length, length]` or `[batch,
@@ -196,22 +192,20 @@ class ReadTwiceModel(base.ReadTwiceBase):
             annotation_ends: `<int>[batch, mentions]` last token of each.
             annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
                 unknown one, 0 for padding.
-            enable_side_inputs: whether there is a second read. A bool.
-            cross_block_attention_mode: whose memories a segment sees, see
-                `get_cross_block_att`. "block" is the paper's single-segment
-                mode.
-            return_attention_scores: whether to return the attention
-                probabilities before dropout, too; nothing is recomputed then.
+            enable_side_inputs: bool, whether there is a second read.
+            cross_block_attention_mode: see `get_cross_block_att`. "block" is
+                the paper's single-segment mode.
+            return_attention_scores: whether to return attention probabilities
+                before dropout, too, without recomputation.
             training: whether dropout is applied.
 
         Returns:
-            A `ReadTwiceOutput`. Without a second read `final_hidden_states` is
-            `first_read`. With `return_attention_scores`, a pair of that and a
-            dict: `"first_read"` and, if there is one, `"second_read"`, lists
-            of a dict for each layer, see `TransformerWithSideInputLayers`; and
-            in `cross_attend_once` `"cross_attention"`, `<float>[batch, heads,
-            length, memories]`, see `SideAttention`. The memories are those of
-            `global_summary`.
+            A `ReadTwiceOutput`; with `return_attention_scores`, a pair of that
+            and a dict: `"first_read"` and, if there is one, `"second_read"`,
+            lists of a dict for each layer, see
+            `TransformerWithSideInputLayers`; and in `cross_attend_once`
+            `"cross_attention"`, `<float>[batch, heads, length, memories]`. The
+            memories are those of `global_summary`.
 
         Raises:
             ValueError: segments are longer than `config.max_seq_length`, or
@@ -286,7 +280,6 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def _read_again(
         self, call, embedded, first_read, extracted, att_mask, block_pos
     ):
-        """Reads a second time, `<float>[batch, length, hidden_size]`."""
         memory = extracted.global_summary
         # [batch, memories] or [batch, length, memories]
         memory_mask = extracted.block_att_mask
@@ -384,14 +377,10 @@ def build_read_twice_encoder(
     compile; None for any. `dtype` is a dtype policy, such as "mixed_bfloat16".
     For the other arguments, and the errors, see `ReadTwiceModel`.
 
-    Returns:
-        A functional `tf.keras.Model`. Its input is a dict of `<int32>`
-        tensors, which `ReadTwiceModel.call` explains: `token_ids` `[batch,
-        length]`, `block_ids` `[batch]`, `block_pos` `[batch]`; and, for
-        memories of mentions, `annotation_begins`, `annotation_ends` and
-        `annotation_labels` `[batch, num_mentions]`. Its output is a dict of
-        `final_hidden_states` and `first_read`, `<float>[batch, length,
-        hidden_size]`.
+    The input is a dict of `<int32>` tensors, as in `ReadTwiceModel.call`:
+    `token_ids`, `block_ids`, `block_pos` and, for memories of mentions,
+    `annotation_begins`, `annotation_ends` and `annotation_labels`. The output
+    is a dict of `final_hidden_states` and `first_read`.
     """
     options = {} if dtype is None else {"dtype": dtype}
     model = ReadTwiceModel(
