@@ -56,12 +56,9 @@ def read_bert(path: str | os.PathLike) -> Bert:
     and one or several safetensors files, of BERT, RoBERTa, XLM-RoBERTa,
     CamemBERT, DistilBERT or ELECTRA; and a TensorFlow checkpoint of BERT beside
     its `bert_config.json`, from Google's code (TensorFlow 1) or from the Model
-    Garden. docs/warm_starts.md lists what is tested.
-
-    Args:
-        path: the directory, or a file in it, such as "model.fp16.safetensors"
-            or the checkpoint "bert_model.ckpt". If a directory has both,
-            `model.safetensors` is read.
+    Garden. docs/warm_starts.md lists what is tested. `path` is the directory,
+    or a file in it, such as "model.fp16.safetensors" or the checkpoint
+    "bert_model.ckpt"; in a directory with both, `model.safetensors` is read.
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no weights.

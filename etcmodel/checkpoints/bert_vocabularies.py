@@ -45,13 +45,11 @@ _MAX_GAP = 100_000
 
 
 class LiftedVocabulary(NamedTuple):
-    """The vocabulary of a lifted model.
+    """The vocabulary of a lifted model; see `Vocabulary`.
 
     Attributes:
         name: name of its file.
         content: content of its file.
-        pieces: in the order of their ids.
-        special_ids: ids of special tokens by name, as in a tokenizer.
         rows: the source's row for each piece; -1 for none.
         notes: differences from the source's vocabulary.
     """

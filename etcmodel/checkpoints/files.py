@@ -26,13 +26,10 @@ _MARKS = {
 
 
 class Checkpoint:
-    """A TensorFlow checkpoint, of either layout.
+    """A TensorFlow checkpoint, of either layout; ValueErrors if it is damaged.
 
-    The path is that of its files, without their endings. Opening and reading
-    raise a ValueError if they are damaged.
-
-    Attributes:
-        shapes: name of each variable -> its shape.
+    The path is that of its files, without their endings. `shapes` has the shape
+    of each variable by its name.
     """
 
     def __init__(self, path: str):

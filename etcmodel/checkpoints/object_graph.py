@@ -37,9 +37,8 @@ def load_checkpoint(
     checkpoint has nothing of one, it stays as it is, with a warning.
 
     Args:
-        model: an `EtcModel` or `ReadTwiceModel`; or a model with one of these
-            inside, such as that of `build_encoder`, of which nothing else is
-            changed. It need not be built.
+        model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
+            one inside, of which nothing else is changed.
         path: the checkpoint, such as "runs/1/ckpt-200", or a directory, whose
             latest one is taken.
         prefix: where the encoder is in the checkpoint, such as "model/encoder";

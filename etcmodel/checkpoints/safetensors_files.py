@@ -25,10 +25,8 @@ _SAVE = (
 class Tensors(NamedTuple):
     """The content of safetensors files.
 
-    Attributes:
-        arrays: name -> tensor.
-        aliases: name of a tensor that is stored once -> the name it has in the
-            file, from the file's metadata.
+    `aliases` are names of tensors that are stored once -> the name in the file,
+    from the file's metadata.
     """
 
     arrays: dict[str, np.ndarray]
@@ -95,7 +93,6 @@ def read(path: str) -> Tensors:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ModuleNotFoundError: the package safetensors is not installed.
         ValueError: a file is damaged.
     """
     if path.endswith(".json"):

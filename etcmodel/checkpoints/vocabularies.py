@@ -97,10 +97,8 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 class Kinship(NamedTuple):
     """How well a table of tokens and a vocabulary go together.
 
-    Attributes:
-        pairs: number of pairs of related words.
-        share: in how many of them the rows are more alike than those of other
-            words; about half, if the table is not that of the vocabulary.
+    In a `share` of `pairs` of related words the rows are more alike than those
+    of other words; about half, if the table is not that of the vocabulary.
     """
 
     pairs: int

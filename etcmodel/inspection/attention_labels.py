@@ -17,13 +17,10 @@ MASKED = -1
 class LabelScheme:
     """What the numbers of relative position labels mean.
 
-    With `m = max_distance`: 0 is the token itself, 1..m are keys on the
-    right, m+1..2m keys on the left, 2m+1 is "not linked", 2m+2 "linked" and
-    2m+3 "other context". From 2m+4 on they are links' own.
-
-    Attributes:
-        max_distance: the distance at which labels are clipped; 0 if the
-            record has no labels and 0 stands for "may attend".
+    With `m = max_distance`, at which they are clipped: 0 is the token itself,
+    1..m are keys on the right, m+1..2m keys on the left, 2m+1 is "not linked",
+    2m+2 "linked" and 2m+3 "other context". From 2m+4 on they are links' own.
+    `max_distance` 0 is no labels: then 0 stands for "may attend".
     """
 
     max_distance: int
@@ -94,16 +91,9 @@ def compose_attention_labels(
 ) -> np.ndarray:
     """Puts the four pieces of one example together into one square matrix.
 
-    Each query (row) and key (column) has a label or `MASKED`,
-    `<int32>[shown, shown]`. A mask that is None masks nothing (apart from what
-    is out of reach), labels that are None are 0.
-
-    ```
-                 global keys   long keys
-    global          g2g           g2l
-    long            l2g           l2l, the band made a square again
-    ```
-
+    Global tokens come before long ones. Each query (row) and key (column) has a
+    label or `MASKED`, `<int32>[shown, shown]`. A mask that is None masks
+    nothing (apart from what is out of reach), labels that are None are 0.
     Example: one global token, three long tokens of which it sees the first two
     (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
 

@@ -56,21 +56,10 @@ def draw_attention_picture(
     """Draws the masks and labels of one record into an image file.
 
     Padding is left out: empty, `[PAD]` and `<pad>` labels at the end, and
-    positions without a label. Of a long record a window is drawn, and a note
-    in the picture says what is not shown. The file appears complete or not
-    at all.
-
-    Args:
-        side_inputs: batched masks and labels of the record.
-        long_labels: what to call each long token, usually its text.
-        global_labels: what to call each global token.
-        path: file to write; its ending (.png, .svg, .pdf) is the format.
-        title: heading of the picture.
-        example: which example of the batch to draw.
-        first_long_token: where the window starts.
-        max_long_tokens: how many long tokens to draw at most.
-        max_global_tokens: how many global tokens to draw at most: all,
-            or those linked with the window and then the first ones.
+    positions without a label. Of a long record a window is drawn, with the
+    global tokens that are linked with it first, and a note in the picture says
+    what is not shown. The file appears complete or not at all; the ending of
+    `path` (.png, .svg, .pdf) is its format.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -8,6 +8,16 @@ from etcmodel.models import heads
 
 
 class LogitsTest(tf.test.TestCase, parameterized.TestCase):
+    def test_layer_is_float32_in_a_half_precision_policy(self):
+        before = tf.keras.mixed_precision.global_policy()
+        self.addCleanup(tf.keras.mixed_precision.set_global_policy, before)
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        layer = heads.make_logits_layer(3, 0.02, "some_logits")
+        inputs = np.random.default_rng(2).normal(size=[2, 4, 8])
+        logits = layer(tf.constant(inputs, tf.float32))
+        self.assertEqual(tf.float32, logits.dtype)
+        self.assertAllClose(fused_test.dense(layer, inputs), logits, 1e-5, 1e-6)
+
     def test_initial_weights(self):
         # The layer is `make_logits_layer`'s.
         layer = heads.GlobalChoiceHead(6, 16, initializer_range=0.5).logit

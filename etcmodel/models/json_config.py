@@ -17,13 +17,10 @@ from etcmodel.models import run_files
 class JsonConfig:
     """Base of the configurations: dataclasses that are read from JSON.
 
-    A subclass has an attribute `vocab_size` without a default, and checks its
-    attributes in `validate`. `_PRESETS` holds what differs from the defaults
-    in each named configuration.
-
-    Attributes:
-        unknown_keys: sorted names in the dict or file that have no meaning
-            here. Not part of the configuration.
+    A subclass has an attribute `vocab_size` without a default, and a
+    `validate`. `_PRESETS` holds what differs from the defaults in each named
+    configuration. `unknown_keys` are sorted names in the dict or file that have
+    no meaning here; they are not part of the configuration.
     """
 
     _PRESETS = {}
@@ -119,9 +116,8 @@ class JsonConfig:
         checkpoint in it.
 
         Raises:
-            FileNotFoundError: the directory holds no run, a run of another
-                kind of encoder, or a run of an older version, which has no
-                such file.
+            FileNotFoundError: there is no run, a run of another kind of
+                encoder, or of an older version, which has no such file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))

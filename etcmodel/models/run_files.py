@@ -63,10 +63,8 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     them. `model_dir` may also be a checkpoint in the run.
 
     Example:
-        encoder = build_encoder(
-            EtcConfig.from_run("runs/1"), **encoder_options("runs/1")
-        )
-        load_checkpoint(encoder, "runs/1")
+        config = EtcConfig.from_run("runs/1")
+        encoder = build_encoder(config, **encoder_options("runs/1"))
 
     Raises:
         FileNotFoundError: the directory holds no run, or one of a version

@@ -29,11 +29,8 @@ class BlockLosses(NamedTuple):
     """The part of its document's loss that each block of this replica has.
 
     Summed over all replicas, `losses / weights` is the mean of the documents.
-
-    Attributes:
-        losses: `<float32>[blocks]` in nats.
-        weights: `<float32>[blocks]`, the share of a document that a block
-            counts; 0 for one that does not.
+    `losses` are in nats, and `weights` the share of a document that a block
+    counts, 0 for one that does not; both are `<float32>[blocks]`.
     """
 
     losses: tf.Tensor
@@ -166,14 +163,12 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
 
     ReadTwice paper, Appendix C.2: whether the answer of a question is "yes",
     "no" or a span, from a block's first token. "We normalize these scores
-    globally across all passages. The loss function for the option classifier is
-    a negative log-likelihood of the correct option, applied only to the two
-    supporting paragraphs (not the distractors)."
-
-    Here the probabilities of all options in all blocks of a question sum to 1;
-    every supporting block has the loss `-log p(block, right option)`, and a
-    question the mean of these. (With two such blocks, it is log 2 at least.)
-    Questions without a supporting block have no part in it.
+    globally across all passages. The loss function [...] is a negative
+    log-likelihood of the correct option, applied only to the two supporting
+    paragraphs (not the distractors)." Here the probabilities of all options in
+    all blocks of a question sum to 1; every supporting block has the loss
+    `-log p(block, right option)`, and a question the mean of these. (With two
+    such blocks, it is log 2 at least.) Other questions have no part in it.
 
     Example: two blocks of one question and two options, whose logits are the
     logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, and both supporting,

@@ -24,10 +24,8 @@ MASKED_LOGIT = -1e6
 class BestSpans(NamedTuple):
     """The best spans of each block, the best one first.
 
-    Attributes:
-        begins: `<int32>[blocks, k]` first token of each.
-        ends: `<int32>[blocks, k]` last token of each.
-        scores: `<float32>[blocks, k]`, the sum of its two logits.
+    First and last token, `<int32>[blocks, k]`, and the sum of their logits,
+    `<float32>[blocks, k]`.
     """
 
     begins: tf.Tensor
@@ -44,10 +42,9 @@ class SpanPredictionHead(graph_layer.GraphLayer):
     residual connection and layer normalization.
 
     Args:
-        intermediate_size: inner size of the feed-forward part; None for no such
-            part.
-        intermediate_activation: name of its activation, as in `get_activation`;
-            "gelu" is the tanh form.
+        intermediate_size: inner size of the feed-forward part; None for none.
+        intermediate_activation: name of its activation; "gelu" is the tanh
+            form.
         dropout_rate: dropout on its output.
         initializer_range: standard deviation of the initial kernels; None for
             Keras's default, as in the original code.

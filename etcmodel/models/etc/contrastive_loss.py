@@ -16,10 +16,8 @@ _NEVER = -1e9
 class Contrast(NamedTuple):
     """The result of `BatchContrastiveLoss`, `<float32>[items]`, 0 for padding.
 
-    Attributes:
-        losses: in nats.
-        is_correct: 1 where the right encoding has the highest score.
-        chance: accuracy of a blind guess, 1 of all items.
+    `losses` in nats, `is_correct`, 1 where the right encoding has the highest
+    score, and `chance`, the accuracy of a blind guess, 1 of all items.
     """
 
     losses: tf.Tensor
@@ -52,7 +50,7 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
         super().build(input_shape)
 
     def call(self, predictions, encodings, weights):
-        """Compares predictions and encodings.
+        """Returns a `Contrast` of the items of this replica.
 
         Args:
             predictions: `<float>[items, hidden_size]`, the same number on each
@@ -60,10 +58,6 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
             encodings: `<float>[items, hidden_size]`, what each should be like.
             weights: `<int or float>[items]`, 0 for padding, which is neither
                 learned nor a candidate.
-
-        Returns:
-            A `Contrast` of the items of this replica. Losses are float64 if
-            that is the layer's dtype.
 
         Raises:
             ValueError: an argument has another rank, or other vectors.

@@ -14,21 +14,18 @@ from etcmodel.ops import shapes as shapes_lib
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class EtcModel(encoder_layer.EncoderLayer):
-    """The encoder of the ETC paper (Ainslie et al., 2020).
+    """The encoder of the ETC paper (Ainslie et al., 2020), without a head.
 
     It reads a long input, the text, and a global input of auxiliary tokens,
-    which share one vocabulary. There is no head and no pooling.
+    which share one vocabulary.
 
     Args:
-        config: sizes and sharing; copied.
+        config: sizes and sharing; copied and validated.
         is_training: whether dropout is applied in every call, whatever a
             functional model around it is told; None to tell at each call.
         use_one_hot_embeddings: look tokens (and absolute positions) up by
             products with one-hot vectors, faster on TPUs for small tables.
         use_one_hot_relative_embeddings: the same for relative labels.
-
-    Raises:
-        ValueError: `config.validate` raises.
     """
 
     config_class = config_lib.EtcConfig

@@ -15,11 +15,7 @@ class EtcPretrainModel(tf.keras.Model):
 
     ETC paper, section 3.5 and Appendix B. `feature_utils.sentence_masking`
     makes its inputs from texts of sentences. The constructor builds it.
-
-    Attributes:
-        encoder: the `StructuredEtcModel`, of "sentences".
-        head: the `LanguageModelHead`; None without MLM.
-        contrast: the `BatchContrastiveLoss`; None without CPC.
+    Without MLM `head` is None; without CPC `contrast`.
     """
 
     def __init__(
@@ -53,13 +49,10 @@ class EtcPretrainModel(tf.keras.Model):
     def call(self, inputs, training=None):
         """Predicts masked tokens, and masked sentences.
 
-        Args:
-            inputs: the inputs of a `build_encoder` model of "sentences", with
-                masked `long_token_ids`; for MLM `masked_positions`
-                `<int32>[batch, predictions]`; for CPC the masked sentences as
-                they were, the fields of `sentence_masking.TakenSentences`
-                prefixed with `taken_`.
-            training: whether dropout is applied.
+        `inputs` are those of a `build_encoder` model of "sentences", with
+        masked `long_token_ids`; for MLM `masked_positions` `<int32>[batch,
+        predictions]`; for CPC the masked sentences as they were, the fields of
+        `sentence_masking.TakenSentences` prefixed with `taken_`.
 
         Returns:
             With MLM `logits` `<float32>[batch, predictions, vocab_size]`; with

@@ -15,19 +15,13 @@ STRUCTURES = ("sentences", "paragraphs")
 class SideInputs(graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
-    The arguments are those of `EtcConfig` and of `StructuredEtcModel`, and:
-
-    Args:
-        structure: "sentences" (`feature_utils.
-            make_global_local_transformer_side_inputs`), "paragraphs"
-            (`feature_utils.make_multihop_side_inputs`), a `LayoutSpec`, its
-            `EncoderInputs`, or the same as lists.
-        use_links: whether links are used. In a flat sequence those without a
-            label of their own are not, unless they open hard masks.
-        as_specs: whether to describe masks and labels instead of making
-            tensors, wherever long tokens take part. Descriptions are for layers
-            that are called within the same layer's `call` or `tf.function`;
-            they cannot connect the layers of a functional model.
+    The arguments are those of `EtcConfig` and of `StructuredEtcModel`.
+    `structure` may also be `EncoderInputs` as lists. In a flat sequence links
+    without a label of their own are not used, unless they open hard masks.
+    `as_specs` describes masks and labels instead of making tensors, wherever
+    long tokens take part. Descriptions are for layers that are called within
+    the same layer's `call` or `tf.function`; they cannot connect the layers of
+    a functional model.
 
     Raises:
         ValueError: there is no such structure, or "sentences" does not have

@@ -81,7 +81,10 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         labels_mask=None,
         labels_weight=None,
     ):
-        """Computes the loss of each item of this replica.
+        """Computes the loss of each item of this replica, `<float32>[items]`.
+
+        It is in nats, 0 for an item without partners, and float64 if that is
+        the layer's dtype. No gradient goes to masks or weights.
 
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
@@ -93,10 +96,6 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
             labels_mask: `<bool>[items, all]`, which pairs may be the same. The
                 others are not, whatever their ids; they count all the same.
             labels_weight: `<float>[items, all]` weight of each pair.
-
-        Returns:
-            `<float32>[items]` in nats, 0 for an item without partners; float64
-            if that is the layer's dtype. No gradient goes to masks or weights.
 
         Raises:
             ValueError: an argument has another rank, the vectors differ in

@@ -22,20 +22,13 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
     predict the next token from a token's output.
 
     Args:
-        config: sizes and dropout, those of the encoder; copied. Its second read
-            and memories do not matter.
-        num_layers_override: number of layers; `config.num_hidden_layers` if
-            None.
+        config: sizes and dropout, those of the encoder; copied and validated.
+        num_layers_override: None for `config.num_hidden_layers`.
         num_cross_attention_heads: number of heads of the attention to
             memories, 0 for one without projections.
         enable_default_side_input: whether there is one more, empty memory,
             which is learned and never masked.
         use_one_hot_embeddings: see `ReadTwiceModel`.
-
-    Raises:
-        ValueError: `config.validate` raises, there is no layer, or
-            `num_cross_attention_heads` is negative or no divisor of
-            `config.hidden_size`.
     """
 
     def __init__(

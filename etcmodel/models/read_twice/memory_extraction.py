@@ -80,18 +80,16 @@ def get_cross_block_att(
 
     Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
     give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
-    everywhere in "batch".
+    everywhere in "batch". `block_ids` are `<int>[batch]` and `all_block_ids`
+    `<int>[memories]`, with `block_pos` alike; "doc" and "batch" take None for
+    these. Modes:
 
-    Args:
-        block_ids: `<int>[batch]` documents of the segments.
-        block_pos: `<int>[batch]` their numbers in the documents; None will do
-            in the modes "doc" and "batch".
-        all_block_ids: `<int>[memories]` documents of the memories.
-        all_block_pos: `<int>[memories]` numbers of their segments, likewise.
-        cross_block_attention_mode: "doc": those of the same document.
-            "block": those of the same segment. "other_blocks": those of the
-            document's other segments. "batch": all. Never those of padding,
-            and never for padding.
+        doc           memories of the same document
+        block         those of the same segment
+        other_blocks  those of the document's other segments
+        batch         all
+
+    Never those of padding, and never for padding.
 
     Raises:
         ValueError: there is no such mode.

@@ -42,17 +42,13 @@ class ReadTwiceModel(base.ReadTwiceBase):
     batch of all replicas matters and not what each of them has.
 
     There is no head, and `fit` compares `final_hidden_states` with the targets.
-    `get_token_embedding_table` is for one that predicts tokens. Keras 3 exports
-    no nested outputs; use `build_read_twice_encoder`, the same as a functional
-    model.
+    Keras 3 exports no nested outputs; use `build_read_twice_encoder`, the same
+    as a functional model.
 
     Args:
-        config: sizes and variants; copied.
+        config: sizes and variants; copied and validated.
         use_one_hot_embeddings: look tokens and positions up by products with
             one-hot vectors, faster on TPUs for small tables.
-
-    Raises:
-        ValueError: `config.validate` raises.
     """
 
     def __init__(
