@@ -130,10 +130,9 @@ def compute(batch, ids, supporting):
     ]
 
 
-def run(strategy):
-    """What all replicas compute of the batch, and the masks."""
+def run_on_replicas(strategy, replica_step, batch):
+    """Splits arrays over replicas; returns what all replicas find, gathered."""
     number = strategy.num_replicas_in_sync
-    batch = make_batch() | dict(ids=IDS, supporting=SUPPORTING)
 
     def distribute(x):
         return strategy.experimental_distribute_values_from_function(
@@ -144,18 +143,28 @@ def run(strategy):
 
     inputs = {name: distribute(x) for name, x in batch.items()}
 
-    def replica_step(inputs):
-        ids = inputs["ids"]
-        found = compute(inputs, ids, inputs["supporting"])
-        found.append(span_loss.get_multi_doc_mask(ids))
+    def gather(inputs):
         context = tf.distribute.get_replica_context()
+        found = replica_step(**inputs)
         return [context.all_gather(tf.identity(x), axis=0) for x in found]
 
     @tf.function
     def step():
-        return strategy.run(replica_step, (inputs,))
+        return strategy.run(gather, (inputs,))
 
     return [strategy.experimental_local_results(x)[0].numpy() for x in step()]
+
+
+def run(strategy):
+    """Losses, gradients and masks of the batch."""
+    return run_on_replicas(
+        strategy,
+        lambda ids, supporting, **batch: [
+            *compute(batch, ids, supporting),
+            span_loss.get_multi_doc_mask(ids),
+        ],
+        make_batch() | dict(ids=IDS, supporting=SUPPORTING),
+    )
 
 
 def run_on_two_devices():
