@@ -25,7 +25,7 @@ class JsonConfig:
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
-    # Of ints, 1 by default; None for any int.
+    # Smallest value of each int, 1 if not named; None for any int.
     _MINIMA: ClassVar[dict[str, int | None]] = {}
     # Name of its file in the directory of a run.
     RUN_FILE: ClassVar[str] = ""
