@@ -178,16 +178,6 @@ class BatchCoreferenceResolutionLossTest(
         values = layer(states, ids, states, ids)
         self.assertAllClose(values, [9e4 * HIDDEN] * 2, rtol=1e-4)
 
-    def test_initial_weights(self):
-        layer = coreference_loss.BatchCoreferenceResolutionLoss(
-            apply_linear_layer=True, initializer_range=0.5
-        )
-        layer.build((None, 100))
-        kernel = np.array(layer.linear.kernel)
-        self.assertAllClose(0.44, kernel.std(), rtol=0.05)
-        self.assertLen(layer.trainable_weights, 2)
-        self.assertIn("batch_coref_loss_bias", layer.batch_coref_loss_bias.name)
-
     def test_errors(self):
         layer = make_loss()
         states = make_items()[0]

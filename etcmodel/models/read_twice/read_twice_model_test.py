@@ -329,13 +329,6 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             output.final_hidden_states, same.final_hidden_states
         )
 
-    def test_dropout_of_embeddings_in_training_only(self):
-        model = make_model(hidden_dropout_prob=0.5)
-        ids = np.arange(36).reshape(6, 6)
-        for training, share in ((True, 0.5), (False, 0.0)):
-            embedded = model._embed(ids, None, training).numpy()
-            self.assertAllClose(share, np.mean(embedded == 0), atol=0.15)
-
     def test_number_of_parameters(self):
         """145 M in Table 6, and 15 M more than RoBERTa (section 4.1).
 
