@@ -87,17 +87,7 @@ class BertConfig(NamedTuple):
 
 
 def read_json(file: str) -> dict:
-    """Reads a JSON object.
-
-    Args:
-        file: path.
-
-    Returns:
-        The object.
-
-    Raises:
-        ValueError: the file is not JSON, or holds no object.
-    """
+    """Reads a JSON object; a ValueError if the file holds something else."""
     with tf.io.gfile.GFile(file) as stream:
         try:
             content = json.load(stream)
@@ -109,32 +99,13 @@ def read_json(file: str) -> dict:
 
 
 def read_optional_json(folder: str, name: str) -> dict:
-    """Reads a JSON object from a file that may be missing.
-
-    Args:
-        folder: directory of the file.
-        name: name of the file.
-
-    Returns:
-        The object; empty if there is no such file.
-
-    Raises:
-        ValueError: the file is not JSON, or holds no object.
-    """
+    """Reads a JSON object from a file; empty if there is no such file."""
     file = find(folder, name)
     return {} if file is None else read_json(file)
 
 
 def find(folder: str, *names: str) -> str | None:
-    """Finds the first of several files that exists in a directory.
-
-    Args:
-        folder: the directory.
-        *names: names of the files.
-
-    Returns:
-        Path of the file, or None.
-    """
+    """Returns the path of the first of several files that exists."""
     for name in names:
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
@@ -142,14 +113,7 @@ def find(folder: str, *names: str) -> str | None:
 
 
 def read_config(folder: str, path: str) -> BertConfig:
-    """Reads the configuration of an encoder.
-
-    Args:
-        folder: its directory.
-        path: what the user gave, for messages.
-
-    Returns:
-        The configuration.
+    """Reads the configuration in a directory; `path` is what the user gave.
 
     Raises:
         FileNotFoundError: there is no configuration.
@@ -221,13 +185,9 @@ def _check(config, architecture, file) -> None:
 
 
 def check_exists(path: str) -> None:
-    """Checks that a path of weights exists.
+    """Raises a FileNotFoundError, with advice, unless there are weights.
 
-    Args:
-        path: a directory, a file, or a checkpoint without its endings.
-
-    Raises:
-        FileNotFoundError: it does not; says how to get a model.
+    The path is a directory, a file, or a checkpoint without its endings.
     """
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
@@ -238,7 +198,6 @@ def check_exists(path: str) -> None:
 
 
 def _no_config(folder, path) -> str:
-    """Describes what is wrong with a directory without configuration."""
     text = f"{path}: there is no {' or '.join(_FILES)} in {folder or '.'}."
     if find(folder, "adapter_config.json"):
         return f"{text} {MERGE_ADAPTER}"

@@ -23,16 +23,12 @@ class Bert(NamedTuple):
 
     Attributes:
         path: where from.
-        architecture: "bert", "roberta", "xlm-roberta", "camembert",
-            "distilbert" or "electra".
-        sizes: `vocab_size`, `hidden_size`, `num_hidden_layers`,
-            `num_attention_heads`, `intermediate_size`, and `hidden_act` by the
-            names of `EtcConfig`.
-        layer_norm_epsilon: added to the variances.
+        architecture: see `bert_configs.BertConfig`, as `sizes` and
+            `layer_norm_epsilon`.
         weights: what `bert_names.expected_names` lists, and the head of the
             masked language model if the file has it, as `<float32>` arrays:
-            kernels are `[inputs, outputs]`; of position tables, rows in front
-            of the first position are left out.
+            kernels are `[inputs, outputs]`; position tables begin with the
+            first position.
         names: what the weights are called in the file.
         left_out: other weights of the file, and why.
         vocab_file: the vocabulary beside it, or None.
@@ -60,15 +56,9 @@ def read_bert(path: str | os.PathLike) -> Bert:
     and one or several safetensors files, of BERT, RoBERTa, XLM-RoBERTa,
     CamemBERT, DistilBERT or ELECTRA; and a TensorFlow checkpoint of BERT beside
     its `bert_config.json`, from Google's code (TensorFlow 1) or from the Model
-    Garden. docs/warm_starts.md lists what is tested.
-
-    Args:
-        path: the directory, or a file in it, such as "model.fp16.safetensors"
-            or the checkpoint "bert_model.ckpt". If a directory has both,
-            `model.safetensors` is read.
-
-    Returns:
-        The encoder.
+    Garden. docs/warm_starts.md lists what is tested. `path` is the directory,
+    or a file in it, such as "model.fp16.safetensors" or the checkpoint
+    "bert_model.ckpt"; in a directory with both, `model.safetensors` is read.
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no weights.
@@ -115,7 +105,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
 
 
 def _read_checkpoint(path):
-    """All tensors of a TensorFlow checkpoint, and whose names they have."""
+    """Reads a TensorFlow checkpoint: its tensors, and the kind of names."""
     checkpoint = files.open_checkpoint(path, advice="")
     tensors = {
         name: checkpoint.read(name)
@@ -128,13 +118,7 @@ def _read_checkpoint(path):
 
 
 class _Naming:
-    """Gives the tensors of a file their common names.
-
-    Attributes:
-        weights: common name -> tensor, as `<float32>`.
-        names: common name -> the tensor's name in the file.
-        left_out: name in the file -> why the tensor is not used.
-    """
+    """Gives the tensors of a file their common names; see `Bert`."""
 
     def __init__(self, tensors, aliases, replacements, config, path):
         self.weights: dict[str, np.ndarray] = {}
@@ -182,7 +166,7 @@ class _Naming:
             )
 
     def _as_float(self, name, tensor):
-        """A tensor as `<float32>`; refuses quantized ones."""
+        """Returns a tensor as `<float32>`; refuses quantized ones."""
         if not np.issubdtype(tensor.dtype, np.floating) and (
             tensor.dtype.name != "bfloat16"
         ):
@@ -239,10 +223,7 @@ class _Naming:
 
 
 def _check(weights, config, path) -> None:
-    """Checks that all weights are there, and gives them the shapes they need.
-
-    Model Garden's kernels have the heads as an axis of their own.
-    """
+    """Checks that all weights are there, and merges the axis of heads."""
     sizes = config.sizes
     layers = sizes["num_hidden_layers"]
     names = bert_names.expected_names(layers)

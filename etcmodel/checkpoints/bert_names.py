@@ -149,12 +149,6 @@ def outer_prefix(names: Iterable[str]) -> str:
     Example: "module." for names such as
     "module.bert.embeddings.LayerNorm.weight" and "module.cls.predictions.bias".
 
-    Args:
-        names: names of weights in a file, with dots between their parts.
-
-    Returns:
-        The prefix; empty if there is none.
-
     Raises:
         ValueError: there are several encoders.
     """
@@ -180,17 +174,11 @@ _EMBEDDINGS = (
 
 
 def common_name(name: str, replacements) -> str:
-    """The name of a weight here.
+    """Returns the common name of a weight in a kind of file.
 
-    For example "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` is
-    "encoder.layer.0.output.dense.kernel".
-
-    Args:
-        name: its name in a file.
-        replacements: those of the kind of file.
-
-    Returns:
-        Its name, or nothing sensible if it is no weight of BERT.
+    "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` is
+    "encoder.layer.0.output.dense.kernel". For what is no weight of BERT the
+    result has no meaning.
     """
     for pattern, replacement in replacements:
         name = re.sub(pattern, replacement, name)
@@ -198,14 +186,7 @@ def common_name(name: str, replacements) -> str:
 
 
 def is_bert(names: Iterable[str]) -> bool:
-    """Whether a TensorFlow checkpoint is that of a BERT.
-
-    Args:
-        names: of its variables.
-
-    Returns:
-        Whether one of them is BERT's table of tokens.
-    """
+    """Whether variables of a TensorFlow checkpoint have BERT's token table."""
     return any(
         common_name(name, kind) == TOKENS
         for name in names
@@ -214,14 +195,7 @@ def is_bert(names: Iterable[str]) -> bool:
 
 
 def expected_names(num_layers: int) -> list[str]:
-    """Names of all weights of an encoder, in order.
-
-    Args:
-        num_layers: how many layers it has.
-
-    Returns:
-        The names; not those of the masked language model.
-    """
+    """Returns the names of all weights of an encoder, in order."""
     names = [TOKENS, POSITIONS, TYPES, *_norm("embeddings.LayerNorm")]
     for i in range(num_layers):
         for part in DENSE:
@@ -232,7 +206,7 @@ def expected_names(num_layers: int) -> list[str]:
 
 
 def head_names() -> list[str]:
-    """Names of the weights of the masked language model."""
+    """Returns the names of the weights of the masked language model."""
     dense = [f"mlm.dense.{x}" for x in _DENSE_WEIGHTS]
     return [*dense, *_norm("mlm.LayerNorm"), HEAD_BIAS]
 
@@ -245,15 +219,7 @@ def _norm(name):
 
 
 def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
-    """The shape of a weight.
-
-    Args:
-        name: its name here.
-        sizes: `vocab_size`, `hidden_size` and `intermediate_size`.
-
-    Returns:
-        The shape; None for a number that is not known.
-    """
+    """Returns the shape of a weight, with None for an unknown size."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
     if name == HEAD_BIAS:
         return (sizes["vocab_size"],)
@@ -270,14 +236,7 @@ def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
 
 
 def why_left_out(name: str) -> str:
-    """Why a weight is not taken over.
-
-    Args:
-        name: its name in the file.
-
-    Returns:
-        The reason.
-    """
+    """Returns why a weight, by its name in the file, is not used."""
     for pattern, reason in LEFT_OUT:
         if re.search(pattern, name):
             return reason

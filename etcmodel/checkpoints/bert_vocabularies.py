@@ -45,13 +45,11 @@ _MAX_GAP = 100_000
 
 
 class LiftedVocabulary(NamedTuple):
-    """The vocabulary of a lifted model.
+    """The vocabulary of a lifted model; see `Vocabulary`.
 
     Attributes:
         name: name of its file.
         content: content of its file.
-        pieces: in the order of their ids.
-        special_ids: ids of special tokens by name, as in a tokenizer.
         rows: the source's row for each piece; -1 for none.
         notes: differences from the source's vocabulary.
     """
@@ -65,14 +63,7 @@ class LiftedVocabulary(NamedTuple):
 
 
 def find_file(folder: str) -> str | None:
-    """Finds the vocabulary in a directory.
-
-    Args:
-        folder: the directory.
-
-    Returns:
-        Its path, or None.
-    """
+    """Returns the path of the vocabulary in a directory, or None."""
     return bert_configs.find(
         folder, _WORDPIECE, _SENTENCEPIECE, _BPE, _TOKENIZER
     )
@@ -83,14 +74,8 @@ def read_source(path: str) -> Vocabulary:
 
     If lines are repeated, the last one is the token, as in BERT's own code; all
     keep their rows. Special tokens get BERT's names, if files beside the
-    vocabulary name them.
-
-    Args:
-        path: `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
-            `tokenizer.json`. Files beside it are read, too.
-
-    Returns:
-        The vocabulary.
+    vocabulary (`vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
+    `tokenizer.json`) name them.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -122,7 +107,6 @@ def read_source(path: str) -> Vocabulary:
 
 
 def _read_json(path) -> tuple[str, list[str]]:
-    """The kind of a vocabulary in JSON, and its pieces."""
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
@@ -152,7 +136,6 @@ def _read_json(path) -> tuple[str, list[str]]:
 
 
 def _read_file(path) -> bytes:
-    """The content of a file."""
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"There is no file {path}.")
     with tf.io.gfile.GFile(path, "rb") as stream:
@@ -160,7 +143,7 @@ def _read_file(path) -> bytes:
 
 
 def _read_lines(path, content) -> list[str]:
-    """The lines of a text file; other white space can be a token."""
+    """Returns the lines of a text file; other white space can be a token."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -199,7 +182,7 @@ _ADDED_TOKENS = {
 
 
 def _added_tokens(folder) -> dict[int, str]:
-    """Tokens that Hugging Face's files add to a vocabulary, by their ids."""
+    """Returns tokens that Hugging Face's files add, by their ids."""
     added = {}
     for name, (find_tokens, expected) in _ADDED_TOKENS.items():
         content = bert_configs.read_optional_json(folder, name)
@@ -217,7 +200,6 @@ def _added_tokens(folder) -> dict[int, str]:
 
 
 def _damaged(folder, name, expected) -> ValueError:
-    """The error of a file beside the vocabulary."""
     return ValueError(
         f"{os.path.join(folder, name)}: expected {expected}. Get the file "
         "again from the source of the model."
@@ -249,7 +231,6 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
 
 
 def _special_tokens(folder) -> dict[str, str]:
-    """Special tokens by their names in `_SPECIAL`, where files say them."""
     found = {}
     for file in (_TOKENIZER_CONFIG, _SPECIAL_TOKENS):
         content = bert_configs.read_optional_json(folder, file)
@@ -309,7 +290,6 @@ def _spell_out_spaces(pieces, notes) -> None:
 
 
 def _parse_model(path, content):
-    """A SentencePiece model as a protocol buffer."""
     # Only this kind of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
@@ -366,16 +346,10 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
 
 
 def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
-    """Makes the vocabulary of a lifted model from that of its source.
+    """Makes the vocabulary of a lifted model from what `read_source` returns.
 
     Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
     `[unused2]` to `[unused4]` as last pieces, which have no rows.
-
-    Args:
-        source: what `read_source` returns.
-
-    Returns:
-        The vocabulary.
 
     Raises:
         ValueError: the source lacks BERT's special tokens, or this package has
@@ -418,7 +392,6 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
 
 
 def _ids(pieces, names) -> dict[str, int]:
-    """Ids of the special pieces that are there."""
     numbers = {piece: i for i, piece in enumerate(pieces)}
     return {x: numbers[piece] for x, piece in names.items() if piece in numbers}
 
@@ -474,17 +447,10 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 
 
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
-    """Writes the vocabulary of a lifted model.
+    """Writes the vocabulary of a lifted model; returns its path.
 
     The settings of its tokenizer (case, accents, Chinese characters), if known,
     are written beside it, as `tokenizer_config.json`.
-
-    Args:
-        vocab_file: the vocabulary of the source, or another one for the model.
-        folder: directory to write to.
-
-    Returns:
-        The path of the vocabulary.
 
     Raises:
         FileNotFoundError: there is no such vocabulary.

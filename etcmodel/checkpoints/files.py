@@ -26,38 +26,19 @@ _MARKS = {
 
 
 class Checkpoint:
-    """A TensorFlow checkpoint, of either layout.
+    """A TensorFlow checkpoint, of either layout; ValueErrors if it is damaged.
 
-    Attributes:
-        path: of its files, without their endings.
-        shapes: name of each variable -> its shape.
+    The path is that of its files, without their endings. `shapes` has the shape
+    of each variable by its name.
     """
 
     def __init__(self, path: str):
-        """Opens it.
-
-        Args:
-            path: of its files, without their endings.
-
-        Raises:
-            ValueError: it is damaged.
-        """
         self.path = path
         self._reader = self._call(tf.train.load_checkpoint, path)
         self.shapes = self._reader.get_variable_to_shape_map()
 
     def read(self, name: str) -> np.ndarray:
-        """The value of a variable.
-
-        Args:
-            name: the variable.
-
-        Returns:
-            Its value.
-
-        Raises:
-            ValueError: the checkpoint is damaged.
-        """
+        """Reads the value of a variable."""
         return self._call(self._reader.get_tensor, name)
 
     def _call(self, function, argument):
@@ -75,15 +56,9 @@ def open_checkpoint(
     path: str | os.PathLike,
     advice: str = "(Weights of BERT or RoBERTa have to be lifted first.)",
 ) -> Checkpoint:
-    """Opens a TensorFlow checkpoint.
+    """Opens a checkpoint, or the latest or only one in a directory.
 
-    Args:
-        path: the checkpoint, such as "runs/1/ckpt-200"; or a directory, of
-            which the latest one is taken, or the only one.
-        advice: what to do if there is none.
-
-    Returns:
-        The checkpoint.
+    `advice` says what to do if there is none.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or only a part of one.
@@ -112,7 +87,7 @@ def open_checkpoint(
 
 
 def _find_shards(path: str) -> list[str]:
-    """The names of a checkpoint's files of values."""
+    """Lists the names of a checkpoint's files of values."""
     folder, name = os.path.split(path)
     pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
     return [
@@ -130,11 +105,7 @@ def _are_all(shards: Sequence[str]) -> bool:
 def whole_checkpoints(directory: str) -> list[str]:
     """Lists the numbered checkpoints in a directory that have all their files.
 
-    Args:
-        directory: such as that of a run.
-
-    Returns:
-        Their paths, such as `"runs/1/ckpt-200"`, by their numbers.
+    Paths, such as `"runs/1/ckpt-200"`, are sorted by their numbers.
     """
     if not tf.io.gfile.isdir(directory):
         return []
@@ -149,16 +120,10 @@ def whole_checkpoints(directory: str) -> list[str]:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """Finds the newest complete checkpoint in a directory.
+    """Finds the newest complete checkpoint in a directory, or None.
 
     The file `checkpoint` names it. If this file is missing or damaged, or names
     an incomplete checkpoint, the complete one with the highest number is taken.
-
-    Args:
-        directory: such as that of a run.
-
-    Returns:
-        Its path, such as `"runs/1/ckpt-200"`; None if there is none.
     """
     found = named_checkpoint(directory)
     if found is None:
@@ -167,15 +132,7 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def named_checkpoint(directory: str) -> str | None:
-    """Reads which checkpoint the file `checkpoint` names, if it is complete.
-
-    Args:
-        directory: such as that of a run.
-
-    Returns:
-        Its path; None if there is no such file, the file is damaged, or the
-        checkpoint is incomplete.
-    """
+    """Returns the checkpoint that the file `checkpoint` names, if complete."""
     try:
         state = tf.train.get_checkpoint_state(directory)
     # What TensorFlow makes of a damaged file.
@@ -188,16 +145,9 @@ def named_checkpoint(directory: str) -> str | None:
 
 
 def find_encoder(model):
-    """The only encoder in a model.
+    """Returns the only `EtcModel` or `ReadTwiceModel` in a model.
 
-    Args:
-        model: an `EtcModel`, a `ReadTwiceModel`, or a model with one inside.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ValueError: there is not one encoder in it.
+    Raises a ValueError unless there is one encoder in it.
     """
     found = {}
 
@@ -220,15 +170,9 @@ def find_encoder(model):
 
 
 def check_kind(encoder, path: str, names: Collection[str]) -> None:
-    """Refuses a checkpoint of another kind of encoder, and says what it is.
+    """Raises a ValueError for the variables of another kind of encoder.
 
-    Args:
-        encoder: an `EtcModel` or a `ReadTwiceModel`.
-        path: the checkpoint.
-        names: of its variables; in an object graph, their paths.
-
-    Raises:
-        ValueError: it is that of another kind, or a BERT's.
+    `names` are those of the variables; in an object graph, their paths.
     """
     found = [
         kind
@@ -261,17 +205,10 @@ def without_new(
     weights: Mapping[str, tf.Variable],
     found: Collection[str],
 ) -> dict[str, tf.Variable]:
-    """Leaves out what a use of an encoder adds, if a checkpoint has none of it.
+    """Leaves out `added_layers` of which a checkpoint has no weight.
 
-    So a model with visual features begins with an encoder without.
-
-    Args:
-        encoder: the encoder; see `EncoderLayer.added_layers`.
-        weights: by their names.
-        found: the names that there are in the checkpoint.
-
-    Returns:
-        The weights that the checkpoint has to have.
+    So a model with visual features begins with an encoder without. `weights`
+    are by their names, and `found` are the names in the checkpoint.
     """
     weights = dict(weights)
     for layer in encoder.added_layers:
@@ -294,13 +231,13 @@ def assign(
     extra: Sequence[str],
     what: str,
 ) -> None:
-    """Gives all weights their values, or none.
+    """Assigns values to all weights, or to none.
 
     Args:
         weights: by their names.
-        shapes: of what was found, by the same names.
+        shapes: of the found variables, by the same names.
         read: reads the value of a name.
-        extra: names of what was found of the model, but is not in it.
+        extra: names that the checkpoint has, but the model has not.
         what: the checkpoint and the model, for the message.
 
     Raises:
@@ -331,27 +268,12 @@ def assign(
 
 
 def beside(path: str | os.PathLike, name: str) -> str:
-    """The path of a file that lies beside a checkpoint.
-
-    Args:
-        path: the checkpoint, or its directory.
-        name: the file.
-
-    Returns:
-        Its path.
-    """
+    """Returns the path of a file beside a checkpoint, or in its directory."""
     path = os.fspath(path)
     folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
     return os.path.join(folder, name)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as they stand below a line of a message, each on its own.
-
-    Args:
-        names: all of them.
-
-    Returns:
-        The end of that line, and theirs.
-    """
+    """Formats names for the end of a message, each on its own line."""
     return "".join(f"\n  {name}" for name in names)

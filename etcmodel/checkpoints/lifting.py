@@ -65,14 +65,14 @@ _WORDS = {
 
 @dataclasses.dataclass
 class LiftReport:
-    """What became of every weight.
+    """Where the value of every weight is from.
 
     Attributes:
         lifted: weight of the model -> where it is from, or how it begins.
         used: weight of the source -> the weights it was copied to.
         left_out: weight of the source -> why it was not used.
         unmatched: pieces of the vocabulary without a row in the source.
-        notes: what differs all the same.
+        notes: remaining differences.
     """
 
     lifted: dict[str, str]
@@ -82,7 +82,6 @@ class LiftReport:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """A table of both sides."""
         lines = ["Weights of the model"]
         lines += [f"  {name}: {text}" for name, text in self.lifted.items()]
         lines += ["Weights of the source"]
@@ -114,15 +113,12 @@ def lifted_config(
         source: the encoder.
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: supplies all values that BERT does not define.
-        absolute_positions: of `EtcConfig`, see there. "none" is the paper's.
+        absolute_positions: see `EtcConfig`. "none" is the paper's.
         vocab_file: as for `lift`; gives the size of the vocabulary.
         **changes: other values, such as `local_radius=40`.
 
-    Returns:
-        The configuration.
-
     Raises:
-        ValueError: there is no such preset, or values do not go together.
+        ValueError: there is no such preset, or values conflict.
     """
     values = dict(source.sizes)
     values["vocab_size"] = token_rows.count_tokens(source, vocab_file)
@@ -157,13 +153,12 @@ def lift(
 ) -> LiftReport:
     """Gives an encoder the weights of BERT, RoBERTa and the like.
 
-    All projections of queries, keys and values are copied to every piece of
-    attention that has its own, output projections, feed-forward parts and
-    normalizations to both streams. Relative labels begin as zeros, so that
-    they do not change anything yet. All token types begin as BERT's first.
-    Both reads of a `ReadTwiceModel` are lifted: BERT's layers beyond those of
-    the first read initialize the second read; if there are none, BERT's last
-    layers do.
+    Projections of queries, keys and values are copied to every piece of
+    attention that has its own; output projections, feed-forward parts and
+    normalizations to both streams. Relative labels begin as zeros, which change
+    nothing yet. All token types begin as BERT's first. Both reads of a
+    `ReadTwiceModel` are lifted: BERT's layers beyond those of the first read
+    initialize the second read; if there are none, BERT's last layers do.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -176,24 +171,19 @@ def lift(
             see `load_checkpoint`.
         source: the encoder that is lifted.
         vocab_file: the vocabulary of the model, whose tokens get the rows of
-            the same ones; by default that of the source, with the tokens that
-            it lacks, as `write_vocabulary` writes it.
-        global_tokens: how the rows of global tokens begin, of which BERT has
-            never seen any: "cls" as [CLS], "mean" as the mean of all tokens,
-            "keep" as they are in the source, or as the mean if they are new.
-            Much of BERT's attention goes to [CLS] where there is nothing to be
-            found; of dozens of them nearly all. "mean" leaves that to the
-            [CLS] of inputs that have one.
-        head: the head of the masked language model of the same model, which is
-            lifted, too. It predicts as that of the source does if its
-            `activation` and `layer_norm_epsilon` are those of the source.
-        own_text_bias: of ETC, how a global token is drawn to the tokens of its
-            own sentence: added to the scores of their label. With 0 a sentence
-            of 20 tokens beside 100 other global tokens, all as good, has a
-            sixth of the attention; with 3 it has four fifths.
-
-    Returns:
-        What became of every weight.
+            the same ones; by default what `write_vocabulary` writes.
+        global_tokens: how the rows of global tokens begin, which BERT lacks:
+            "cls" as [CLS], "mean" as the mean of all tokens, "keep" as they are
+            in the source, or as the mean if they are new. Where there is
+            nothing to be found, BERT attends to [CLS]; dozens of them draw
+            nearly all attention. "mean" leaves that to the [CLS] of the input.
+        head: the masked language model's head, which is lifted, too. It
+            predicts as that of the source does if its `activation` and
+            `layer_norm_epsilon` are those of the source.
+        own_text_bias: of ETC, added to the scores of a global token for the
+            tokens of its own sentence. With 0 a sentence of 20 tokens beside
+            100 other global tokens, all as good, has a sixth of the attention;
+            with 3 it has four fifths.
 
     Raises:
         ValueError: sizes do not match; the message names both. Nothing has
@@ -277,7 +267,7 @@ def _check_sizes(config, source) -> None:
 
 
 class _Lifting:
-    """Values for weights, and a book of where they are from."""
+    """Makes the values of weights, and notes where they are from."""
 
     def __init__(
         self, encoder, source, vocab_file, global_tokens, own_text_bias
@@ -301,7 +291,6 @@ class _Lifting:
             )
 
     def _check_tokens(self):
-        """Checks that global tokens are known, and the number of tokens."""
         if self.tokens.path is None and self.global_tokens != "keep":
             raise ValueError(
                 f"{self.source.path} has no vocabulary beside it, so the "
@@ -316,7 +305,7 @@ class _Lifting:
             )
 
     def value(self, path, weight):
-        """The value of a weight; None to leave it as it is."""
+        """Returns the value of a weight; None to leave it as it is."""
         if path == "token_emb_lookup/embedding_table":
             return self._tokens(path, weight)
         if path == "segment_emb_lookup/embedding_table":
@@ -335,7 +324,7 @@ class _Lifting:
         return self.source.weights[name]
 
     def _relative(self, path, weight):
-        """Nothing, but for what draws global tokens to their own text."""
+        """Returns zeros, but for the label of a global token's own text."""
         values = np.zeros(weight.shape, np.float32)
         self.lifted[path] = "zeros"
         if self.own_text_bias and path.endswith(
@@ -353,7 +342,6 @@ class _Lifting:
         return values
 
     def check_head(self, head):
-        """Notes what of a head is not as in the source."""
         for name, own, other in (
             ("activation", head.activation, self.source.sizes["hidden_act"]),
             (
@@ -368,7 +356,7 @@ class _Lifting:
                 )
 
     def head_value(self, path):
-        """The value of a weight of the head; None to leave it as it is."""
+        """Returns the value of a head's weight; None to leave it as it is."""
         name = path.removeprefix("head/").replace("/", ".")
         name = name.replace("layer_norm", "LayerNorm")
         name = "mlm." + name.replace("output_bias", "bias")
@@ -383,7 +371,6 @@ class _Lifting:
         return value
 
     def report(self) -> LiftReport:
-        """What became of every weight, by the names in the files."""
         source = self.source
         left_out = {
             source.names[name]: _WHY_NOT.get(name, "the model has no such part")
@@ -406,7 +393,7 @@ class _Lifting:
                 self.used.setdefault(name, []).append(path)
 
     def _part(self, path) -> str | None:
-        """The weight of BERT that a weight of the encoder is a copy of."""
+        """Returns the weight of BERT that a weight of the encoder copies."""
         part, _, kind = path.rpartition("/")
         for pattern, name in _PARTS:
             for word, expression in _WORDS.items():
@@ -427,13 +414,11 @@ class _Lifting:
         return None
 
     def _types(self):
-        """BERT's first token type, `<float32>[hidden_size]`; or zeros."""
         types = self.source.weights.get(bert_names.TYPES)
         size = self.source.sizes["hidden_size"]
         return np.zeros(size, np.float32) if types is None else types[0]
 
     def _tokens(self, path, weight):
-        """Rows of tokens, and of global tokens."""
         table = self.source.weights[bert_names.TOKENS]
         # [vocab_size, hidden_size]
         values = np.where(
@@ -460,7 +445,6 @@ class _Lifting:
         return values.astype(np.float32)
 
     def _positions(self, path, weight):
-        """Rows of positions, the same for both inputs."""
         table, wanted = (
             self.source.weights[bert_names.POSITIONS],
             weight.shape[0],

@@ -9,7 +9,6 @@ from etcmodel import weight_paths
 from etcmodel.checkpoints import bert_files
 from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import vocabularies
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
@@ -251,7 +250,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected[1:6], begin)
 
     def test_another_vocabulary(self):
-        bert, weights = make_bert(self.folder, head=True)
+        bert, weights = make_bert(self.folder, head=True, layer_norm_eps=1e-5)
         path = write_vocab(
             os.path.join(self.folder, "new.txt"),
             [*TOKENS[:6], "new", *TOKENS[:5:-1]],
@@ -273,8 +272,10 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([*bias[:6], 0, *bias[:5:-1]], head.output_bias)
         self.assertEqual(
             [
+                "Normalizations add 1e-05 to variances in the source, and "
+                "1e-12 here.",
                 "The head's activation is 'gelu', of the source 'exact_gelu'.",
-                "The head's layer_norm_epsilon is 0.001, of the source 1e-12.",
+                "The head's layer_norm_epsilon is 0.001, of the source 1e-05.",
             ],
             report.notes,
         )
@@ -320,6 +321,10 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         )
         with self.assertRaisesRegex(ValueError, "12 tokens, but .* 11 rows"):
             lifting.lift(EtcModel(config), bert, path)
+        files_test.write_json(self.folder, "vocab.json", {"<s>": 0})
+        path = os.path.join(self.folder, "vocab.json")
+        with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
+            lifting.lift(EtcModel(config), bert, path)
 
     def test_more_tokens_than_rows(self):
         bert, _ = make_bert(self.folder)
@@ -340,64 +345,6 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         config = lifting.lifted_config(bert, preset="tiny", vocab_size=31)
         with self.assertRaisesRegex(ValueError, "20 of 31 tokens.*word0"):
             lifting.lift(EtcModel(config), bert, path)
-
-
-class LiftRobertaTest(tf.test.TestCase):
-    def test_with_the_equivalent_sentencepiece_model(self):
-        model_file = helpers.real_data_path("vocab/gpt2.model")
-        target = vocabularies.read_vocabulary(model_file)
-        pieces = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
-        pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces[::-1], "<mask>"]
-        shapes = files_test.SHAPES | {
-            "embeddings.word_embeddings": (len(pieces), 8),
-            "embeddings.position_embeddings": (9, 8),
-            "embeddings.token_type_embeddings": (1, 8),
-        }
-        weights = files_test.make_weights(shapes=shapes)
-        folder = self.get_temp_dir()
-        files_test.write_hugging_face(
-            folder,
-            weights,
-            "roberta.",
-            model_type="roberta",
-            vocab_size=len(pieces),
-            pad_token_id=1,
-            layer_norm_eps=1e-5,
-        )
-        files_test.write_json(
-            folder, "vocab.json", {x: i for i, x in enumerate(pieces)}
-        )
-        bert = bert_files.read_bert(folder)
-        size = len(target.pieces)
-        config = lifting.lifted_config(
-            bert,
-            preset="tiny",
-            absolute_positions="paragraph",
-            local_radius=9,
-            vocab_size=size,
-        )
-        model = EtcModel(config)
-        with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
-            lifting.lift(model, bert)
-        report = lifting.lift(model, bert, model_file)
-        tokenizer = tokenizers.make_tokenizer(model_file)
-        ids = [
-            tokenizer.special_ids["cls"],
-            *tokenizer.tokenize("The capital of Poland.").numpy(),
-        ]
-        rows = [0] + [
-            pieces.index(target.pieces[i].replace("\u2581", "\u0120"))
-            for i in ids[1:]
-        ]
-        # RoBERTa's text begins at the position 2.
-        expected = files_test.hidden_states(
-            weights, files_test.SIZES, rows, position=2
-        )
-        # Its epsilon is 1e-5.
-        self.assertAllClose(encode_long(model, ids), expected, 1e-3, 1e-3)
-        self.assertIn("1e-05", report.notes[-1])
-        self.assertIn("<unused_44>", report.unmatched)
-        self.assertNotIn("<unused_40>", report.unmatched)
 
 
 class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):

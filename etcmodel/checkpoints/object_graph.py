@@ -1,4 +1,4 @@
-"""Weights of encoders out of the checkpoints of any model around them."""
+"""Loads encoders from the object-based checkpoints of any model around them."""
 
 import os
 from typing import NamedTuple
@@ -20,8 +20,6 @@ _VALUE = "VARIABLE_VALUE"
 
 
 class _Saved(NamedTuple):
-    """A variable in a checkpoint: its number and its key there."""
-
     node: int
     key: str
 
@@ -38,23 +36,17 @@ def load_checkpoint(
     loaded, but for layers that embed values (see `StructuredEtcModel`): if the
     checkpoint has nothing of one, it stays as it is, with a warning.
 
-    Example:
-        encoder = build_encoder(config, structure="paragraphs")
-        load_checkpoint(encoder, "runs/1")
-
     Args:
-        model: an `EtcModel` or `ReadTwiceModel`; or a model with one of these
-            inside, such as that of `build_encoder`, of which nothing else is
-            changed. It need not be built.
-        path: the checkpoint, such as "runs/1/ckpt-200", or a directory, of
-            which the latest one is taken.
+        model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
+            one inside, of which nothing else is changed.
+        path: the checkpoint, such as "runs/1/ckpt-200", or a directory, whose
+            latest one is taken.
         prefix: where the encoder is in the checkpoint, such as "model/encoder";
             only needed if there are several of the same kind.
 
     Raises:
         ValueError: there is not one encoder in the model, or in the checkpoint;
-            or their variables differ: which are missing in the checkpoint,
-            which the model does not have, and which have another shape.
+            or variables are missing in one of them or have another shape.
         FileNotFoundError: there is no checkpoint.
     """
     path = os.fspath(path)
@@ -83,19 +75,11 @@ def load_checkpoint(
 
 
 def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
-    """Gives what stands on an encoder the weights of a checkpoint.
+    """Gives a built head the weights of a checkpoint, if it has exactly one.
 
-    It is found by the names of its weights. Of a checkpoint of the original
-    layout only a `LanguageModelHead` can be had (see `save_etc`).
-
-    Args:
-        head: a layer, built, such as the `LanguageModelHead` of a model for
-            pre-training.
-        path: see `load_checkpoint`.
-
-    Returns:
-        Whether there is such a layer, one and no more, in the checkpoint; if
-        not, nothing has been changed.
+    The head is found by the names of its weights; without it nothing changes,
+    and the result is False. Checkpoints of the original layout have only a
+    `LanguageModelHead` (see `save_etc`).
 
     Raises:
         ValueError: its weights have other shapes.
@@ -128,22 +112,21 @@ def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
 
 
 def _read_graph(checkpoint):
-    """What refers to what in a checkpoint."""
     return trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         checkpoint.read(files.OBJECT_GRAPH)
     )
 
 
 def _find_root(graph, paths, checkpoint, prefix) -> int:
-    """The number of the node of the encoder, that has most of the paths."""
+    """Finds the node of the encoder, which has the highest number of paths."""
     roots = {}
     for path, node in _walk(graph, 0):
         is_encoder = _resolve(graph, node, _TOKEN_TABLE) is not None
         if is_encoder and prefix in (None, path):
             number = sum(_resolve(graph, node, x) is not None for x in paths)
             roots[node] = (number, path)
-    most = max(roots.values(), default=(0, ""))[0]
-    best = [node for node, (number, _) in roots.items() if number == most]
+    highest = max(roots.values(), default=(0, ""))[0]
+    best = [node for node, (number, _) in roots.items() if number == highest]
     if len(best) != 1:
         names = ", ".join(repr(roots[node][1]) for node in best) or "none"
         raise ValueError(
@@ -155,7 +138,7 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
 
 
 def _walk(graph, root, left_out=()):
-    """Paths and numbers of what is below a node, the nearest first."""
+    """Yields paths and numbers of what is below a node, the nearest first."""
     seen, rows = {root}, [("", root)]
     for path, node in rows:
         yield path, node
@@ -167,14 +150,14 @@ def _walk(graph, root, left_out=()):
 
 
 def _variables(graph, root):
-    """Paths and numbers of the variables below a node."""
+    """Yields paths and numbers of the variables below a node."""
     for path, node in _walk(graph, root, left_out=_OF_TRAINING):
         if _key(graph, node) is not None:
             yield path, node
 
 
 def _resolve(graph, node, path) -> _Saved | None:
-    """The variable that attributes lead to; None if there is none."""
+    """Returns the variable that attributes lead to, or None."""
     for name in path:
         children = {x.local_name: x.node_id for x in graph.nodes[node].children}
         # Keras 3 has the kernels of its layers in attributes like `_kernel`.
@@ -186,7 +169,6 @@ def _resolve(graph, node, path) -> _Saved | None:
 
 
 def _key(graph, node) -> str | None:
-    """The key of a node's value, if it is a variable."""
     for attribute in graph.nodes[node].attributes:
         if attribute.name == _VALUE:
             return attribute.checkpoint_key

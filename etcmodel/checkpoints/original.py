@@ -3,7 +3,7 @@
 Its variables have names such as
 `etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
 layers here have the same names. A configuration lies beside them. Heads, which
-have names of their own, and what optimizers keep are left alone.
+have names of their own, and variables of optimizers are left alone.
 """
 
 import os
@@ -44,11 +44,6 @@ _OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
 def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
     """Gives an ETC encoder the weights of an original checkpoint.
 
-    Example:
-        config = EtcConfig.from_json_file("etc_base/etc_config.json")
-        encoder = build_encoder(config, structure="paragraphs")
-        load_etc(encoder, "etc_base")
-
     Args:
         model: an `EtcModel`, or a model with one inside; see
             `load_checkpoint`.
@@ -62,8 +57,7 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         FileNotFoundError: there is no checkpoint, or only a part of one.
         ValueError: variables are missing, are not in the model, or have
             another shape; the message lists all of them, and nothing has been
-            loaded. Layers that embed values may be missing, as for
-            `load_checkpoint`.
+            loaded. Layers that embed values may be missing.
     """
     return _load(model, path, EtcModel)
 
@@ -79,9 +73,9 @@ def save_etc(
         model: an `EtcModel`, or a model with one inside. Its heads are left
             out.
         directory: where to write `model.ckpt` and `etc_config.json`. It must
-            not be there yet, or be empty, and appears when it is whole.
-        head: a head, built, that is written with it, under the names of
-            BERT's; the original code wrote none.
+            not exist yet, or be empty, and appears when it is complete.
+        head: a built head to write with it, under the names of BERT's; the
+            original code wrote none.
 
     Raises:
         ValueError: the model has no such encoder.
@@ -93,19 +87,7 @@ def save_etc(
 def load_read_twice(
     model: tf.keras.Model, path: str | os.PathLike
 ) -> list[str]:
-    """Gives a ReadTwice encoder the weights of an original checkpoint.
-
-    Args:
-        model: a `ReadTwiceModel`, or a model with one inside.
-        path: see `load_etc`.
-
-    Returns:
-        See `load_etc`.
-
-    Raises:
-        FileNotFoundError: see `load_etc`.
-        ValueError: see `load_etc`.
-    """
+    """Loads a ReadTwice encoder from an original checkpoint; see `load_etc`."""
     return _load(model, path, ReadTwiceModel)
 
 
@@ -114,30 +96,15 @@ def save_read_twice(
     directory: str | os.PathLike,
     head: LanguageModelHead | None = None,
 ) -> None:
-    """Writes a ReadTwice encoder as the original code does.
+    """Writes a ReadTwice encoder as the original code does; see `save_etc`.
 
-    Args:
-        model: a `ReadTwiceModel`, or a model with one inside.
-        directory: where to write `model.ckpt` and
-            `read_it_twice_bert_config.json`; see `save_etc`.
-        head: see `save_etc`.
-
-    Raises:
-        ValueError: see `save_etc`.
-        FileExistsError: see `save_etc`.
+    The configuration is `read_it_twice_bert_config.json`.
     """
     _save(model, directory, ReadTwiceModel, head)
 
 
 def config_file(path: str | os.PathLike) -> str | None:
-    """The configuration of an original checkpoint.
-
-    Args:
-        path: the checkpoint, or its directory.
-
-    Returns:
-        Its path; None if there is none.
-    """
+    """Returns the path of an original checkpoint's configuration, or None."""
     for _, name in _KINDS.values():
         file = files.beside(path, name)
         if tf.io.gfile.exists(file):
@@ -146,25 +113,13 @@ def config_file(path: str | os.PathLike) -> str | None:
 
 
 def load_original(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
-    """`load_etc` or `load_read_twice`, whichever the model is for.
-
-    Args:
-        model: see there.
-        path: see there.
-
-    Returns:
-        See there.
-
-    Raises:
-        FileNotFoundError: see there.
-        ValueError: see there.
-    """
+    """Calls `load_etc` or `load_read_twice`, by the kind of the model."""
     kind = next(x for x in _KINDS if isinstance(files.find_encoder(model), x))
     return _load(model, path, kind)
 
 
 def _find(model, kind):
-    """The encoder of a kind in a model, and its weights by original names."""
+    """Returns the encoder of a kind in a model, and its weights by name."""
     encoder = files.find_encoder(model)
     if not isinstance(encoder, kind):
         raise ValueError(
@@ -213,24 +168,13 @@ def _load(model, path, kind):
 
 
 def _head_weights(head) -> dict[str, tf.Variable]:
-    """The weights of a head by BERT's names."""
     return {_HEAD[path]: x for path, x in get_weight_paths(head).items()}
 
 
 def load_original_head(head: LanguageModelHead, path: str) -> bool:
-    """Gives a head the weights of a checkpoint under BERT's names.
+    """Gives a built head the weights of a checkpoint under BERT's names.
 
-    Args:
-        head: the head, built.
-        path: the checkpoint, or its directory.
-
-    Returns:
-        Whether there is such a head in the checkpoint; if not, nothing has been
-        changed.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint.
-        ValueError: variables are missing or have another shape.
+    See `load_head`.
     """
     checkpoint = files.open_checkpoint(path)
     weights, shapes = _head_weights(head), checkpoint.shapes

@@ -25,10 +25,8 @@ _SAVE = (
 class Tensors(NamedTuple):
     """The content of safetensors files.
 
-    Attributes:
-        arrays: name -> tensor.
-        aliases: name of a tensor that is stored once -> the name it has in the
-            file, from the file's metadata.
+    `aliases` are names of tensors that are stored once -> the name in the file,
+    from the file's metadata.
     """
 
     arrays: dict[str, np.ndarray]
@@ -36,14 +34,10 @@ class Tensors(NamedTuple):
 
 
 def find_file(path: str, folder: str) -> str | None:
-    """The file, or the index of files, to read.
+    """Returns the file, or the index of files, to read.
 
-    Args:
-        path: a directory, or a file or checkpoint in one.
-        folder: the directory.
-
-    Returns:
-        Its path; None if a TensorFlow checkpoint has to be read.
+    `path` is the directory `folder`, or a file or checkpoint in it. None means
+    that a TensorFlow checkpoint has to be read.
 
     Raises:
         FileNotFoundError: the weights are in a format that is not read.
@@ -68,12 +62,11 @@ def find_file(path: str, folder: str) -> str | None:
 
 
 def _list(folder) -> list[str]:
-    """Names of the files of a directory."""
     return sorted(tf.io.gfile.listdir(folder or "."))
 
 
 def _no_weights(folder, names) -> str:
-    """What to do with a directory without weights of the usual names."""
+    """Says what to do with a directory without weights of the usual names."""
     text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
     others = [x for x in names if x.endswith(".safetensors")]
     if others:
@@ -86,7 +79,6 @@ def _no_weights(folder, names) -> str:
 
 
 def _files_of(index) -> list[str]:
-    """Names of the files that an index names."""
     try:
         return sorted(set(bert_configs.read_json(index)["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -97,17 +89,10 @@ def _files_of(index) -> list[str]:
 
 
 def read(path: str) -> Tensors:
-    """Reads all tensors of a file, or of the files that an index names.
-
-    Args:
-        path: the file or the index.
-
-    Returns:
-        The tensors.
+    """Reads all tensors of a file, or of the files that an index lists.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ModuleNotFoundError: the package safetensors is not installed.
         ValueError: a file is damaged.
     """
     if path.endswith(".json"):
@@ -122,7 +107,6 @@ def read(path: str) -> Tensors:
 
 
 def _read(path) -> Tensors:
-    """All tensors of a file."""
     # Only this format needs the library.
     extras.require("safetensors")
     import safetensors

@@ -15,7 +15,7 @@ class TokenRows(NamedTuple):
     """Rows of a source's token table for the tokens of a model.
 
     Attributes:
-        path: the vocabulary of the model, or its name; None if it is not known.
+        path: the vocabulary of the model, or None.
         rows: `<int64>[tokens]`; -1 for tokens that the source does not have.
         special_ids: ids of special tokens by name, as in a tokenizer.
         num_used: number of rows of the source that have a token.
@@ -38,15 +38,9 @@ class TokenRows(NamedTuple):
 
 
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
-    """Returns the size of the vocabulary of a lifted model.
+    """Returns the size of the vocabulary of a `Bert` when it is lifted.
 
-    Args:
-        source: a `Bert`.
-        vocab_file: see `find_token_rows`.
-
-    Returns:
-        The number of tokens that `lift_vocabulary` returns; for a source whose
-        vocabulary has no tokenizer here, the number of its rows.
+    For a source whose vocabulary has no tokenizer here, its number of rows.
     """
     path = vocab_file or source.vocab_file
     if path is not None:
@@ -57,15 +51,10 @@ def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
 
 
 def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
-    """Finds the row of every token.
+    """Finds the row of every token of `vocab_file` in a `Bert`.
 
-    Args:
-        source: a `Bert`.
-        vocab_file: the vocabulary of the model, None for that of the source;
-            the tokens that it lacks are added (see `lift_vocabulary`).
-
-    Returns:
-        The rows.
+    None is the source's own vocabulary; the tokens that a vocabulary lacks are
+    added (see `lift_vocabulary`).
 
     Raises:
         ValueError: a vocabulary has more tokens than the table has rows, or

@@ -17,13 +17,10 @@ MASKED = -1
 class LabelScheme:
     """What the numbers of relative position labels mean.
 
-    With `m = max_distance`: 0 is the token itself, 1..m are keys on the
-    right, m+1..2m keys on the left, 2m+1 is "not linked", 2m+2 "linked" and
-    2m+3 "other context". From 2m+4 on they are links' own.
-
-    Attributes:
-        max_distance: int. The distance at which labels are clipped; 0 if the
-            record has no labels and 0 stands for "may attend".
+    With `m = max_distance`, at which they are clipped: 0 is the token itself,
+    1..m are keys on the right, m+1..2m keys on the left, 2m+1 is "not linked",
+    2m+2 "linked" and 2m+3 "other context". From 2m+4 on they are links' own.
+    `max_distance` 0 is no labels: then 0 stands for "may attend".
     """
 
     max_distance: int
@@ -34,31 +31,17 @@ class LabelScheme:
         return 2 * self.max_distance + 1
 
     @property
-    def linked(self) -> int:
-        """The label of a long token and a global token it belongs to."""
-        return 2 * self.max_distance + 2
-
-    @property
     def other_context(self) -> int:
         """The label of two global tokens of different contexts."""
         return 2 * self.max_distance + 3
 
     def describe(self, label: int) -> str:
-        """Says in words what a label means.
+        """Says in words what a label, or `MASKED`, means.
 
-        Args:
-            label: int. A label, or `MASKED`.
-
-        Returns:
-            string.
-
-        Raises:
-            ValueError: if there is no such label.
-
-        Example:
-            `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
-            2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
-            linked", 6 -> "linked", 7 -> "other context", 8 -> "link 1".
+        `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
+        2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
+        linked", 6 -> "linked", 7 -> "other context", 8 -> "link 1". Other
+        numbers raise a ValueError.
         """
         names = {
             MASKED: "masked",
@@ -67,7 +50,7 @@ class LabelScheme:
         if self.max_distance:
             names |= {
                 self.not_linked: "not linked",
-                self.linked: "linked",
+                self.not_linked + 1: "linked",
                 self.other_context: "other context",
             }
         if label in names:
@@ -93,12 +76,6 @@ def find_label_scheme(
     The labels between long and global tokens are `2 m + 1` and `2 m + 2`, one
     odd and one even, so that any of them tells `m`. Some pairs must have them:
     labels that are links' own are greater.
-
-    Args:
-        side_inputs: labels and masks.
-
-    Returns:
-        `LabelScheme`, with a maximum distance of 0 if there are no labels.
     """
     if side_inputs.l2g_relative_att_ids is None:
         return LabelScheme(max_distance=0)
@@ -114,39 +91,22 @@ def compose_attention_labels(
 ) -> np.ndarray:
     """Puts the four pieces of one example together into one square matrix.
 
-    ```
-                 global keys   long keys
-    global          g2g           g2l
-    long            l2g           l2l, the band made a square again
-    ```
+    Global tokens come before long ones. Each query (row) and key (column) has a
+    label or `MASKED`, `<int32>[shown, shown]`. A mask that is None masks
+    nothing (apart from what is out of reach), labels that are None are 0.
+    Example: one global token, three long tokens of which it sees the first two
+    (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
 
-    Args:
-        side_inputs: batched masks and labels, tensors or arrays. A mask that
-            is None masks nothing (apart from what is out of reach), labels
-            that are None are 0.
-        global_tokens: indices of the global tokens to show.
-        long_tokens: indices of the long tokens to show.
-        example: int. Which example of the batch.
-
-    Returns:
-        `<int32>[shown, shown]` with `shown = len(global_tokens) +
-        len(long_tokens)`: the label of each query (row) and key (column), or
-        `MASKED`.
+    ```
+    0 | 4 4 .
+    --+------
+    4 | 0 1 .
+    4 | 2 0 1
+    3 | . 2 0
+    ```
 
     Raises:
-        ValueError: if there are neither long-to-long masks nor labels.
-
-    Example:
-        One global token, three long tokens of which it sees the first two
-        (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
-
-        ```
-        0 | 4 4 .
-        --+------
-        4 | 0 1 .
-        4 | 2 0 1
-        3 | . 2 0
-        ```
+        ValueError: there are neither long-to-long masks nor labels.
     """
     global_tokens = np.asarray(global_tokens, np.int64)
     long_tokens = np.asarray(long_tokens, np.int64)
@@ -199,21 +159,11 @@ def choose_global_tokens(
     max_global_tokens: int,
     example: int = 0,
 ) -> list[int]:
-    """Chooses the global tokens that say most about some long tokens.
+    """Chooses up to `max_global_tokens` that are linked with `long_tokens`.
 
-    Args:
-        side_inputs: batched masks and labels.
-        num_global: int. How many global tokens there are without padding.
-        long_tokens: indices of the long tokens shown.
-        max_global_tokens: int. How many to choose at most.
-        example: int. Which example of the batch.
-
-    Returns:
-        Indices in ascending order: all if they are few enough, else those
-        linked with one of the long tokens, and then the first ones.
-
-    Example:
-        5 global tokens, of which 3 is linked, at most 2 -> `[0, 3]`
+    The indices are in ascending order: all of the `num_global` if they are few
+    enough, else those that are linked, and then the first ones. 5 global
+    tokens, of which 3 is linked, at most 2 -> `[0, 3]`.
     """
     linked = np.zeros([num_global], bool)
     if side_inputs.l2g_relative_att_ids is not None:

@@ -47,8 +47,8 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
                 "link 2",
             ],
         )
-        names = (scheme.not_linked, scheme.linked, scheme.other_context)
-        self.assertEqual(names, (5, 6, 7))
+        names = (scheme.not_linked, scheme.other_context)
+        self.assertEqual(names, (5, 7))
         unlabelled = attention_labels.LabelScheme(max_distance=0)
         self.assertEqual(unlabelled.describe(0), "may attend")
         self.assertEqual(unlabelled.describe(-1), "masked")

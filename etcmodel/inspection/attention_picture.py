@@ -3,8 +3,6 @@
 The picture is that of the paper's Figure 3: queries are rows, keys are
 columns, the global tokens come before the long ones, white is masked, and
 every other colour is a relative position label.
-
-Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
 """
 
 import os
@@ -58,29 +56,15 @@ def draw_attention_picture(
     """Draws the masks and labels of one record into an image file.
 
     Padding is left out: empty, `[PAD]` and `<pad>` labels at the end, and
-    positions without a label. Of a long record a window is drawn, and a note
-    in the picture says what is not shown. The file appears complete or not
-    at all.
-
-    Args:
-        side_inputs: batched masks and labels of the record.
-        long_labels: what to call each long token, usually its text.
-        global_labels: what to call each global token.
-        path: file to write; its ending (.png, .svg, .pdf) is the format.
-        title: string. Heading of the picture.
-        example: int. Which example of the batch to draw.
-        first_long_token: int. Where the window starts.
-        max_long_tokens: int. How many long tokens to draw at most.
-        max_global_tokens: int. How many global tokens to draw at most: all,
-            or those linked with the window and then the first ones.
-
-    Returns:
-        The path, as a string.
+    positions without a label. Of a long record a window is drawn, with the
+    global tokens that are linked with it first, and a note in the picture says
+    what is not shown. The file appears complete or not at all; the ending of
+    `path` (.png, .svg, .pdf) is its format.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        UserError: if the file cannot be written.
-        ValueError: if there is nothing to draw, there are more labels than
+        UserError: the file cannot be written.
+        ValueError: there is nothing to draw, there are more labels than
             tokens, the window lies outside the record, or matplotlib does
             not know the format.
     """
@@ -156,17 +140,6 @@ def _shorten(text, max_chars=_MAX_LABEL_CHARS):
 
 
 def _describe_window(long_tokens, num_long, global_tokens, num_global):
-    """Says which part of the record is shown.
-
-    Args:
-        long_tokens: range of the long tokens shown.
-        num_long: int. Number of long tokens without padding.
-        global_tokens: indices of the global tokens shown.
-        num_global: int. Number of global tokens without padding.
-
-    Returns:
-        string.
-    """
     if len(long_tokens) == num_long:
         long_part = f"all {num_long} long tokens"
     else:
@@ -184,22 +157,7 @@ def _describe_window(long_tokens, num_long, global_tokens, num_global):
 
 
 def _draw(labels, names, num_global, scheme, title, note):
-    """Draws the matrix with its axes, title and legend.
-
-    Args:
-        labels: `<int32>[shown, shown]`, see `compose_attention_labels`.
-        names: names of the tokens shown, the global ones first.
-        num_global: int. How many of them are global.
-        scheme: `LabelScheme`.
-        title: string.
-        note: string. What is shown, below the title.
-
-    Returns:
-        matplotlib `Figure`.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draws the matrix with its axes, title and legend as a `Figure`."""
     extras.require("matplotlib")
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -255,7 +213,6 @@ def _draw(labels, names, num_global, scheme, title, note):
 
 
 def _color(scheme, label):
-    """The colour of a label, as red, green and blue."""
     import matplotlib
     from matplotlib.colors import to_rgb
 

@@ -16,13 +16,13 @@ from etcmodel.pipeline.preprocessor import on_host
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One record as it reaches the model; of several windows the first.
+    """One record as it reaches the model; the first of several windows.
 
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
         side_inputs: the masks and labels, of a batch of one.
-        long_labels: what to call each long token that is not padding.
-        global_labels: what to call each global token that is not padding.
+        long_labels: names of long tokens that are not padding.
+        global_labels: names of global tokens that are not padding.
     """
 
     summary: Sequence[tuple[str, object]]
@@ -31,7 +31,7 @@ class Inspection:
     global_labels: Sequence[str]
 
     def text(self) -> str:
-        """The summary as aligned lines."""
+        """Returns the summary as aligned lines."""
         width = max(len(name) for name, _ in self.summary)
         return "\n".join(
             f"{name + ':':{width + 2}}{value}" for name, value in self.summary
@@ -46,17 +46,8 @@ def inspect(
 ) -> Inspection:
     """Shows one record as it reaches the model.
 
-    Args:
-        examples: the task's writer of examples.
-        record: the record.
-        model_config: how far tokens see.
-        model_options: the task's model options, by default its own.
-
-    Returns:
-        What there is to see.
-
-    Raises:
-        RecordError: the record cannot be encoded.
+    `model_options` are the task's own by default. A RecordError is raised if
+    the record cannot be encoded.
     """
     preprocessor = examples.preprocessor
     made = examples.preprocess([record])
@@ -104,16 +95,16 @@ def inspect(
 
 
 def _with_cut(counts, name: str) -> str:
-    """A count, and how many of them were cut."""
+    """Formats a count, and how many of them were cut."""
     cut = counts.get(f"{name}_cut")
     return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
 
 
 def _global_labels(preprocessor, record, view, texts) -> list[str]:
-    """What to call every global token that is not padding.
+    """Returns the name of every global token that is not padding.
 
-    That of a token is called as the token, those of groups and units as the
-    task says.
+    A token's is called as the token, those of groups and units as the task
+    says.
     """
     place = {
         tuple(source): text

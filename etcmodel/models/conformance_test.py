@@ -148,7 +148,7 @@ CASES = {
         dict(
             token_ids=ints(_TOKENS, "batch", "long"),
             global_token_ids=ints(_TOKENS, "batch", "seq"),
-            segment_ids=ints(_TYPES, "batch", "long"),
+            token_type_ids=ints(_TYPES, "batch", "long"),
             global_position_ids=ints(11, "batch", "seq"),
             l2l_att_mask=bools("batch", "long", _BAND),
             l2l_relative_att_ids=ints(_LABELS, "batch", "long", _BAND),

@@ -18,20 +18,9 @@ def make_logits_layer(
     name: str,
     bias: float = 0.0,
 ) -> tf.keras.layers.Dense:
-    """A dense layer for logits.
+    """Makes a dense layer for logits, in float32 under every precision policy.
 
-    It works in float32 in every precision policy: a softmax follows, with
-    a large negative number for what cannot be chosen.
-
-    Args:
-        units: number of logits.
-        initializer_range: standard deviation of the initial weights; None for
-            Keras's default.
-        name: name of the layer.
-        bias: where its biases begin.
-
-    Returns:
-        The layer.
+    `initializer_range` None is Keras's default; biases begin as `bias`.
     """
     return tf.keras.layers.Dense(
         units,
@@ -45,7 +34,7 @@ def make_logits_layer(
 
 
 def make_kernel_initializer(initializer_range: float | None):
-    """A truncated normal initializer, or None if there is no deviation."""
+    """Returns a truncated normal initializer, or None without a deviation."""
     if initializer_range is None:
         return None
     return tf.keras.initializers.TruncatedNormal(stddev=initializer_range)
@@ -56,29 +45,29 @@ def mask_logits(
     can_be_chosen: tf.Tensor,
     masked_logit: float = MASKED_LOGIT,
 ) -> tf.Tensor:
-    """Makes the logits of what cannot be chosen about -10,000.
-
-    Args:
-        logits: <float32>[...].
-        can_be_chosen: <bool>[...].
-        masked_logit: float. Another number than -10,000.
-
-    Returns:
-        <float32>[...].
-    """
+    """Sets the logits of what cannot be chosen to about `masked_logit`."""
     allowed = tf.cast(can_be_chosen, tf.float32)
     return logits * allowed + masked_logit * (1.0 - allowed)
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalChoiceHead(graph_layer.GraphLayer):
-    """One logit for every global token of a kind; a softmax picks one of them.
+    """One logit for every global token of a type; a softmax picks one of them.
 
     WikiHop's candidates are such tokens ("a dense layer from the global input
     embeddings", ETC paper, Appendix C). Example, with candidate type 6:
 
         global_token_type_ids   6     6     5      7      0
         logits                0.3  -1.2  -1e4   -1e4   -1e4
+
+    Args:
+        choice_type_id: token type of the global tokens to choose from.
+        intermediate_size: inner size of the feed-forward block.
+        hidden_act: its activation; "gelu" is the tanh form.
+        hidden_dropout_prob: its dropout probability.
+        initializer_range: standard deviation of the logits' initial weights.
+        add_final_layer: whether a feed-forward block (post-norm residual)
+            stands between the encoder and the logits.
     """
 
     def __init__(
@@ -92,20 +81,6 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         name: str | None = None,
         **kwargs,
     ):
-        """Creates the layer.
-
-        Args:
-            choice_type_id: int. Token type of the global tokens to choose from.
-            intermediate_size: int. Inner size of the final feed-forward layer.
-            hidden_act: its activation; "gelu" is the tanh form.
-            hidden_dropout_prob: float. Its dropout probability.
-            initializer_range: float. Standard deviation of the initial weights
-                of the logits.
-            add_final_layer: bool. Whether a feed-forward block (post-norm
-                residual) stands between the encoder and the logits.
-            name: string. Name of the layer.
-            **kwargs: passed to the base class.
-        """
         super().__init__(name=name, **kwargs)
         self.choice_type_id = choice_type_id
         self.intermediate_size = intermediate_size
@@ -125,27 +100,19 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         self.logit = make_logits_layer(1, initializer_range, "logit")
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `global_output`.
-        """
+        """Makes the weights for `global_output`."""
         if self.transform is not None:
             keras_compat.build_once(self.transform, input_shape)
         keras_compat.build_once(self.logit, input_shape)
         super().build(input_shape)
 
     def call(self, global_output, global_token_type_ids, training=None):
-        """Calculates the logits.
+        """Computes `<float32>[batch, global]` logits.
 
         Args:
-            global_output: <float>[batch, global, hidden].
-            global_token_type_ids: <int>[batch, global].
-            training: bool. Whether dropout is on.
-
-        Returns:
-            <float32>[batch, global]. About -10,000 where the token type is not
-            `choice_type_id`.
+            global_output: `<float>[batch, global, hidden]`.
+            global_token_type_ids: `<int>[batch, global]`.
+            training: whether dropout is applied.
         """
         if self.transform is not None:
             global_output = self.transform(global_output, training=training)
@@ -156,11 +123,11 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         )
 
     def compute_output_shape(self, input_shape):
-        """A logit for each global token."""
+        """Returns a logit for each global token."""
         return tuple(input_shape[:-1])
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         config = super().get_config()
         config.update(
             choice_type_id=self.choice_type_id,

@@ -21,9 +21,9 @@ from etcmodel.ops.attention import streaming
 VOCAB, TYPES, HIDDEN = 20, 8, 8
 
 
-def _sizes(rng, most):
+def _sizes(rng, max_size):
     """How many tokens each of some units has."""
-    return rng.integers(1, most + 1, size=rng.integers(1, 4))
+    return rng.integers(1, max_size + 1, size=rng.integers(1, 4))
 
 
 def _make_sentences(rng):

@@ -1,4 +1,4 @@
-"""What configurations of models have in common: dicts and JSON files."""
+"""Base of the models' configurations: dicts and JSON files."""
 
 import copy
 import dataclasses
@@ -17,17 +17,16 @@ from etcmodel.models import run_files
 class JsonConfig:
     """Base of the configurations: dataclasses that are read from JSON.
 
-    A subclass is a dataclass with an attribute `vocab_size`, which has no
-    default, and checks its attributes in `validate`. `_PRESETS` holds what is
-    different from the defaults in each named configuration.
-
-    Attributes:
-        unknown_keys: names in the dict or file this was read from that mean
-            nothing to it, sorted. Not part of the configuration.
+    A subclass has an attribute `vocab_size` without a default, and a
+    `validate`. `_PRESETS` holds what differs from the defaults in each named
+    configuration. `unknown_keys` are sorted names in the dict or file that have
+    no meaning here; they are not part of the configuration.
     """
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
+    # Smallest value of each int, 1 if not named; None for any int.
+    _MINIMA: ClassVar[dict[str, int | None]] = {}
     # Name of its file in the directory of a run.
     RUN_FILE: ClassVar[str] = ""
 
@@ -36,14 +35,7 @@ class JsonConfig:
 
     @classmethod
     def from_preset(cls, name: str, **overrides):
-        """A named configuration; see the class for the names.
-
-        Args:
-            name: name of the configuration.
-            **overrides: attributes that are to be different.
-
-        Returns:
-            The configuration.
+        """Returns a named configuration; the class lists the names.
 
         Raises:
             ValueError: there is no such preset or attribute.
@@ -64,16 +56,10 @@ class JsonConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict):
-        """Reads a configuration from a dict.
+        """Reads a configuration from a dict of attributes.
 
-        What is missing has its default, and `vocab_size` None. Unknown keys
-        are reported with a warning and in `unknown_keys`.
-
-        Args:
-            json_object: attributes by name.
-
-        Returns:
-            The configuration.
+        Missing attributes have their defaults, and `vocab_size` None. Unknown
+        keys are reported with a warning and in `unknown_keys`.
         """
         known = {}
         unknown = []
@@ -94,16 +80,10 @@ class JsonConfig:
 
     @classmethod
     def from_json_file(cls, path: str):
-        """Reads a configuration from a JSON file, such as the original's.
-
-        Args:
-            path: a path that `tf.io.gfile` can read.
-
-        Returns:
-            The configuration, validated.
+        """Reads and validates a JSON file, such as the original's.
 
         Raises:
-            ValueError: the file is no JSON object, or `validate` objects.
+            ValueError: the file is no JSON object, or `validate` raises.
             tf.errors.NotFoundError: there is no such file.
         """
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -130,54 +110,43 @@ class JsonConfig:
 
     @classmethod
     def from_run(cls, model_dir: str | os.PathLike):
-        """Reads the configuration of a trained encoder.
+        """Reads the configuration of an encoder from its run.
 
-        Args:
-            model_dir: the `--model_dir` of `python -m etcmodel train`; or a
-                checkpoint in it.
-
-        Returns:
-            The configuration, validated.
+        `model_dir` is the `--model_dir` of `python -m etcmodel train`, or a
+        checkpoint in it.
 
         Raises:
-            FileNotFoundError: the directory holds no run, a run of another
-                kind of encoder, or a run of an older version, which has no
-                such file.
+            FileNotFoundError: there is no run, a run of another kind of
+                encoder, or of an older version, which has no such file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))
 
     def to_dict(self) -> dict:
-        """The attributes by name, as a copy."""
+        """Returns a copy of the attributes by name."""
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:
-        """The attributes as JSON text: sorted, with a newline at the end."""
+        """Returns the attributes as sorted JSON with a newline at the end."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def validate(self):
-        """Checks that a model can be made of this.
-
-        Raises:
-            ValueError: an attribute has a value that is impossible, or does
-                not go together with another one; the message names both.
-        """
+        """Raises a ValueError for impossible or conflicting values."""
         raise NotImplementedError
 
-    def _check_ints(self, minimum: int, *names: str, optional: bool = False):
-        """Raises a ValueError unless attributes are ints of a least size.
-
-        Args:
-            minimum: the smallest allowed value.
-            *names: names of the attributes.
-            optional: whether they may be None.
-
-        Raises:
-            ValueError: one of them is something else.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if optional and value is None:
+    def _check_fields(self):
+        """Raises a ValueError for impossible ints, dropout or activation."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            minimum = self._MINIMA.get(field.name, 1)
+            is_optional = (
+                field.type == int | None and field.name != "vocab_size"
+            )
+            if (
+                field.type not in (int, int | None)
+                or minimum is None
+                or (is_optional and value is None)
+            ):
                 continue
             if (
                 not isinstance(value, int)
@@ -185,16 +154,9 @@ class JsonConfig:
                 or value < minimum
             ):
                 raise ValueError(
-                    f"{name} is {value!r}; expected an int of at least "
+                    f"{field.name} is {value!r}; expected an int of at least "
                     f"{minimum}"
                 )
-
-    def _check_encoder(self):
-        """Checks what all encoders have: dropout, activation and heads.
-
-        Raises:
-            ValueError: one of them has an impossible value.
-        """
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
@@ -206,16 +168,15 @@ class JsonConfig:
         except ValueError as error:
             raise ValueError(f"hidden_act: {error}") from error
 
+    def _check_choice(self, name: str, choices):
+        if getattr(self, name) not in choices:
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}; expected one of "
+                f"{', '.join(map(repr, choices))}"
+            )
+
     def _check_heads(self, name: str, advice: str = "change one of them"):
-        """Raises a ValueError unless the heads divide the hidden size.
-
-        Args:
-            name: the attribute with the number of heads.
-            advice: what to do.
-
-        Raises:
-            ValueError: `hidden_size` is no multiple of the attribute.
-        """
+        """Raises a ValueError unless the heads divide the hidden size."""
         if self.hidden_size % getattr(self, name):
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) is no multiple of "

@@ -11,6 +11,7 @@ from etcmodel.models import json_config
 class _Config(json_config.JsonConfig):
     _PRESETS = {"large": {"hidden_size": 64}, "small": {}}
     _PRESET_VOCAB_SIZE = 77
+    _MINIMA = {"top": 2}
 
     vocab_size: int | None
     hidden_size: int = 6
@@ -21,9 +22,7 @@ class _Config(json_config.JsonConfig):
     attention_probs_dropout_prob: float = 0.1
 
     def validate(self):
-        self._check_ints(1, "vocab_size", "hidden_size", "num_heads")
-        self._check_ints(2, "top", optional=True)
-        self._check_encoder()
+        self._check_fields()
         self._check_heads("num_heads", "do something")
 
 

@@ -130,13 +130,13 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
             model(_LONG, _GLOBAL),
             model({"token_ids": _LONG, "global_token_ids": _GLOBAL}),
         )
-        segment_ids = np.zeros_like(_LONG)
+        token_type_ids = np.zeros_like(_LONG)
         self.assertAllClose(
-            model(_LONG, _GLOBAL, segment_ids),
+            model(_LONG, _GLOBAL, token_type_ids),
             model(
                 {"token_ids": _LONG},
                 global_token_ids=_GLOBAL,
-                segment_ids=segment_ids,
+                token_type_ids=token_type_ids,
             ),
         )
 

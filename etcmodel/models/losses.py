@@ -2,19 +2,12 @@
 
 import tensorflow as tf
 
-# Keeps the mean defined when a batch holds padding examples only.
-_WEIGHT_EPSILON = 1e-5
-
 
 def is_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Whether the most probable class, or candidate, is the right one.
 
-    Args:
-        logits: `<float32>[batch, classes]`.
-        labels: `<int>[batch]`.
-
-    Returns:
-        `<float32>[batch]`, 1 or 0. Its mean is the accuracy.
+    `<float32>[batch, classes]` and `<int>[batch]` give `<float32>[batch]`, 1 or
+    0, whose mean is the accuracy.
     """
     # [batch]
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)

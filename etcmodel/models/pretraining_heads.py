@@ -1,8 +1,4 @@
-"""The masked language model, which encoders learn from before any task.
-
-ReadTwice has it on the output of the second read (ReadTwice paper, section
-2.2).
-"""
+"""The masked language model head that pre-trains encoders."""
 
 import tensorflow as tf
 
@@ -14,15 +10,12 @@ from etcmodel.ops import shapes
 
 
 def masked_lm_losses(logits, label_ids) -> tf.Tensor:
-    """The loss of each predicted token.
+    """Computes `-log softmax(logits)[label_id]` in nats, `<float32>[batch, n]`.
 
     Args:
         logits: `<float>[batch, n, vocab_size]`.
-        label_ids: `<int>[batch, n]` the tokens, from 0 to `vocab_size - 1` also
-            where they do not count.
-
-    Returns:
-        `<float32>[batch, n]`, `-log softmax(logits)[label_id]` in nats.
+        label_ids: `<int>[batch, n]`, valid token ids also where they do not
+            count.
     """
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.cast(label_ids, tf.int32), logits=tf.cast(logits, tf.float32)
@@ -34,17 +27,14 @@ class LanguageModelHead(graph_layer.GraphLayer):
     """Predicts tokens with the embedding table of the encoder.
 
     `norm(activation(x W + b)) table^T + output_bias`, the head of BERT's masked
-    language model, with which ReadTwice is pre-trained (ReadTwice paper,
-    section 2.2).
+    language model, which also pre-trains ReadTwice (ReadTwice paper, section
+    2.2).
 
-    The table belongs to the encoder, which so learns from both of its uses.
-    Call encoder and head in one layer or model of your own: a functional model
-    cannot be saved with a variable as the argument of a layer, or no longer
-    shares it when it is loaded.
+    The encoder owns the table and learns from both uses. Call encoder and head
+    in one layer or model of your own: a functional model cannot be saved with a
+    variable as the argument of a layer, or no longer shares it when loaded.
 
     Example:
-        encoder = ReadTwiceModel(config)
-        head = LanguageModelHead(config.vocab_size, config.hidden_size)
         states = encoder(**batch).final_hidden_states
         positions, weights = true_positions(is_masked, max_positions=80)
         logits = head(
@@ -56,11 +46,8 @@ class LanguageModelHead(graph_layer.GraphLayer):
         vocab_size: number of token ids.
         embedding_size: width of the embedding table.
         activation: its name, as in `get_activation`.
-        initializer_range: standard deviation of the kernel's truncated normal
-            initializer.
+        initializer_range: standard deviation of the kernel's initial values.
         layer_norm_epsilon: added to the variance.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
 
     Raises:
         ValueError: a size is below 1, or there is no such activation.
@@ -104,14 +91,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
         self.output_bias = None
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `hidden_states`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights; the last axis needs a static size."""
         size = static_size(self.name, "hidden_states", input_shape)
         keras_compat.build_once(self.dense, (None, size))
         keras_compat.build_once(self.layer_norm, (None, self.embedding_size))
@@ -126,16 +106,12 @@ class LanguageModelHead(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, hidden_states, embedding_table):
-        """Calculates the logits.
+        """Computes `<float32>[..., vocab_size]` logits.
 
         Args:
             hidden_states: `<float>[..., hidden_size]`. Few positions, such as
                 those of `gather_positions`, take little memory.
-            embedding_table: `<float>[vocab_size, embedding_size]`, a tensor or
-                a variable.
-
-        Returns:
-            `<float32>[..., vocab_size]` in every precision policy.
+            embedding_table: `<float>[vocab_size, embedding_size]`.
 
         Raises:
             ValueError: the table has another shape.
@@ -161,7 +137,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
         return tf.reshape(logits, leading + [self.vocab_size])
 
     def compute_output_shape(self, input_shape):
-        """A logit for each token of the vocabulary, at each position."""
+        """Returns a logit for each token of the vocabulary."""
         return (*input_shape[:-1], self.vocab_size)
 
     def get_config(self):
@@ -177,15 +153,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
 
 
 def make_language_model_head(config, **options) -> LanguageModelHead:
-    """The head of an encoder, built.
-
-    Args:
-        config: the encoder's, an `EtcConfig` or a `ReadTwiceConfig`.
-        **options: further arguments of `LanguageModelHead`.
-
-    Returns:
-        The layer, with the encoder's sizes and activation.
-    """
+    """Builds the head that has an encoder's sizes and activation."""
     head = LanguageModelHead(
         config.vocab_size,
         config.embedding_size or config.hidden_size,
@@ -199,7 +167,7 @@ def make_language_model_head(config, **options) -> LanguageModelHead:
 
 
 def static_size(layer_name, argument, shape):
-    """The size of the last axis; ValueError if it is not known."""
+    """Returns the size of the last axis; a ValueError if it is not known."""
     size = None if shape is None else shape[-1]
     if size is None:
         raise ValueError(

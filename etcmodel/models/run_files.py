@@ -17,15 +17,10 @@ _LAYER_KEYS = {"class", "module", "config"}
 
 
 def directory(path: str | os.PathLike) -> str:
-    """Returns the directory of the run that a checkpoint belongs to.
+    """Returns the directory of the run ("runs/1") that a checkpoint belongs to.
 
-    Args:
-        path: a checkpoint, such as "runs/1/best_ckpt/best_ckpt-500"; its
-            directory; or the directory of the run.
-
-    Returns:
-        The directory, such as "runs/1", whether it is that of a run or not;
-        "" is the current one.
+    The path is a checkpoint ("runs/1/best_ckpt/best_ckpt-500"), its directory,
+    or the run's; the result need not be a run. "" is the current directory.
     """
     folder = os.fspath(path)
     if not tf.io.gfile.isdir(folder):
@@ -40,18 +35,7 @@ def directory(path: str | os.PathLike) -> str:
 
 
 def find(model_dir: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file that `train` writes into a run.
-
-    Args:
-        model_dir: directory of the run, or a checkpoint in it.
-        name: name of the file.
-
-    Returns:
-        Its path.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Returns the path of a file in a run; a FileNotFoundError without one."""
     folder = directory(model_dir)
     path = os.path.join(folder, name)
     if tf.io.gfile.exists(path):
@@ -75,20 +59,12 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
 def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     """Returns the arguments of `build_encoder` that a run was trained with.
 
+    For ReadTwice, those of `build_read_twice_encoder`. Lengths are not among
+    them. `model_dir` may also be a checkpoint in the run.
+
     Example:
-        encoder = build_encoder(
-            EtcConfig.from_run("runs/1"), **encoder_options("runs/1")
-        )
-        load_checkpoint(encoder, "runs/1")
-
-    Args:
-        model_dir: the `--model_dir` of `python -m etcmodel train`; or a
-            checkpoint in it.
-
-    Returns:
-        For ETC, arguments of `build_encoder`: the structure, and the options of
-        links and hard masks. For ReadTwice, arguments of
-        `build_read_twice_encoder`. Lengths are not among them.
+        config = EtcConfig.from_run("runs/1")
+        encoder = build_encoder(config, **encoder_options("runs/1"))
 
     Raises:
         FileNotFoundError: the directory holds no run, or one of a version
@@ -110,8 +86,6 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 
 
 def _read_options(path) -> dict[str, Any]:
-    """Reads the file of options; raises a ValueError if it is damaged."""
-
     def fail(problem):
         raise ValueError(
             f"{path}{problem}. Copy the file again, or train on, with more "
@@ -139,15 +113,10 @@ def _read_options(path) -> dict[str, Any]:
 
 
 def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
-    """Returns what `encoder_options` reads about an ETC encoder, as JSON.
+    """Returns a `StructuredEtcModel` as JSON that `encoder_options` reads.
 
-    Args:
-        encoder: a `StructuredEtcModel`.
-
-    Returns:
-        Arguments of `build_encoder`. A layer that embeds a value is a dict of
-        its `class`, as registered with Keras, of the `module` that registers
-        it, and of its `config`.
+    A layer that embeds a value is a dict of its `class`, as registered with
+    Keras, of the `module` that registers it, and of its `config`.
     """
     config = encoder.get_config()
     options = {name: config[name] for name in encoder.OPTIONS}

@@ -1,10 +1,16 @@
 """Losses that compare all segments of a document, wherever they are.
 
 ReadTwice paper, Appendix C. A batch is a list of segments ("blocks") of one or
-more documents, over all replicas of a `tf.distribute.Strategy`. `block_ids`
-names the document of each, with 0 for those that only fill the batch up. The
-replicas tell each other what they need to know, so that one device, two, and
-two hosts have the same losses and gradients. All replicas need the same shapes.
+more documents, over all replicas of a `tf.distribute.Strategy`; replicas gather
+what they need from each other, so one device, two, and two hosts have the same
+losses and gradients. All replicas need the same shapes. In all functions:
+
+    block_ids             <int>[blocks] document of each, 0 for padding
+    logits                <float>[blocks, length, classes]
+    cross_blocks_eq_mask  <bool>[blocks, all blocks], see `get_document_mask`
+
+Results are float64 for float64 logits and float32 for others. An argument of
+another rank raises a ValueError.
 """
 
 from typing import NamedTuple
@@ -20,16 +26,11 @@ _NEVER = -1e9
 
 
 class BlockLosses(NamedTuple):
-    """What the blocks of this replica have of the loss of their documents.
+    """The part of its document's loss that each block of this replica has.
 
-    The sum of `losses` over all blocks of all replicas is the sum of the
-    documents' losses, and that of `weights` the number of these documents, so
-    that the one divided by the other is their mean.
-
-    Attributes:
-        losses: `<float32>[blocks]` in nats.
-        weights: `<float32>[blocks]`, how much of a document a block counts; 0
-            for one that does not.
+    Summed over all replicas, `losses / weights` is the mean of the documents.
+    `losses` are in nats, and `weights` the share of a document that a block
+    counts, 0 for one that does not; both are `<float32>[blocks]`.
     """
 
     losses: tf.Tensor
@@ -37,20 +38,11 @@ class BlockLosses(NamedTuple):
 
 
 def get_document_mask(block_ids) -> tf.Tensor:
-    """Which blocks of all replicas belong to the same document.
+    """Marks which blocks of all replicas belong to the same document.
 
     `[1, 0, 2]` on the first of two replicas and `[2, 1, 0]` on the second give
     `[[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]` (True and
-    False) on the first.
-
-    Args:
-        block_ids: `<int>[blocks]` document of each, 0 for padding.
-
-    Returns:
-        `<bool>[blocks, all blocks]`, never for padding.
-
-    Raises:
-        ValueError: the argument has another rank.
+    False, `<bool>[blocks, all blocks]`) on the first.
     """
     shapes.assert_rank(block_ids, 1, "block_ids")
     block_ids = tf.convert_to_tensor(block_ids)
@@ -62,15 +54,9 @@ def get_document_mask(block_ids) -> tf.Tensor:
 
 
 def get_multi_doc_mask(block_ids) -> tf.Tensor:
-    """Which blocks are not the only one of their document.
+    """Marks blocks that are not the only one of their document.
 
-    `[1, 0, 1, 2]` gives `[1, 0, 1, 0]`. The others may be on other replicas.
-
-    Args:
-        block_ids: `<int>[blocks]` document of each, 0 for padding.
-
-    Returns:
-        `<float32>[blocks]`, 1 or 0.
+    `[1, 0, 1, 2]` gives `[1, 0, 1, 0]`, `<float32>[blocks]`, on all replicas.
     """
     # [blocks, all blocks]
     same_document = tf.cast(get_document_mask(block_ids), tf.float32)
@@ -78,27 +64,14 @@ def get_multi_doc_mask(block_ids) -> tf.Tensor:
 
 
 def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
-    """The log of a softmax over all tokens of all blocks of a document.
+    """Computes the log softmax over all tokens of all blocks of a document.
 
-    The document's highest logit is subtracted first, so that logits of any
-    size, such as 1e8, are as exact as their dtype.
-
-    Example, of two blocks of one document and one class, with two tokens each
-    whose logits are the logs of these numbers:
+    Each class is by itself. The document's highest logit is subtracted first,
+    so that logits of any size, such as 1e8, are as exact as their dtype. Blocks
+    of no document get -1e9. Example: one class and one document, whose two
+    blocks have two tokens each and the logs of these numbers as logits:
 
         [[1, 2], [3, 4]]  ->  the logs of  [[0.1, 0.2], [0.3, 0.4]]
-
-    Args:
-        logits: `<float>[blocks, length, classes]`; each class is by itself.
-        cross_blocks_eq_mask: `<bool>[blocks, all blocks]`, see
-            `get_document_mask`.
-
-    Returns:
-        `<float32>[blocks, length, classes]`, float64 for logits of that dtype;
-        -1e9 in blocks that belong to no document.
-
-    Raises:
-        ValueError: an argument has another rank.
     """
     logits = _as_scores(logits)
     shapes.assert_rank(cross_blocks_eq_mask, 2, "cross_blocks_eq_mask")
@@ -110,25 +83,10 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
     return tf.where(in_document, log_probs, tf.constant(_NEVER, logits.dtype))
 
 
-def cross_batch_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
-    """A softmax over all tokens of all blocks of a document.
-
-    Args:
-        logits: `<float>[blocks, length, classes]`; each class is by itself.
-        cross_blocks_eq_mask: `<bool>[blocks, all blocks]`, see
-            `get_document_mask`.
-
-    Returns:
-        `<float32>[blocks, length, classes]`; 0 in blocks that belong to no
-        document. See `cross_batch_log_softmax`.
-    """
-    return tf.exp(cross_batch_log_softmax(logits, cross_blocks_eq_mask))
-
-
 def batch_span_cross_entropy_loss(
     logits, annotation_begins, annotation_ends, annotation_labels, block_ids
 ) -> BlockLosses:
-    """How improbable all right answers of each document are.
+    """Computes the negative log probability of all right answers of a document.
 
     One of them is enough (the OR model with global normalization of ReadTwice
     paper, Appendix C.1, equation 7, after Clark and Gardner, 2018). Over the
@@ -138,9 +96,9 @@ def batch_span_cross_entropy_loss(
         loss_begin = -log(sum_B exp(z_ij) / sum_ij exp(z_ij))
 
     and the same for ends; begins and ends are added. Each document counts once,
-    however many blocks and replicas it has: a block has its share. Both sums
-    are calculated as logs, each with its own highest logit, so that nothing
-    needs to be added to a probability (the `eps` of the original code).
+    however many blocks and replicas it has; documents without an answer do not.
+    Both sums are logs with their own highest logit, so no probability needs the
+    `eps` of the original code.
 
     Example: a document of two blocks with two tokens each; the begin and end
     logits are the logs of 1, 2 and of 3, 4, and the only answer is the last
@@ -153,15 +111,8 @@ def batch_span_cross_entropy_loss(
             answer.
         annotation_ends: `<int>[blocks, annotations]` last token of each.
         annotation_labels: `<int>[blocks, annotations]`, above 0 for answers,
-            and 0 for what only fills up. The same answer may occur twice.
-        block_ids: `<int>[blocks]` document of each block, 0 for padding.
-
-    Returns:
-        A `BlockLosses`. Documents without an answer have no part in it. The
-        losses are float64 for logits of that dtype.
-
-    Raises:
-        ValueError: an argument has another rank.
+            and 0 for padding. The same answer may occur twice.
+        block_ids: `<int>[blocks]`.
     """
     logits = _as_scores(logits)
     length = shapes.get_shape_list(logits)[1]
@@ -208,40 +159,27 @@ def batch_span_cross_entropy_loss(
 
 
 def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
-    """How improbable the right option is in each block that supports it.
+    """Computes the loss of the right option in each supporting block.
 
     ReadTwice paper, Appendix C.2: whether the answer of a question is "yes",
     "no" or a span, from a block's first token. "We normalize these scores
-    globally across all passages. The loss function for the option classifier is
-    a negative log-likelihood of the correct option, applied only to the two
-    supporting paragraphs (not the distractors)."
-
-    This reads it so: the probabilities of all options in all blocks of a
-    question sum to 1; every block of a supporting paragraph has the loss
-    `-log p(block, right option)`, and a question the mean of these. (They share
-    the probability: with two such blocks, it is log 2 at least.)
+    globally across all passages. The loss function [...] is a negative
+    log-likelihood of the correct option, applied only to the two supporting
+    paragraphs (not the distractors)." Here the probabilities of all options in
+    all blocks of a question sum to 1; every supporting block has the loss
+    `-log p(block, right option)`, and a question the mean of these. (With two
+    such blocks, it is log 2 at least.) Other questions have no part in it.
 
     Example: two blocks of one question and two options, whose logits are the
-    logs of
-
-        [[1, 2], [3, 4]]
-
-    With the labels `[1, 1]`, and both supporting, the losses are
-    `[-log(0.2) / 2, -log(0.4) / 2]`; with the first alone, `[-log(0.2), 0]`.
+    logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, and both supporting,
+    the losses are `[-log(0.2) / 2, -log(0.4) / 2]`; with the first alone,
+    `[-log(0.2), 0]`.
 
     Args:
         logits: `<float>[blocks, options]`.
         labels: `<int>[blocks]` the right option of the question.
-        is_supporting: `<int or bool>[blocks]`, 1 for blocks of supporting
-            paragraphs.
-        block_ids: `<int>[blocks]` question of each block, 0 for padding.
-
-    Returns:
-        A `BlockLosses`; its documents are the questions with a supporting
-        block. The losses are float64 for logits of that dtype.
-
-    Raises:
-        ValueError: an argument has another rank.
+        is_supporting: `<int or bool>[blocks]`.
+        block_ids: `<int>[blocks]` question of each block.
     """
     options = shapes.get_shape_list(logits, 2, "logits")[1]
     shapes.assert_rank(labels, 1, "labels")
@@ -267,25 +205,16 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
 
 
 def _as_scores(logits):
-    """Logits of three axes in float32, or float64 if they are."""
     logits = tf.convert_to_tensor(logits)
     shapes.assert_rank(logits, 3, "logits")
     return logits if logits.dtype == tf.float64 else tf.cast(logits, tf.float32)
 
 
 def _mark(positions, labels, length):
-    """Which tokens are annotated.
+    """Marks annotated tokens, `<bool>[blocks, length]`.
 
     `[[1, 3, 0]]` with the labels `[[1, 1, 0]]` gives `[[0, 1, 0, 1]]` (True and
     False) for four tokens.
-
-    Args:
-        positions: `<int>[blocks, annotations]`.
-        labels: `<int>[blocks, annotations]`, above 0 for those that count.
-        length: number of tokens.
-
-    Returns:
-        `<bool>[blocks, length]`.
     """
     positions = tf.cast(positions, tf.int32)[..., tf.newaxis]
     # [blocks, annotations, length]
@@ -298,26 +227,15 @@ def _mark(positions, labels, length):
 
 
 def _is_in_document(same_document):
-    """Which blocks are no padding, `<bool>[blocks, 1, 1]`."""
     return tf.reduce_any(same_document, axis=1)[:, tf.newaxis, tf.newaxis]
 
 
 def _exp_sums(logits, counts, same_document):
-    """Sums of exponentials over the tokens of a document.
+    """Sums `exp(logits)` over a document where `counts`, `[blocks, classes]`.
 
-    The log of such a sum is `highest + log(total)`. They are apart as the first
-    may be so large that adding the second does not change it.
-
-    Args:
-        logits: `<float>[blocks, length, classes]`.
-        counts: `<bool>[blocks, length, classes]`, or one that can be broadcast
-            to it: what belongs to the sum.
-        same_document: `<bool>[blocks, all blocks]`.
-
-    Returns:
-        The highest of these logits, without a gradient, and the sum of the
-        exponentials of what they are below it, both
-        `<float>[blocks, classes]`. The sum is 1 at least, or 0 for nothing.
+    The log of the sum is `highest + log(total)`; they are apart because the
+    first may be so large that adding the second does not change it. `highest`
+    has no gradient, and `total` is 1 at least, or 0 for nothing.
     """
     lowest = tf.constant(logits.dtype.min, logits.dtype)
     # [blocks, classes]
@@ -340,17 +258,7 @@ def _exp_sums(logits, counts, same_document):
 
 
 def _over_document(reduce, values, same_document, neutral):
-    """Reduces values over all blocks of a document, on all replicas.
-
-    Args:
-        reduce: such as `tf.reduce_sum`.
-        values: `<float>[blocks, classes]`.
-        same_document: `<bool>[blocks, all blocks]`.
-        neutral: what does not change the result.
-
-    Returns:
-        `<float>[blocks, classes]`.
-    """
+    """Reduces `<float>[blocks, classes]` over a document, on all replicas."""
     # [all blocks, classes]
     everywhere = collectives.all_gather(values)
     # [blocks, all blocks, classes]
@@ -364,5 +272,5 @@ def _over_document(reduce, values, same_document, neutral):
 
 
 def _log(total):
-    """The log of a sum of `_exp_sums`, 0 for nothing."""
+    """Returns the log of a sum of `_exp_sums`, 0 for nothing."""
     return tf.math.log(tf.where(total > 0, total, tf.ones_like(total)))

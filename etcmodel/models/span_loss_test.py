@@ -130,10 +130,9 @@ def compute(batch, ids, supporting):
     ]
 
 
-def run(strategy):
-    """What all replicas compute of the batch, and the masks."""
+def run_on_replicas(strategy, replica_step, batch):
+    """Splits arrays over replicas; returns what all replicas find, gathered."""
     number = strategy.num_replicas_in_sync
-    batch = make_batch() | dict(ids=IDS, supporting=SUPPORTING)
 
     def distribute(x):
         return strategy.experimental_distribute_values_from_function(
@@ -144,18 +143,28 @@ def run(strategy):
 
     inputs = {name: distribute(x) for name, x in batch.items()}
 
-    def replica_step(inputs):
-        ids = inputs["ids"]
-        found = compute(inputs, ids, inputs["supporting"])
-        found.append(span_loss.get_multi_doc_mask(ids))
+    def gather(inputs):
         context = tf.distribute.get_replica_context()
+        found = replica_step(**inputs)
         return [context.all_gather(tf.identity(x), axis=0) for x in found]
 
     @tf.function
     def step():
-        return strategy.run(replica_step, (inputs,))
+        return strategy.run(gather, (inputs,))
 
     return [strategy.experimental_local_results(x)[0].numpy() for x in step()]
+
+
+def run(strategy):
+    """Losses, gradients and masks of the batch."""
+    return run_on_replicas(
+        strategy,
+        lambda ids, supporting, **batch: [
+            *compute(batch, ids, supporting),
+            span_loss.get_multi_doc_mask(ids),
+        ],
+        make_batch() | dict(ids=IDS, supporting=SUPPORTING),
+    )
 
 
 def run_on_two_devices():
@@ -178,7 +187,7 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[1, 0, 1], [0, 0, 0], [1, 0, 1]], mask)
         self.assertAllClose(
             [[[0.1], [0.2]], [[0.0], [0.0]], [[0.3], [0.4]]],
-            span_loss.cross_batch_softmax(logits, mask),
+            tf.exp(span_loss.cross_batch_log_softmax(logits, mask)),
         )
         actual = span_loss.cross_batch_log_softmax(
             tf.constant(logits, tf.bfloat16), tf.cast(mask, tf.int32)
@@ -197,9 +206,11 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
         logits = np.float32(scale * logits)
         logits[:2, :3] = logits.max() + scale
         ids = np.arange(blocks) % 3 + 1
-        actual = span_loss.cross_batch_softmax(
-            logits, span_loss.get_document_mask(ids)
-        ).numpy()
+        actual = np.exp(
+            span_loss.cross_batch_log_softmax(
+                logits, span_loss.get_document_mask(ids)
+            )
+        )
         for document, column in np.ndindex(3, 2):
             rows = ids == document + 1
             self.assertAllClose(

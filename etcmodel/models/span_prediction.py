@@ -1,7 +1,7 @@
-"""Where an answer begins and ends: extractive question answering.
+"""Extractive question answering: where an answer begins and ends.
 
-ReadTwice paper, Appendix C.1. A batch is a list of segments ("blocks") of
-documents; what belongs to one document is compared in `span_loss`.
+ReadTwice paper, Appendix C.1. A batch is a list of segments ("blocks");
+`span_loss` compares those of one document.
 """
 
 from typing import NamedTuple
@@ -24,10 +24,8 @@ MASKED_LOGIT = -1e6
 class BestSpans(NamedTuple):
     """The best spans of each block, the best one first.
 
-    Attributes:
-        begins: `<int32>[blocks, k]` first token of each.
-        ends: `<int32>[blocks, k]` last token of each.
-        scores: `<float32>[blocks, k]`, its two logits added.
+    First and last token, `<int32>[blocks, k]`, and the sum of their logits,
+    `<float32>[blocks, k]`.
     """
 
     begins: tf.Tensor
@@ -44,18 +42,12 @@ class SpanPredictionHead(graph_layer.GraphLayer):
     residual connection and layer normalization.
 
     Args:
-        intermediate_size: inner size of the feed-forward part; None for no such
-            part.
-        intermediate_activation: name of its activation, as in `get_activation`;
-            "gelu" is the tanh form.
+        intermediate_size: inner size of the feed-forward part; None for none.
+        intermediate_activation: name of its activation; "gelu" is the tanh
+            form.
         dropout_rate: dropout on its output.
-        initializer_range: standard deviation of the kernels' truncated normal
-            initializer; None for Keras's default, which the original code has.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: there is no such activation.
+        initializer_range: standard deviation of the initial kernels; None for
+            Keras's default, as in the original code.
     """
 
     def __init__(
@@ -92,14 +84,7 @@ class SpanPredictionHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `hidden_states`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights; the last axis needs a static size."""
         size = static_size(self.name, "hidden_states", input_shape)
         if self.transform is not None:
             keras_compat.build_once(self.transform, (None, None, size))
@@ -114,10 +99,10 @@ class SpanPredictionHead(graph_layer.GraphLayer):
         ignore_prefix_length=None,
         training=None,
     ):
-        """Calculates the logits.
+        """Computes `<float32>[blocks, length, 2]` logits.
 
-        With a `padding_token_id` of 9, an `ignore_prefix_length` of 1 and
-        logits `b` and `e`:
+        What is no part of an answer has -1e6. With a `padding_token_id` of 9,
+        an `ignore_prefix_length` of 1 and logits `b` and `e`:
 
             token_ids         5     7     0     9
             begin          -1e6   b_1   b_2  -1e6
@@ -125,19 +110,14 @@ class SpanPredictionHead(graph_layer.GraphLayer):
 
         Args:
             hidden_states: `<float>[blocks, length, hidden_size]`.
-            token_ids: `<int>[blocks, length]`, given together with
-                `padding_token_id`.
-            padding_token_id: the token that is no part of an answer. An int.
+            token_ids: `<int>[blocks, length]`.
+            padding_token_id: int, given together with `token_ids`.
             ignore_prefix_length: `<int>[blocks]`, how many of the first tokens
                 are no part of an answer, such as those of the question.
             training: whether dropout is applied.
 
-        Returns:
-            `<float32>[blocks, length, 2]` in every precision policy: begin and
-            end; -1e6 for what is no part of an answer.
-
         Raises:
-            ValueError: of `token_ids` and `padding_token_id` only one is given,
+            ValueError: only one of `token_ids` and `padding_token_id` is given,
                 or an argument has another rank.
         """
         if (token_ids is None) != (padding_token_id is None):
@@ -164,7 +144,7 @@ class SpanPredictionHead(graph_layer.GraphLayer):
         return logits
 
     def compute_output_shape(self, input_shape):
-        """Two logits for each token."""
+        """Returns two logits for each token."""
         return (*input_shape[:-1], 2)
 
     def get_config(self):
@@ -179,7 +159,7 @@ class SpanPredictionHead(graph_layer.GraphLayer):
 
 
 def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
-    """The spans of each block with the highest scores.
+    """Finds the `k` spans of each block with the highest scores.
 
     All spans of up to `max_length` tokens are compared, not only those of the
     best begins and ends. Example, with `max_length=2` and `k=2`, one block:
@@ -190,22 +170,12 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
         begins [[0, 2]], ends [[1, 2]], scores [[4, 3.5]]
 
     Of spans with equal scores, the first ones come first, and the shortest of
-    those that begin with the same token.
-
-    Args:
-        logits: `<float>[blocks, length, 2]`, begin and end, see
-            `SpanPredictionHead`.
-        max_length: number of tokens of the longest spans. An int.
-        k: number of spans. An int.
-
-    Returns:
-        A `BestSpans`. Where there are less than `k` spans, those that fill up
-        have a score of -2e6 and some positions in the block. A score of about
-        -1e6 is that of a span with a masked end.
+    those that begin with the same token. Missing spans have the score -2e6 and
+    some positions in the block; a masked begin or end gives about -1e6.
 
     Raises:
-        ValueError: `max_length` or `k` is below 1, or the logits have another
-            rank.
+        ValueError: `max_length` or `k` is below 1, or the logits are not
+            `<float>[blocks, length, 2]`.
     """
     if min(max_length, k) < 1:
         raise ValueError(
@@ -237,15 +207,6 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
 
 
 def _mask(logits, can_be_chosen):
-    """The logits, masked for tokens that cannot be chosen.
-
-    Args:
-        logits: `<float32>[blocks, length, 2]`.
-        can_be_chosen: `<bool>[blocks, length]`.
-
-    Returns:
-        `<float32>[blocks, length, 2]`.
-    """
     return heads.mask_logits(
         logits, can_be_chosen[..., tf.newaxis], MASKED_LOGIT
     )

@@ -80,24 +80,6 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
                 1e-5,
             )
 
-    @parameterized.parameters("mixed_bfloat16", "mixed_float16")
-    def test_mixed_precision(self, policy):
-        head = make_head(dtype=policy)
-        states = make_states()
-        logits = head(
-            tf.constant(states, tf.float32),
-            token_ids=IDS,
-            padding_token_id=PADDING,
-        )
-        self.assertEqual(tf.float32, logits.dtype)
-        expected = head_reference(head, states)
-        is_there = IDS != PADDING
-        error = np.abs(logits - expected)[is_there].mean()
-        self.assertLess(error, 0.03 * np.abs(expected).mean())
-        self.assertAllEqual(
-            np.full([2, 2], -1e6), logits.numpy()[np.logical_not(is_there)]
-        )
-
     def test_initial_weights(self):
         # Uniform up to the square root of 6 / (400 + 2) by default, and a
         # normal distribution cut at two standard deviations.

@@ -38,7 +38,7 @@ NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 class PresetParams(base_config.Config):
     """A configuration of an encoder: a preset or a file, and what differs.
 
-    The attributes of a subclass are those of the configuration; None stands for
+    `preset_params` adds the attributes of the configuration; None stands for
     the value of the preset or file. `vocab_size` None is the size of the
     vocabulary that the records were made with, unless a `config_file` is given.
 
@@ -47,7 +47,6 @@ class PresetParams(base_config.Config):
         config_file: path of a JSON file; used instead of the preset.
         use_one_hot_embeddings: look token embeddings up by matrix products
             (faster on TPU).
-        vocab_size: number of token ids.
     """
 
     # The class of the configurations, of each kind of encoder another.
@@ -56,7 +55,6 @@ class PresetParams(base_config.Config):
     preset: str = "base"
     config_file: str = ""
     use_one_hot_embeddings: bool = False
-    vocab_size: int | None = None
 
     def to_config(
         self, data_vocab_size: int | None = None
@@ -98,8 +96,32 @@ class PresetParams(base_config.Config):
         return config
 
 
+def preset_params(
+    config_class: type[json_config.JsonConfig], *left_out: str
+) -> type[PresetParams]:
+    """Makes `PresetParams` with an optional field for each of a configuration.
+
+    Args:
+        config_class: the encoder's configuration.
+        *left_out: names of fields that are no parameters.
+
+    Returns:
+        The class; its fields have the configuration's names, and are None.
+    """
+    return dataclasses.make_dataclass(
+        f"{config_class.__name__}Params",
+        [
+            (field.name, field.type | None, None)
+            for field in dataclasses.fields(config_class)
+            if field.name not in left_out
+        ],
+        bases=(PresetParams,),
+        namespace={"CONFIG": config_class, "__module__": __name__},
+    )
+
+
 @dataclasses.dataclass
-class EncoderParams(PresetParams):
+class EncoderParams(preset_params(EtcConfig)):
     """The encoder of ETC: values of an `EtcConfig`.
 
     Attributes:
@@ -107,67 +129,14 @@ class EncoderParams(PresetParams):
             products.
     """
 
-    CONFIG = EtcConfig
-
     use_one_hot_relative_embeddings: bool = False
-    segment_vocab_size: int | None = None
-    embedding_size: int | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    local_radius: int | None = None
-    att_size_per_head: int | None = None
-    relative_pos_max_distance: int | None = None
-    relative_vocab_size: int | None = None
-    max_absolute_position_embeddings: int | None = None
-    absolute_positions: str | None = None
-    question_words_in_global: bool | None = None
-    intermediate_size: int | None = None
-    hidden_act: str | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    initializer_range: float | None = None
-    share_feed_forward_params: bool | None = None
-    share_kv_projections: bool | None = None
-    share_qkv_projections: bool | None = None
-    share_att_output_projection: bool | None = None
-    use_pre_activation_order: bool | None = None
-    use_hard_g2l_mask: bool | None = None
-    use_hard_l2g_mask: bool | None = None
-    grad_checkpointing_period: int | None = None
 
 
 @dataclasses.dataclass
-class ReadTwiceParams(PresetParams):
+class ReadTwiceParams(
+    preset_params(ReadTwiceConfig, "summary_padding_token_id")
+):
     """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
-
-    CONFIG = ReadTwiceConfig
-
-    use_sparse_memory_attention: bool | None = None
-    max_seq_length: int | None = None
-    max_num_blocks_per_document: int | None = None
-    cross_attention_pos_emb_mode: str | None = None
-    cross_attention_pos_emb_size: int | None = None
-    embedding_size: int | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    intermediate_size: int | None = None
-    hidden_act: str | None = None
-    share_kv_projections: bool | None = None
-    hidden_dropout_prob: float | None = None
-    attention_probs_dropout_prob: float | None = None
-    initializer_range: float | None = None
-    grad_checkpointing_period: int | None = None
-    second_read_type: str | None = None
-    second_read_num_new_layers: int | None = None
-    second_read_num_cross_attention_heads: int | None = None
-    second_read_enable_default_side_input: bool | None = None
-    summary_mode: str | None = None
-    summary_postprocessing_type: str | None = None
-    summary_postprocessing_num_layers: int | None = None
-    cross_attention_top_k: int | None = None
-    text_block_extract_every_x: int | None = None
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:

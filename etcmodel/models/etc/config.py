@@ -1,4 +1,4 @@
-"""Configuration of the encoder: sizes, sharing, masks."""
+"""Configuration of the ETC encoder: sizes, sharing, masks."""
 
 import dataclasses
 
@@ -57,13 +57,12 @@ _PRESETS = {
 
 @dataclasses.dataclass
 class EtcConfig(json_config.JsonConfig):
-    """Configuration of an `EtcModel`.
+    """Configuration of an `EtcModel`, with the original JSON files' names.
 
-    The names are those of the original code's JSON files. The presets are
-    "base" (the paper's base model), "base_shared" (the same with all parameters
-    shared between streams), "large", and "small" and "tiny" for experiments and
-    tests. Their `vocab_size` is that of BERT's uncased vocabulary, 30,522, or
-    RoBERTa's for "large".
+    The presets are "base" (the paper's base model), "base_shared" (the same
+    with all parameters shared between streams), "large", and "small" and "tiny"
+    for experiments and tests. Their `vocab_size` is that of BERT's uncased
+    vocabulary, 30,522, or RoBERTa's for "large".
 
     Attributes:
         vocab_size: number of token ids, of long and global tokens together.
@@ -71,55 +70,48 @@ class EtcConfig(json_config.JsonConfig):
         embedding_size: width of the token table; None for `hidden_size`. If it
             is another one, embeddings are projected (as in ALBERT).
         hidden_size: width of both streams.
-        num_hidden_layers: number of layers.
-        num_attention_heads: number of attention heads.
         local_radius: how many tokens a long token sees to each side.
-        att_size_per_head: size of each head; None for `hidden_size` divided by
-            `num_attention_heads`.
-        relative_pos_max_distance: distances beyond have the same label; 0 for
-            no labels.
+        att_size_per_head: None for `hidden_size` over `num_attention_heads`.
+        relative_pos_max_distance: larger distances share a label; 0 for no
+            labels.
         relative_vocab_size: number of relative labels, at least
             `2 * relative_pos_max_distance + 4`, and one more for each label of
             a layout's links; None for no labels.
         max_absolute_position_embeddings: number of absolute positions of each
-            stream; 0 for no absolute positions.
-        absolute_positions: which these are where the model makes its inputs
-            by itself: "sequence", 0, 1, 2, ... of the whole input; or
-            "paragraph", which begins anew in every paragraph, behind the
-            question, as BERT saw pairs of both (see
-            `feature_utils.make_paragraph_positions`), so that any length
-            works; the global token of a question's word stands where the
-            word does, others where [CLS] does. It is not of the original
-            code.
-        question_words_in_global: whether the global token of a question's
-            token begins as its word rather than as all of them do, where the
-            model makes its inputs by itself. So the text reads the question in
-            the first layer, as in BERT. It is not of the original code.
+            stream; 0 for none.
+        absolute_positions: which positions a `StructuredEtcModel` makes:
+            "sequence", 0, 1, 2, ... of the whole input; or "paragraph", which
+            restarts in every paragraph, after the question, as BERT saw pairs
+            of both (see `feature_utils.make_paragraph_positions`), so that any
+            length works. The global token of a question's word has the word's
+            position, others that of [CLS]. Not in the original code.
+        question_words_in_global: whether a `StructuredEtcModel` embeds the
+            global token of a question's token as its word, so that the text
+            reads the question in the first layer, as in BERT. Not in the
+            original code.
         intermediate_size: inner size of the feed-forward parts.
         hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
             which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
         hidden_dropout_prob: dropout on embeddings and outputs of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
-        initializer_range: standard deviation of the truncated normal
-            initializers.
-        share_feed_forward_params: whether both streams have the same
-            feed-forward parts.
-        share_kv_projections: whether attention within a stream and across use
-            the same key and value projections.
-        share_qkv_projections: whether all attention pieces use the same query,
-            key and value projections.
-        share_att_output_projection: whether both streams use the same output
-            projection of attention.
+        initializer_range: standard deviation of the initial weights.
+        share_feed_forward_params: between both streams.
+        share_kv_projections: between attention within a stream and across.
+        share_qkv_projections: between all attention pieces.
+        share_att_output_projection: between both streams.
         use_pre_activation_order: whether layers normalize their inputs rather
             than their outputs.
-        use_hard_g2l_mask: whether a global token sees its own long tokens
-            only. The inputs are made accordingly; the model does not read it.
-        use_hard_l2g_mask: whether a long token sees its own global tokens
-            only; likewise.
+        use_hard_g2l_mask: whether a global token sees its own long tokens only,
+            where a `StructuredEtcModel` makes the masks.
+        use_hard_l2g_mask: the same for long tokens.
         grad_checkpointing_period: see `GlobalLocalTransformerLayers`.
     """
 
     _PRESETS = _PRESETS
+    _MINIMA = {
+        "relative_pos_max_distance": 0,
+        "max_absolute_position_embeddings": 0,
+        "grad_checkpointing_period": None,
+    }
     RUN_FILE = "etc_config.json"
 
     vocab_size: int | None
@@ -150,38 +142,9 @@ class EtcConfig(json_config.JsonConfig):
     grad_checkpointing_period: int = 0
 
     def validate(self):
-        """Checks that a model can be made of this.
-
-        Raises:
-            ValueError: an attribute has a value that is impossible, or does
-                not go together with another one; the message names both.
-        """
-        self._check_ints(
-            1,
-            "vocab_size",
-            "segment_vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "local_radius",
-            "intermediate_size",
-        )
-        self._check_ints(
-            0, "relative_pos_max_distance", "max_absolute_position_embeddings"
-        )
-        self._check_ints(
-            1,
-            "embedding_size",
-            "att_size_per_head",
-            "relative_vocab_size",
-            optional=True,
-        )
-        self._check_encoder()
-        if self.absolute_positions not in ABSOLUTE_POSITIONS:
-            raise ValueError(
-                f"absolute_positions is {self.absolute_positions!r}, expected "
-                f"one of {', '.join(ABSOLUTE_POSITIONS)}"
-            )
+        """See `JsonConfig.validate`."""
+        self._check_fields()
+        self._check_choice("absolute_positions", ABSOLUTE_POSITIONS)
         if (
             self.absolute_positions == "paragraph"
             and not self.max_absolute_position_embeddings

@@ -1,11 +1,10 @@
-"""The loss that makes a masked sentence's global token foresee the sentence."""
+"""Contrastive loss: a masked sentence's global token predicts the sentence."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.layers import graph_layer
-from etcmodel.layers import keras_compat
+from etcmodel.models import pair_loss
 from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
@@ -15,14 +14,10 @@ _NEVER = -1e9
 
 
 class Contrast(NamedTuple):
-    """What `BatchContrastiveLoss` finds.
+    """The result of `BatchContrastiveLoss`, `<float32>[items]`, 0 for padding.
 
-    Attributes:
-        losses: `<float32>[items]` in nats, 0 for what only fills up.
-        is_correct: `<float32>[items]`, 1 where the right one has the highest
-            score.
-        chance: `<float32>[items]`, how often a blind guess is right: 1 of all
-            that there are; 0 for what only fills up.
+    `losses` in nats, `is_correct`, 1 where the right encoding has the highest
+    score, and `chance`, the accuracy of a blind guess, 1 of all items.
     """
 
     losses: tf.Tensor
@@ -31,7 +26,7 @@ class Contrast(NamedTuple):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class BatchContrastiveLoss(graph_layer.GraphLayer):
+class BatchContrastiveLoss(pair_loss.PairLoss):
     """Tells the right encoding from all others of the batch.
 
     Contrastive predictive coding as a dual encoder (ETC paper, Appendix B):
@@ -41,64 +36,28 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
     estimation with all sentences `j` of the batch, over all replicas:
 
         loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
-
-    Args:
-        initializer_range: standard deviation of the truncated normal
-            initializer of `W`.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
     """
 
-    def __init__(
-        self,
-        initializer_range: float = 0.02,
-        name: str | None = None,
-        **kwargs,
-    ):
-        # Inputs are not to be rounded to the compute dtype.
-        super().__init__(name=name, autocast=False, **kwargs)
-        self.initializer_range = initializer_range
-        self._score_dtype = (
-            "float64" if self.compute_dtype == "float64" else "float32"
-        )
+    def __init__(self, initializer_range: float = 0.02, **kwargs):
+        super().__init__(initializer_range, **kwargs)
         self.bilinear = None
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `predictions`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights for `predictions`, of a static size."""
         size = static_size(self.name, "predictions", input_shape)
         if self.bilinear is None:
-            self.bilinear = tf.keras.layers.Dense(
-                size,
-                use_bias=False,
-                kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range
-                ),
-                dtype=self._score_dtype,
-                name="bilinear",
-            )
-            keras_compat.build_once(self.bilinear, (None, size))
+            self.bilinear = self._make_dense("bilinear", size)
         super().build(input_shape)
 
     def call(self, predictions, encodings, weights):
-        """Compares predictions and encodings.
+        """Returns a `Contrast` of the items of this replica.
 
         Args:
             predictions: `<float>[items, hidden_size]`, the same number on each
                 replica.
             encodings: `<float>[items, hidden_size]`, what each should be like.
-            weights: `<int or float>[items]`, 0 for items that only fill up,
-                which are neither learned nor told apart from.
-
-        Returns:
-            A `Contrast` of the items of this replica. Losses are float64 if
-            that is the layer's dtype.
+            weights: `<int or float>[items]`, 0 for padding, which is neither
+                learned nor a candidate.
 
         Raises:
             ValueError: an argument has another rank, or other vectors.
@@ -137,13 +96,6 @@ class BatchContrastiveLoss(graph_layer.GraphLayer):
         )
 
     def compute_output_shape(self, input_shape):
-        """A loss for each item."""
+        """Returns a loss for each item."""
         items = tuple(input_shape[:-1])
         return Contrast(losses=items, is_correct=items, chance=items)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "initializer_range": self.initializer_range,
-        }

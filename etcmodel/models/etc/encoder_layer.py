@@ -1,4 +1,4 @@
-"""What the encoders, as layers, have in common: a configuration."""
+"""Base classes of the encoders."""
 
 import copy
 import functools
@@ -8,7 +8,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from etcmodel.layers import embedding
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.layers import normalization
 from etcmodel.models import json_config
 
 
@@ -33,32 +36,73 @@ def accepts_dict(call: Callable) -> Callable:
 
 
 class ConfiguredLayer(graph_layer.GraphLayer):
-    """A layer whose sizes are those of a configuration.
-
-    Attributes:
-        config_class: class of its configuration.
-        config: the configuration, a copy of the one given.
-
-    Args:
-        config: the configuration.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
-    """
+    """A layer whose sizes are those of a copied and validated configuration."""
 
     config_class = json_config.JsonConfig
 
-    def __init__(self, config: json_config.JsonConfig, **kwargs):
+    def __init__(
+        self,
+        config: json_config.JsonConfig,
+        use_one_hot_embeddings: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         config.validate()
         self.config = copy.deepcopy(config)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+
+    def _make_lookup(self, name, vocab_size, **options):
+        return embedding.EmbeddingLookup(
+            vocab_size=vocab_size,
+            initializer_range=self.config.initializer_range,
+            dtype=self.dtype_policy,
+            name=name,
+            **{
+                "embedding_size": self.config.hidden_size,
+                "use_one_hot_lookup": self.use_one_hot_embeddings,
+                **options,
+            },
+        )
+
+    def _make_token_lookup(self):
+        return self._make_lookup(
+            "token_emb_lookup",
+            self.config.vocab_size,
+            embedding_size=self.config.embedding_size
+            or self.config.hidden_size,
+            projection_size=self.config.hidden_size,
+        )
+
+    def _make_norm(self, name):
+        return normalization.LayerNormalization(
+            epsilon=1e-12, dtype=self.dtype_policy, name=name
+        )
+
+    def _make_dense(self, name, **options):
+        return tf.keras.layers.Dense(
+            self.config.hidden_size,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
+
+    def _build_layers(self, shape, *layers):
+        for layer in layers:
+            if layer is not None:
+                keras_compat.build_once(layer, shape)
 
     def get_config(self):
-        """The configuration, and what `tf.keras.layers.Layer` has."""
+        """Returns the configuration and the options of Keras's layer."""
         # That of a model is without a name and a dtype under Keras 2.
         options = tf.keras.layers.Layer.get_config(self)
-        return {**options, "config": self.config.to_dict()}
+        return {
+            **options,
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
 
     @classmethod
     def from_config(cls, config):
@@ -69,15 +113,14 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
 
 class EncoderLayer(ConfiguredLayer, tf.keras.Model):
-    """An encoder of tokens, a layer and a Keras model at once.
+    """An encoder of tokens that is both a layer and a Keras model.
 
-    Its inputs are arguments of a call, or, as `fit` and `predict` have it, a
-    dict of them by their names. Everything is built from the configuration.
+    Its inputs are arguments of a call, or, as in `fit` and `predict`, a dict of
+    them by their names. The configuration alone determines the weights.
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
-        added_layers: what a use of the encoder adds to it, which checkpoints
-            of others do not have.
+        added_layers: layers that checkpoints of other uses do not have.
     """
 
     added_layers = ()
@@ -87,23 +130,20 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     _default_save_signature = None
 
     def build(self, input_shape):
-        """Ends what a subclass builds; the shape does not matter."""
+        """Finishes a subclass's `build`; the shape does not matter."""
         # That of a model would call it with inputs of its own.
         tf.keras.layers.Layer.build(self, input_shape)
 
     def get_build_config(self):
-        """What a model that is read from a file is built with."""
+        """Returns the argument of `build_from_config`."""
         return {"input_shape": None} if self.built else None
 
     def build_from_config(self, config):
-        """Builds the model as it was built when it was saved."""
+        """Builds a model that is read from a file."""
         self.build(config["input_shape"])
 
     def get_token_embedding_table(self):
-        """The token embeddings, for a head that predicts tokens.
-
-        Returns:
-            The variable, `<float32>[vocab_size, embedding_size]`.
+        """Returns the `<float32>[vocab_size, embedding_size]` variable.
 
         Raises:
             ValueError: the model is not built yet.

@@ -168,8 +168,8 @@ class LayoutTest(tf.test.TestCase):
         expected = plain(
             batch["long_token_ids"],
             batch["global_token_ids"],
-            segment_ids=batch["long_token_type_ids"],
-            global_segment_ids=batch["global_token_type_ids"],
+            token_type_ids=batch["long_token_type_ids"],
+            global_token_type_ids=batch["global_token_type_ids"],
             long_embedding_adder=tf.constant(
                 batch["place"] @ place + batch["color"] @ color, tf.float32
             ),

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.layers import keras_compat
-from etcmodel.layers import normalization
 from etcmodel.layers.activations import get_activation
 from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import encoder_layer
@@ -31,23 +30,18 @@ _TRANSFORMER_FIELDS = (
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class EtcModel(encoder_layer.EncoderLayer):
-    """The encoder of the ETC paper (Ainslie et al., 2020).
+    """The encoder of the ETC paper (Ainslie et al., 2020), without a head.
 
     It reads a long input, the text, and a global input of auxiliary tokens,
-    which share one vocabulary. There is no head and no pooling.
+    which share one vocabulary.
 
     Args:
-        config: sizes and sharing; copied.
-        is_training: whether dropout is applied, once for all, whatever a
+        config: sizes and sharing; copied and validated.
+        is_training: whether dropout is applied in every call, whatever a
             functional model around it is told; None to tell at each call.
         use_one_hot_embeddings: look tokens (and absolute positions) up by
             products with one-hot vectors, faster on TPUs for small tables.
         use_one_hot_relative_embeddings: the same for relative labels.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
     """
 
     config_class = config_lib.EtcConfig
@@ -65,11 +59,11 @@ class EtcModel(encoder_layer.EncoderLayer):
     ):
         super().__init__(
             config,
+            use_one_hot_embeddings,
             name=keras_compat.default_name(name, "etc_document_bert"),
             **kwargs,
         )
         self.is_training = is_training
-        self.use_one_hot_embeddings = use_one_hot_embeddings
         self.use_one_hot_relative_embeddings = use_one_hot_relative_embeddings
         dropout_probs = (
             (0.0, 0.0)
@@ -79,49 +73,23 @@ class EtcModel(encoder_layer.EncoderLayer):
                 config.attention_probs_dropout_prob,
             )
         )
-        hidden_size = config.hidden_size
-
-        def make_lookup(vocab_size, name, **options):
-            return layers.EmbeddingLookup(
-                vocab_size=vocab_size,
-                initializer_range=config.initializer_range,
-                dtype=self.dtype_policy,
-                name=name,
-                **options,
-            )
-
-        self.token_emb_lookup = make_lookup(
-            config.vocab_size,
-            "token_emb_lookup",
-            embedding_size=config.embedding_size or hidden_size,
-            projection_size=hidden_size,
-            use_one_hot_lookup=use_one_hot_embeddings,
-        )
+        self.token_emb_lookup = self._make_token_lookup()
         # There are few token types.
-        self.segment_emb_lookup = make_lookup(
-            config.segment_vocab_size,
+        self.segment_emb_lookup = self._make_lookup(
             "segment_emb_lookup",
-            embedding_size=hidden_size,
+            config.segment_vocab_size,
             use_one_hot_lookup=True,
         )
-        self.position_emb_lookup_long = None
-        self.position_emb_lookup_global = None
-        if config.max_absolute_position_embeddings:
-            for stream in ("long", "global"):
-                name = f"position_emb_lookup_{stream}"
-                lookup = make_lookup(
-                    config.max_absolute_position_embeddings,
-                    name,
-                    embedding_size=hidden_size,
-                    use_one_hot_lookup=use_one_hot_embeddings,
+        for stream in ("long", "global"):
+            lookup, name = None, f"position_emb_lookup_{stream}"
+            if config.max_absolute_position_embeddings:
+                lookup = self._make_lookup(
+                    name, config.max_absolute_position_embeddings
                 )
-                setattr(self, name, lookup)
+            setattr(self, name, lookup)
         for stream in ("long", "global"):
             name = f"{stream}_emb_layer_norm"
-            norm = normalization.LayerNormalization(
-                dtype=self.dtype_policy, name=name
-            )
-            setattr(self, name, norm)
+            setattr(self, name, self._make_norm(name))
             name = f"{stream}_emb_dropout"
             dropout = layers.RecomputingDropout(
                 dropout_probs[0], dtype=self.dtype_policy, name=name
@@ -149,22 +117,19 @@ class EtcModel(encoder_layer.EncoderLayer):
 
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
-        ids_shape = (None, None)
-        hidden_shape = (None, None, self.config.hidden_size)
-        for lookup in (
+        self._build_layers(
+            (None, None),
             self.token_emb_lookup,
             self.segment_emb_lookup,
             self.position_emb_lookup_long,
             self.position_emb_lookup_global,
-        ):
-            if lookup is not None:
-                keras_compat.build_once(lookup, ids_shape)
-        for layer in (
+        )
+        self._build_layers(
+            (None, None, self.config.hidden_size),
             self.long_emb_layer_norm,
             self.global_emb_layer_norm,
             self.global_local_transformer_layers,
-        ):
-            keras_compat.build_once(layer, hidden_shape)
+        )
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
@@ -187,8 +152,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         self,
         token_ids,
         global_token_ids=None,
-        segment_ids=None,
-        global_segment_ids=None,
+        token_type_ids=None,
+        global_token_type_ids=None,
         position_ids=None,
         global_position_ids=None,
         l2l_att_mask=None,
@@ -209,40 +174,37 @@ class EtcModel(encoder_layer.EncoderLayer):
     ):
         """Encodes a batch.
 
-        All masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None; all relative ids are `<int32>` labels or None. The
-        functions of `etcmodel.feature_utils` make them. Where long tokens
-        take part, each may also be a description (see
-        `etcmodel.ops.attention`), except between the layers of a functional
-        model.
+        Masks are `<int32 or bool>`, 1 where attending is allowed; None allows
+        everything. Relative ids are `<int32>` labels or None. The name says
+        who attends to whom: "l2g" is from long to global tokens.
 
-        Args:
-            token_ids: `<int32>[batch, long]`; or a dict of these arguments by
-                their names, beside which others can be given.
-            global_token_ids: `<int32>[batch, global]`.
-            segment_ids: `<int32>[batch, long]` token types; all 1 by default.
-            global_segment_ids: `<int32>[batch, global]`; all 0 by default.
-            position_ids: `<int32>[batch, long]` absolute positions, if the
-                configuration has any; 0, 1, 2, ... by default.
-            global_position_ids: `<int32>[batch, global]`; likewise.
-            l2l_att_mask: `[batch, long, 2*local_radius + 1]`.
-            g2g_att_mask: `[batch, global, global]`.
-            l2g_att_mask: `[batch, long, global]`.
-            g2l_att_mask: `[batch, global, long]`.
-            l2l_relative_att_ids: `[batch, long, 2*local_radius + 1]`.
-            g2g_relative_att_ids: `[batch, global, global]`.
-            l2g_relative_att_ids: `[batch, long, global]`.
-            g2l_relative_att_ids: `[batch, global, long]`.
-            long_embedding_adder: `<float>[batch, long, hidden_size]` added to
-                the embeddings.
-            global_embedding_adder: `<float>[batch, global, hidden_size]`.
-            att_implementation: see `QkvRelativeLocalAttention`.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
-            long_query_positions: see `FusedGlobalLocalAttention`.
-            global_query_positions: likewise.
-            training: whether dropout is applied.
+            l2l_att_mask, l2l_relative_att_ids  [batch, long, 2*radius + 1]
+            g2g_att_mask, g2g_relative_att_ids  [batch, global, global]
+            l2g_att_mask, l2g_relative_att_ids  [batch, long, global]
+            g2l_att_mask, g2l_relative_att_ids  [batch, global, long]
+
+        Column `k` of the first line is the key at `position + k - radius`.
+        `etcmodel.feature_utils` makes all of them. Where long tokens take part,
+        each may also be a description (see `etcmodel.ops.attention`), except
+        between the layers of a functional model.
+
+            token_ids               <int32>[batch, long]; or a dict of arguments
+                                    by their names, beside which others can be
+                                    given
+            global_token_ids        <int32>[batch, global]
+            token_type_ids          <int32>[batch, long], 1 by default
+            global_token_type_ids   <int32>[batch, global], 0 by default
+            position_ids, global_position_ids
+                                    the same shapes; absolute positions, if the
+                                    configuration has any; 0, 1, ... by default
+            long_embedding_adder, global_embedding_adder
+                                    <float>[batch, long or global, hidden_size],
+                                    added to the embeddings
+            att_implementation      see `QkvRelativeLocalAttention`
+            return_attention_scores whether to return attention probabilities
+                                    before dropout, too, without recomputation
+            long_query_positions, global_query_positions
+                                    see `FusedGlobalLocalAttention`
 
         Returns:
             `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
@@ -262,7 +224,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         long_input = self._embed(
             "long",
             token_ids,
-            segment_ids,
+            token_type_ids,
             1,
             position_ids,
             long_embedding_adder,
@@ -271,7 +233,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         global_input = self._embed(
             "global",
             global_token_ids,
-            global_segment_ids,
+            global_token_type_ids,
             0,
             global_position_ids,
             global_embedding_adder,
@@ -296,7 +258,6 @@ class EtcModel(encoder_layer.EncoderLayer):
         )
 
     def _is_in_functional_model(self):
-        """Whether Keras may call it, and hand over the model's `training`."""
         try:
             return self.input is not None
         except AttributeError:
@@ -306,18 +267,17 @@ class EtcModel(encoder_layer.EncoderLayer):
         self,
         stream,
         token_ids,
-        segment_ids,
-        default_segment_id,
+        token_type_ids,
+        default_type_id,
         position_ids,
         adder,
         training,
     ):
-        """Embeddings of one stream, `<float>[batch, length, hidden_size]`."""
-        if segment_ids is None:
-            segment_ids = default_segment_id * tf.ones_like(token_ids)
+        if token_type_ids is None:
+            token_type_ids = default_type_id * tf.ones_like(token_ids)
         # [batch, length, hidden_size]
         embeddings = self.token_emb_lookup(token_ids)
-        embeddings += self.segment_emb_lookup(segment_ids)
+        embeddings += self.segment_emb_lookup(token_type_ids)
         position_lookup = getattr(self, f"position_emb_lookup_{stream}")
         if position_lookup is not None:
             if position_ids is None:
@@ -341,15 +301,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None
     ):
-        """The shapes of both streams.
-
-        Args:
-            token_ids_shape: `(batch, long)`, or a dict of shapes of the inputs.
-            global_token_ids_shape: `(batch, global)`.
-
-        Returns:
-            `[(batch, long, hidden_size), (batch, global, hidden_size)]`.
-        """
+        """Returns the shapes of both streams; also for a dict of shapes."""
         shapes = [token_ids_shape, global_token_ids_shape]
         if isinstance(token_ids_shape, Mapping):
             shapes = [token_ids_shape[name] for name in self._IDS]
@@ -360,7 +312,6 @@ class EtcModel(encoder_layer.EncoderLayer):
         return {
             **super().get_config(),
             "is_training": self.is_training,
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
             "use_one_hot_relative_embeddings": (
                 self.use_one_hot_relative_embeddings
             ),

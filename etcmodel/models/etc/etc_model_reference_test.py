@@ -1,7 +1,7 @@
-"""`EtcModel` against plain NumPy in float64, with the gradients of all weights.
+"""`EtcModel` against plain NumPy in float64.
 
 The reference is written from the ETC paper (Ainslie et al., 2020, section 3)
-and from BERT's embeddings. Its slopes are central finite differences.
+and from BERT's embeddings.
 """
 
 from unittest import mock
@@ -52,7 +52,7 @@ def _embed(model, stream, prefix, call, adder):
     if lookup.projection is not None:
         x = fused_test.dense(lookup.projection, x)
     types = np.array(model.segment_emb_lookup.embedding_table)
-    x = x + types[call[f"{prefix}segment_ids"]] + adder
+    x = x + types[call[f"{prefix}token_type_ids"]] + adder
     if model.config.max_absolute_position_embeddings:
         lookup = getattr(model, f"position_emb_lookup_{stream}")
         x = x + np.array(lookup.embedding_table)[call[f"{prefix}position_ids"]]
@@ -110,8 +110,8 @@ def _make_call(config):
     call = {
         "token_ids": rng.integers(VOCAB, size=[BATCH, LONG]),
         "global_token_ids": rng.integers(VOCAB, size=[BATCH, GLOBAL]),
-        "segment_ids": rng.integers(TYPES, size=[BATCH, LONG]),
-        "global_segment_ids": rng.integers(TYPES, size=[BATCH, GLOBAL]),
+        "token_type_ids": rng.integers(TYPES, size=[BATCH, LONG]),
+        "global_token_type_ids": rng.integers(TYPES, size=[BATCH, GLOBAL]),
     }
     if config.max_absolute_position_embeddings:
         for prefix, length in (("", LONG), ("global_", GLOBAL)):
@@ -136,16 +136,10 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         ("base", "streaming"),
         ("shared", "full"),
         ("pre_activation", "streaming"),
+        ("pre_activation", "full"),
     )
-    def test_outputs_and_gradients(self, case, implementation):
-        self.check(case, implementation)
-
     @pytest.mark.both_kerases
-    def test_one_corner(self):
-        self.check("pre_activation", "full")
-
-    def check(self, case, implementation):
-        """Compares outputs, and the slope of each weight and input."""
+    def test_outputs(self, case, implementation):
         model = _make_model(**CASES[case])
         call = _make_call(model.config)
         rng = np.random.default_rng(3)
@@ -154,9 +148,6 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
             for length in (LONG, GLOBAL)
         ]
         expected = reference(model, call, adders)
-        # Factors of no symmetry, as the outputs are normalized.
-        factors = [rng.normal(size=x.shape) for x in expected]
-        tensors = [tf.constant(x) for x in adders]
         with (
             # What `auto` chooses for long texts, with several chunks.
             mock.patch.object(
@@ -165,43 +156,15 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
                 {"full": LONG, "streaming": 0}[implementation],
             ),
             mock.patch.object(streaming, "CHUNK_ELEMENTS", 64),
-            tf.GradientTape() as tape,
         ):
-            tape.watch(tensors)
             outputs = model(
                 **{name: tf.constant(x) for name, x in call.items()},
-                long_embedding_adder=tensors[0],
-                global_embedding_adder=tensors[1],
+                long_embedding_adder=tf.constant(adders[0]),
+                global_embedding_adder=tf.constant(adders[1]),
                 training=True,
             )
-            loss = sum(map(tf.reduce_sum, map(tf.multiply, outputs, factors)))
         for output, values in zip(outputs, expected, strict=True):
             self.assertAllClose(output, values, 1e-9, 1e-9)
-        weights = list(model.trainable_variables)
-        gradients = tape.gradient(loss, tensors + weights)
-        values = adders + [np.array(x) for x in weights]
-        steps = [rng.normal(size=x.shape) for x in values]
-
-        def loss_at(size, group):
-            """The reference's loss when a group of values has moved."""
-            moved = list(values)
-            for i in group:
-                moved[i] = values[i] + size * steps[i]
-                if i > 1:
-                    weights[i - 2].assign(moved[i])
-            outputs = reference(model, call, moved[:2])
-            return sum(map(np.sum, map(np.multiply, outputs, factors)))
-
-        # Some at a time, so that small slopes are seen beside large ones.
-        for group in np.array_split(np.arange(len(values)), 12):
-            slope = sum(
-                np.sum(np.array(tf.convert_to_tensor(gradients[i])) * steps[i])
-                for i in group
-            )
-            size = 1e-6
-            expected = (loss_at(size, group) - loss_at(-size, group)) / 2 / size
-            loss_at(0.0, group)
-            self.assertAllClose(slope, expected, 1e-6, 1e-7, str(group))
 
 
 if __name__ == "__main__":

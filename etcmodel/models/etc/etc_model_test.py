@@ -56,31 +56,14 @@ class ParameterCountTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class EtcModelTest(tf.test.TestCase, parameterized.TestCase):
-    @pytest.mark.both_kerases
-    def test_names(self):
-        # The first of a session; others get a number.
-        tf.keras.backend.clear_session()
-        model = EtcModel(_make_config(max_absolute_position_embeddings=9))
-        self.assertEqual("etc_document_bert", model.name)
-        for name in (
-            "token_emb_lookup",
-            "segment_emb_lookup",
-            "position_emb_lookup_long",
-            "position_emb_lookup_global",
-            "long_emb_layer_norm",
-            "global_emb_layer_norm",
-            "global_local_transformer_layers",
-        ):
-            self.assertEqual(name, getattr(model, name).name)
-
     def test_default_types_and_positions(self):
         model = EtcModel(_make_config(max_absolute_position_embeddings=9))
         ids = _make_ids()
         # [1, length]
         positions = [tf.range(x.shape[1])[tf.newaxis] for x in ids]
         given = dict(
-            segment_ids=tf.ones_like(ids[0]),
-            global_segment_ids=tf.zeros_like(ids[1]),
+            token_type_ids=tf.ones_like(ids[0]),
+            global_token_type_ids=tf.zeros_like(ids[1]),
             position_ids=positions[0],
             global_position_ids=positions[1],
         )

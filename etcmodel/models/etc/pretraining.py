@@ -1,4 +1,4 @@
-"""ETC with what it learns from before any task."""
+"""ETC with its pre-training heads: masked tokens and CPC."""
 
 import tensorflow as tf
 
@@ -15,23 +15,8 @@ class EtcPretrainModel(tf.keras.Model):
     """An ETC encoder with a head for masked tokens and the CPC loss.
 
     ETC paper, section 3.5 and Appendix B. `feature_utils.sentence_masking`
-    makes its inputs from texts of sentences. It is built when it is made.
-
-    Attributes:
-        encoder: the `StructuredEtcModel`, of "sentences".
-        head: the `LanguageModelHead`; None without MLM.
-        contrast: the `BatchContrastiveLoss`; None without CPC.
-
-    Args:
-        config: the encoder's.
-        use_mlm: whether masked tokens are to be predicted.
-        use_cpc: whether masked sentences are to be foreseen.
-        use_one_hot_embeddings: see `EtcModel`.
-        use_one_hot_relative_embeddings: likewise.
-        name: name of the model.
-
-    Raises:
-        ValueError: the configuration is impossible.
+    makes its inputs from texts of sentences. The constructor builds it.
+    Without MLM `head` is None; without CPC `contrast`.
     """
 
     def __init__(
@@ -65,20 +50,17 @@ class EtcPretrainModel(tf.keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
-        """Predicts masked tokens, and foresees masked sentences.
+        """Predicts masked tokens, and masked sentences.
 
-        Args:
-            inputs: the inputs of a `build_encoder` model of "sentences", with
-                masked `long_token_ids`; for MLM `masked_positions`
-                `<int32>[batch, predictions]`; for CPC the masked sentences as
-                they were, the fields of `sentence_masking.TakenSentences` with
-                `taken_` in front.
-            training: whether dropout is applied.
+        `inputs` are those of a `build_encoder` model of "sentences", with
+        masked `long_token_ids`; for MLM `masked_positions` `<int32>[batch,
+        predictions]`; for CPC the masked sentences as they were, the fields of
+        `sentence_masking.TakenSentences` prefixed with `taken_`.
 
         Returns:
             With MLM `logits` `<float32>[batch, predictions, vocab_size]`; with
-            CPC `losses`, `is_correct` and `chance` `<float32>[batch * n]` as of
-            a `Contrast`, with `cpc_` in front.
+            CPC the fields of a `Contrast`, `<float32>[batch * n]`, prefixed
+            with `cpc_`.
         """
         long_output, global_output = self.encoder(inputs, training=training)
         outputs = {}
@@ -100,10 +82,10 @@ class EtcPretrainModel(tf.keras.Model):
         return outputs
 
     def _encode_alone(self, inputs, training):
-        """Masked sentences by themselves, `<float>[batch, n, hidden_size]`.
+        """Encodes masked sentences alone, `<float>[batch, n, hidden_size]`.
 
-        They stand in one row, where each is a text of its own with one global
-        token, and sees nothing but itself.
+        They are packed into one row, each with one global token, and see
+        nothing but themselves.
         """
         owners = inputs["taken_owners"]
         # [batch, m], the last token of each
@@ -129,5 +111,4 @@ class EtcPretrainModel(tf.keras.Model):
 
 
 def _rows(values):
-    """All of the batch, `<float>[batch * n, hidden_size]`."""
     return tf.reshape(values, [-1, values.shape[-1]])

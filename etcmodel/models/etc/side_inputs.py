@@ -15,36 +15,17 @@ STRUCTURES = ("sentences", "paragraphs")
 class SideInputs(graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
-    Args:
-        local_radius: how many tokens a long token sees to each side.
-        relative_pos_max_distance: distances beyond have the same label; 0 for
-            no labels.
-        structure: "sentences" (as in `feature_utils.
-            make_global_local_transformer_side_inputs`) or "paragraphs"
-            (`feature_utils.make_multihop_side_inputs`). A `LayoutSpec`, its
-            `EncoderInputs`, or the same as lists, for "paragraphs" with the
-            links that it has.
-        use_hard_g2l_mask: whether a global token sees its own tokens only.
-        use_hard_l2g_mask: whether a long token sees its own global tokens
-            only.
-        flat_sequence: see `make_multihop_side_inputs`.
-        use_links: whether links are used. In a flat sequence those without a
-            label of their own are not, unless they open hard masks.
-        ignore_hard_g2l_types: types of global tokens that see all long tokens
-            in spite of the hard mask.
-        ignore_hard_l2g_types: types of long tokens that see all global tokens
-            in spite of the hard mask.
-        materialize: whether masks and labels are tensors. If not, they are
-            descriptions wherever long tokens take part (see
-            `feature_utils.GlobalLocalTransformerSideInputs`), for layers that
-            are called within the same layer's `call` or `tf.function`;
-            descriptions cannot connect the layers of a functional model.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+    The arguments are those of `EtcConfig` and of `StructuredEtcModel`.
+    `structure` may also be `EncoderInputs` as lists. In a flat sequence links
+    without a label of their own are not used, unless they open hard masks.
+    Without `materialize` masks and labels of long tokens are descriptions, not
+    tensors. Descriptions are for layers that are called within
+    the same layer's `call` or `tf.function`; they cannot connect the layers of
+    a functional model.
 
     Raises:
-        ValueError: there is no such structure, or an option is given that
-            "sentences" does not have.
+        ValueError: there is no such structure, or "sentences" does not have
+            an option.
     """
 
     def __init__(
@@ -105,7 +86,7 @@ class SideInputs(graph_layer.GraphLayer):
 
     @property
     def encoder_inputs(self) -> spec.EncoderInputs:
-        """Links and embedded values that there are."""
+        """The links and the embedded values."""
         if self.structure == "sentences":
             return spec.EncoderInputs(links=())
         if self.structure == "paragraphs":
@@ -113,7 +94,7 @@ class SideInputs(graph_layer.GraphLayer):
         return self.structure
 
     def build(self, input_shape):
-        """Makes nothing: there are no weights."""
+        """Builds nothing: there are no weights."""
         super().build(input_shape)
 
     def call(self, features):
@@ -121,22 +102,11 @@ class SideInputs(graph_layer.GraphLayer):
         return self.make(features)
 
     def make(self, features):
-        """Makes the side inputs.
+        """Makes the side inputs, named as the arguments of `EtcModel.call`.
 
         Keras 2 calls what is saved as a `tf.function`, which cannot return
         descriptions. A layer that takes them uses this instead of a call.
-
-        Args:
-            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
-                tensors. "sentences": long_breakpoints, global_breakpoints,
-                sentence_ids. "paragraphs": the features of
-                `feature_utils.etc_features`. A layout: these and its links.
-                May hold others.
-
-        Returns:
-            dict of `<int32>` masks and, unless `relative_pos_max_distance` is
-            0, relative labels, named as the arguments of `EtcModel.call`.
-            Without `materialize`, those of long tokens are descriptions.
+        `features` are those of `build_encoder`, and may hold others.
         """
         common = dict(
             local_radius=self.local_radius,
@@ -178,7 +148,6 @@ class SideInputs(graph_layer.GraphLayer):
         return side_inputs.to_dict(exclude_none_values=True)
 
     def _links(self, features):
-        """The links that are used, as `TypedLink`s."""
         own = self.encoder_inputs.labels
         number = {None: None} | {label: i for i, label in enumerate(own)}
         return [
@@ -218,7 +187,7 @@ class SideInputs(graph_layer.GraphLayer):
 
 
 def _is_one_of(type_ids, types):
-    """1 where the type is one of `types`, `<int32>[batch, length]` or None."""
+    """Marks tokens of some types, `<int32>[batch, length]`; None for none."""
     if not types:
         return None
     # [batch, length, types]

@@ -1,4 +1,4 @@
-"""The encoder as a Keras model that takes the compact features."""
+"""The ETC encoder as a Keras model of the compact features."""
 
 from typing import Any
 
@@ -26,20 +26,24 @@ OUTPUTS = ("long_output", "global_output")
 class StructuredEtcModel(etc_model.EtcModel):
     """An `EtcModel` that makes its masks and relative labels by itself.
 
-    They exist within a call only and, where long tokens take part, merely as
+    They exist only within a call and, where long tokens take part, only as
     descriptions (see `etcmodel.ops.attention`): no tensor of the size of
     the long input times its window, or times the global input, has to be kept
     for all layers.
 
     Each value that a layout embeds has a projection, such as
     `visual_projection` for the value "visual", whose output is added to the
-    embeddings of its tokens. There is no bias, so that zeros add nothing. A
-    layer of your own can take its place; what it makes of zeros is added to
-    global tokens without a value.
+    embeddings of its tokens. It has no bias, so zeros add nothing. A layer of
+    your own can replace it; what it makes of zeros is added to global tokens
+    without a value.
 
     Args:
         config: sizes, sharing, and whether there are hard masks; copied.
-        structure: "sentences", "paragraphs" or a layout; see `SideInputs`.
+        structure: "sentences" for a text (or several packed into one row) of
+            sentences with a global token each; "paragraphs" for a question
+            and unordered paragraphs of sentences, with token types; or a
+            `feature_utils.layout_spec.LayoutSpec` or its `encoder_inputs`:
+            "paragraphs" with links of any kind and values.
         flat_sequence: for "paragraphs", treat all as one flat text.
         use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
@@ -55,10 +59,8 @@ class StructuredEtcModel(etc_model.EtcModel):
         **kwargs: passed to `EtcModel`.
 
     Raises:
-        ValueError: `config.validate` objects, there is no such structure or
-            output, an option does not belong to it,
-            `config.relative_vocab_size` is too small for the labels of a
-            layout's links, or a layer is for a value that is not embedded.
+        ValueError: an argument is impossible, or `config.relative_vocab_size`
+            is too small for the labels of a layout's links.
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
@@ -129,14 +131,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             if isinstance(layer, dict):
                 layer = tf.keras.layers.deserialize(layer)
             if layer is None:
-                layer = tf.keras.layers.Dense(
-                    config.hidden_size,
-                    use_bias=False,
-                    kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                        stddev=config.initializer_range
-                    ),
-                    dtype=self.dtype_policy,
-                    name=f"{value.name}_projection",
+                layer = self._make_dense(
+                    f"{value.name}_projection", use_bias=False
                 )
             setattr(self, f"{value.name}_projection", layer)
         if given:
@@ -176,31 +172,15 @@ class StructuredEtcModel(etc_model.EtcModel):
         global_query_positions=None,
         training=None,
     ):
-        """Encodes a batch.
+        """Encodes `features`, those of `build_encoder`; see `EtcModel.call`.
 
-        Args:
-            features: dict of `<int>[batch, long]` and `<int>[batch, global]`
-                tensors: `long_token_ids`, `global_token_ids` and those of
-                `SideInputs.make`; and of what a layout embeds, `<any>[batch,
-                long, size]` and `<any>[batch, global, size]`. May hold others.
-            return_attention_scores: see `EtcModel.call`.
-            long_query_positions: likewise.
-            global_query_positions: likewise.
-            training: whether dropout is applied.
-
-        Returns:
-            `[long_output, global_output]`, or a pair of that and the scores of
-            all layers, as `EtcModel.call`.
-
-        Raises:
-            ValueError: both `training` and `is_training` of the constructor
-                are given.
+        There may be others in the dict.
         """
         further = {}
         if self.side_inputs.structure != "sentences":
             further = {
-                "segment_ids": features["long_token_type_ids"],
-                "global_segment_ids": features["global_token_type_ids"],
+                "token_type_ids": features["long_token_type_ids"],
+                "global_token_type_ids": features["global_token_type_ids"],
             }
         if self.config.absolute_positions == "paragraph":
             further |= self._positions(features)
@@ -223,7 +203,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         )
 
     def _embed_value(self, value, features):
-        """What a value adds to the embeddings of each input."""
+        """Returns what a value adds to the embeddings of each input."""
         values = features[value.name]
         if value.name not in self._given:
             values = tf.cast(values, self.compute_dtype)
@@ -241,14 +221,14 @@ class StructuredEtcModel(etc_model.EtcModel):
         return {source: added[source] for source in value.added_to}
 
     def _question_words(self, features):
-        """Global token ids, those of the question's tokens their words'."""
+        """Returns global token ids, with words for the question's tokens."""
         ids = features["global_token_ids"]
         # [batch, global], 0 of what is no word
         words = self._of_question(features, features["long_token_ids"])
         return tf.where(words > 0, tf.cast(words, ids.dtype), ids)
 
     def _of_question(self, features, values):
-        """What the question's tokens have, at their global tokens; else 0."""
+        """Moves values of the question's tokens to their global tokens."""
         return feature_utils.take_first_owned(
             values,
             tf.where(_is_question(features), features["long_sentence_ids"], -1),
@@ -256,7 +236,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         )
 
     def _positions(self, features):
-        """Absolute positions of both inputs; see `EtcConfig`."""
+        """Makes absolute positions of both inputs; see `EtcConfig`."""
         has_question = "long_breakpoints" not in features
         prefix = "long_paragraph_" if has_question else "long_"
         # [batch, long]
@@ -296,49 +276,21 @@ def build_encoder(
     structure: Any = "sentences",
     long_length: int | None = None,
     global_length: int | None = None,
-    flat_sequence: bool = False,
-    use_links: bool = True,
-    ignore_hard_g2l_types=(),
-    ignore_hard_l2g_types=(),
-    use_one_hot_embeddings: bool = False,
-    use_one_hot_relative_embeddings: bool = False,
-    value_layers=None,
     outputs=OUTPUTS,
-    dtype=None,
     name: str = "etc_encoder",
+    **options,
 ) -> tf.keras.Model:
     """Builds a Keras model from compact features to encodings.
 
-    Masks and relative labels are made inside, on the device, and only as far
-    as they are used at a time. `model.get_layer("etc_document_bert")` is the
-    `EtcModel` inside, a `StructuredEtcModel`; called with the same inputs and
-    `return_attention_scores=True` it gives the attention probabilities.
+    Masks and relative labels are made inside, on the device.
+    `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside;
+    called with the same inputs and `return_attention_scores=True` it returns
+    the attention probabilities.
 
-    Args:
-        config: sizes, sharing, and whether there are hard masks.
-        structure: "sentences" for a text (or several packed into one row) of
-            sentences with a global token each. "paragraphs" for a question
-            and unordered paragraphs of sentences; token types are then given,
-            too. A `feature_utils.layout_spec.LayoutSpec`, or its
-            `encoder_inputs`, for what it lays out: "paragraphs" with links of
-            any kind and values.
-        long_length: static length of the long inputs; None for any. Static
-            lengths let TPUs and XLA compile.
-        global_length: static length of the global inputs; None for any.
-        flat_sequence: for "paragraphs", treat all as one flat text.
-        use_links: for "paragraphs", whether links are used.
-        ignore_hard_g2l_types: for "paragraphs", types of global tokens that
-            see all long tokens in spite of a hard g2l mask.
-        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
-            all global tokens in spite of a hard l2g mask.
-        use_one_hot_embeddings: see `EtcModel`.
-        use_one_hot_relative_embeddings: see `EtcModel`.
-        value_layers: for a layout, see `StructuredEtcModel`.
-        outputs: names of the outputs that are used, both by default; with one
-            of them, weights that only the other one needs are not trained.
-        dtype: dtype policy of the `EtcModel`, such as "mixed_bfloat16"; the
-            global policy by default.
-        name: name of the model.
+    `long_length` and `global_length` are static lengths of the inputs, with
+    which TPUs and XLA can compile; None for any. `dtype` is a dtype policy,
+    such as "mixed_bfloat16". The other arguments, and the errors, are those of
+    `EtcConfig` and `StructuredEtcModel`.
 
     Returns:
         A functional `tf.keras.Model`. Its input is a dict of `<int32>[batch,
@@ -352,26 +304,13 @@ def build_encoder(
         Its output is a dict with the names in `outputs`: `long_output`
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.
-
-    Raises:
-        ValueError: the configuration is not valid, there is no such structure
-            or output, an option does not belong to it, or there are too few
-            labels.
     """
-    model_options = {} if dtype is None else {"dtype": dtype}
     model = StructuredEtcModel(
         config,
         structure=structure,
-        flat_sequence=flat_sequence,
-        use_links=use_links,
-        ignore_hard_g2l_types=ignore_hard_g2l_types,
-        ignore_hard_l2g_types=ignore_hard_l2g_types,
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        use_one_hot_relative_embeddings=use_one_hot_relative_embeddings,
-        value_layers=value_layers,
         outputs=outputs,
         name="etc_document_bert",
-        **model_options,
+        **options,
     )
     if structure == "sentences":
         names = [SENTENCES_LONG_FEATURES, SENTENCES_GLOBAL_FEATURES]
@@ -397,10 +336,7 @@ def build_encoder(
 
 
 def _is_question(features):
-    """Which long tokens are a question's, `<bool>[batch, long]`.
-
-    Those whose own global token says so.
-    """
+    """Marks the question's long tokens, `<bool>[batch, long]`."""
     owners = features["long_sentence_ids"]
     # [batch, long]
     types = tf.gather(

@@ -56,10 +56,10 @@ class ReadTwiceConfig(json_config.JsonConfig):
     `grad_checkpointing_period`, which has no effect there. The presets are
     "base" (the paper's model with memories of entity mentions), "base_cls" and
     "base_sts" (its other memories), and "tiny" for experiments and tests. Their
-    `vocab_size` is RoBERTa's, 50,265.
+    `vocab_size` is RoBERTa's, 50,265. `EtcConfig` describes the attributes that
+    are not described here.
 
     Attributes:
-        vocab_size: number of token ids.
         use_sparse_memory_attention: whether only tokens that memories are made
             of attend to memories: those of entity mentions, the first of each
             text block, or the first of the segment. Otherwise all do.
@@ -69,20 +69,8 @@ class ReadTwiceConfig(json_config.JsonConfig):
             in "cross_attend_once", see `SideAttention`; None for not at all.
         cross_attention_pos_emb_size: number of those positions, or the largest
             relative one; None for `max_num_blocks_per_document`.
-        embedding_size: width of the token table; None for `hidden_size`. If it
-            is another one, embeddings are projected (as in ALBERT).
-        hidden_size: width of everything.
-        num_hidden_layers: number of layers of the first read.
-        num_attention_heads: number of attention heads.
-        intermediate_size: inner size of the feed-forward parts.
-        hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
-            which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
-        share_kv_projections: whether the same projections make keys and values
-            of tokens and of memories, where both meet in one softmax.
-        hidden_dropout_prob: dropout on embeddings and outputs of each part.
-        attention_probs_dropout_prob: dropout on attention probabilities.
-        initializer_range: standard deviation of the truncated normal
-            initializers.
+        share_kv_projections: between tokens and memories, where both meet in
+            one softmax.
         grad_checkpointing_period: see `TransformerWithSideInputLayers`.
         second_read_type: what reads again. "from_scratch": the layers of the
             first read, from the embeddings, with tokens and memories in one
@@ -102,19 +90,24 @@ class ReadTwiceConfig(json_config.JsonConfig):
             segment. "text_block": the first and the last of each
             `text_block_extract_every_x` tokens. "entity": the first and the
             last token of each entity mention.
-        summary_postprocessing_type: what happens to memories when they have
-            been gathered. "none"; "linear": a dense layer with tanh; "pos": the
-            position of the segment is added, and normalized; "transformer": and
-            layers in which memories attend to each other follow.
+        summary_postprocessing_type: how gathered memories are processed.
+            "none"; "linear": a dense layer with tanh; "pos": the position of
+            the segment is added, and normalized; "transformer": the same, and
+            layers in which memories attend to each other.
         summary_postprocessing_num_layers: number of these layers.
         cross_attention_top_k: to how many memories a token attends in
             "cross_attend_once", those with the highest scores (ReadTwice paper,
             Appendix C.4); None for all.
         text_block_extract_every_x: number of tokens of a text block.
-        summary_padding_token_id: token id that fills segments up.
+        summary_padding_token_id: token id of padding.
     """
 
     _PRESETS = _PRESETS
+    _MINIMA = {
+        "grad_checkpointing_period": 0,
+        "second_read_num_cross_attention_heads": 0,
+        "summary_padding_token_id": 0,
+    }
     RUN_FILE = "read_twice_config.json"
     _PRESET_VOCAB_SIZE = 50265
 
@@ -147,39 +140,8 @@ class ReadTwiceConfig(json_config.JsonConfig):
     summary_padding_token_id: int = 0
 
     def validate(self):
-        """Checks that a model can be made of this.
-
-        Raises:
-            ValueError: an attribute has a value that is impossible, or does
-                not go together with another one; the message names both.
-        """
-        self._check_ints(
-            1,
-            "vocab_size",
-            "max_seq_length",
-            "max_num_blocks_per_document",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-        )
-        self._check_ints(
-            0, "grad_checkpointing_period", "summary_padding_token_id"
-        )
-        self._check_ints(
-            1,
-            "embedding_size",
-            "cross_attention_pos_emb_size",
-            "second_read_num_new_layers",
-            "summary_postprocessing_num_layers",
-            "cross_attention_top_k",
-            "text_block_extract_every_x",
-            optional=True,
-        )
-        self._check_ints(
-            0, "second_read_num_cross_attention_heads", optional=True
-        )
-        self._check_encoder()
+        """See `JsonConfig.validate`."""
+        self._check_fields()
         self._check_heads("num_attention_heads")
         self._check_choice("second_read_type", SECOND_READ_TYPES)
         self._check_choice("summary_mode", SUMMARY_MODES)
@@ -197,7 +159,6 @@ class ReadTwiceConfig(json_config.JsonConfig):
             self._check_given("text_block_extract_every_x", "summary_mode")
 
     def _check_second_read(self):
-        """Checks what the second read needs, and what it has no use for."""
         if self.second_read_type != "from_scratch":
             self._check_given("second_read_num_new_layers", "second_read_type")
         # Memories have an attention, and a softmax, of their own.
@@ -236,13 +197,6 @@ class ReadTwiceConfig(json_config.JsonConfig):
                 "summary_postprocessing_type "
                 f"'{self.summary_postprocessing_type}' has positions of "
                 "segments, too; only one of them can have any"
-            )
-
-    def _check_choice(self, name, choices):
-        if getattr(self, name) not in choices:
-            raise ValueError(
-                f"{name} is {getattr(self, name)!r}; expected one of "
-                f"{', '.join(map(repr, choices))}"
             )
 
     def _check_given(self, name, because):

@@ -1,9 +1,8 @@
-"""The loss that says which memories are mentions of the same entity."""
+"""The loss for memories that are mentions of the same entity."""
 
 import tensorflow as tf
 
-from etcmodel.layers import graph_layer
-from etcmodel.layers import keras_compat
+from etcmodel.models import pair_loss
 from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
@@ -13,7 +12,7 @@ _WEIGHT_EPSILON = 1e-5
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
+class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
     """Teaches memories of the same entity to be alike.
 
     Two memories `m` and `m'` are those of one entity with the probability
@@ -26,8 +25,8 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
 
     The sum over the items of all replicas is the loss of the batch.
 
-    Which row of the global table an item itself is, is known from its number
-    and that of the replica. (The original code looks for an equal vector with
+    The number of an item and of its replica say which row of the global table
+    the item itself is. (The original code looks for an equal vector with
     the same id, which leaves other mentions out if they happen to be equal, as
     are those in the overlap of two segments. Here they are partners.)
 
@@ -38,13 +37,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     Args:
         apply_linear_layer: whether a dense layer without bias comes first, on
             the side of the items alone.
-        padding_id: id of an item that is not there.
+        padding_id: id of padding.
         unknown_id: id of an item whose entity is not known; None if there is
             no such id.
-        initializer_range: standard deviation of the truncated normal
-            initializer of the dense layer's kernel.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
+        initializer_range: standard deviation of the dense layer's kernel.
     """
 
     def __init__(
@@ -53,42 +49,20 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         padding_id: int = 0,
         unknown_id: int | None = 1,
         initializer_range: float = 0.02,
-        name: str | None = None,
         **kwargs,
     ):
-        # Inputs are not to be rounded to the compute dtype.
-        super().__init__(name=name, autocast=False, **kwargs)
+        super().__init__(initializer_range, **kwargs)
         self.apply_linear_layer = apply_linear_layer
         self.padding_id = padding_id
         self.unknown_id = unknown_id
-        self.initializer_range = initializer_range
-        self._score_dtype = (
-            "float64" if self.compute_dtype == "float64" else "float32"
-        )
         self.linear = None
         self.batch_coref_loss_bias = None
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `item_states`.
-
-        Raises:
-            ValueError: the last axis has no static size.
-        """
+        """Makes the weights for `item_states`, of a static size."""
         size = static_size(self.name, "item_states", input_shape)
         if self.apply_linear_layer and self.linear is None:
-            self.linear = tf.keras.layers.Dense(
-                size,
-                use_bias=False,
-                kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range
-                ),
-                dtype=self._score_dtype,
-                name="linear",
-            )
-            keras_compat.build_once(self.linear, (None, size))
+            self.linear = self._make_dense("linear", size)
         self.batch_coref_loss_bias = self.add_weight(
             name="batch_coref_loss_bias",
             shape=(1,),
@@ -107,22 +81,21 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         labels_mask=None,
         labels_weight=None,
     ):
-        """Calculates the loss of each item of this replica.
+        """Computes the loss of each item of this replica, `<float32>[items]`.
+
+        It is in nats, 0 for an item without partners, and float64 if that is
+        the layer's dtype. No gradient goes to masks or weights.
 
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
                 replica.
             item_ids: `<int>[items]` entity of each.
-            global_item_states: `<float>[all, hidden_size]`, what
-                `collectives.all_gather` makes of them.
+            global_item_states: `<float>[all, hidden_size]`, from
+                `collectives.all_gather`.
             global_item_ids: `<int>[all]`, likewise.
             labels_mask: `<bool>[items, all]`, which pairs may be the same. The
                 others are not, whatever their ids; they count all the same.
             labels_weight: `<float>[items, all]` weight of each pair.
-
-        Returns:
-            `<float32>[items]` in nats, 0 for an item without partners; float64
-            if that is the layer's dtype. No gradient goes to masks or weights.
 
         Raises:
             ValueError: an argument has another rank, the vectors differ in
@@ -174,7 +147,7 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
             )
 
     def _is_item_itself(self, local_states, all_states):
-        """Which row of the table is the item itself, `<bool>[items, all]`."""
+        """Marks the item's own row of the table, `<bool>[items, all]`."""
         items = shapes.get_shape_list(local_states)[0]
         rows = shapes.get_shape_list(all_states)[0]
         # [items]
@@ -185,18 +158,6 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
     def _make_targets(
         self, local_ids, all_ids, is_itself, labels_mask, labels_weight
     ):
-        """What is to be predicted of each pair, and how much it counts.
-
-        Args:
-            local_ids: `<int64>[items, 1]`.
-            all_ids: `<int64>[1, all]`.
-            is_itself: `<bool>[items, all]`.
-            labels_mask: `<bool>[items, all]` or None.
-            labels_weight: `<float>[items, all]` or None.
-
-        Returns:
-            Labels and weights, `<float>[items, all]` of the dtype of scores.
-        """
         # [items, all]
         labels = tf.equal(local_ids, all_ids)
         if labels_mask is not None:
@@ -214,14 +175,13 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
         return tf.stop_gradient(labels), tf.stop_gradient(weights)
 
     def _is_known(self, ids):
-        """Whether an item is there and its entity known, `<bool>[...]`."""
         is_known = tf.not_equal(ids, self.padding_id)
         if self.unknown_id is None:
             return is_known
         return tf.logical_and(is_known, tf.not_equal(ids, self.unknown_id))
 
     def compute_output_shape(self, input_shape):
-        """A loss for each item."""
+        """Returns a loss for each item."""
         return tuple(input_shape[:-1])
 
     def get_config(self):
@@ -231,12 +191,10 @@ class BatchCoreferenceResolutionLoss(graph_layer.GraphLayer):
             "apply_linear_layer": self.apply_linear_layer,
             "padding_id": self.padding_id,
             "unknown_id": self.unknown_id,
-            "initializer_range": self.initializer_range,
         }
 
 
 def _as_ids(ids, name):
-    """Ids of any int dtype, `<int64>[n]`."""
     ids = tf.cast(ids, tf.int64)
     shapes.assert_rank(ids, 1, name)
     return ids

@@ -1,5 +1,3 @@
-import os
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -117,25 +115,6 @@ class BatchCoreferenceResolutionLossTest(
         )
         self.assertAllClose(actual, expected, 1e-9, 1e-9)
 
-    @parameterized.parameters(False, True)
-    def test_gradients(self, apply_linear_layer):
-        layer = make_loss(
-            apply_linear_layer=apply_linear_layer, dtype="float64"
-        )
-        states, mask, weight = make_items()
-        ids = (IDS[:ITEMS], IDS)
-
-        def compute(run):
-            return lambda x, y: run(x, ids[0], y, ids[1], mask, weight)
-
-        shared.check_gradients(
-            self,
-            layer,
-            [states[:ITEMS], states],
-            compute(layer),
-            compute(lambda *args: coreference_reference(layer, *args)),
-        )
-
     def test_no_gradient_to_weights(self):
         layer = make_loss()
         states, _, weight = make_items()
@@ -198,72 +177,6 @@ class BatchCoreferenceResolutionLossTest(
         ids = np.array([7, 7])
         values = layer(states, ids, states, ids)
         self.assertAllClose(values, [9e4 * HIDDEN] * 2, rtol=1e-4)
-
-    def test_any_number_compiled(self):
-        layer = make_loss(apply_linear_layer=True)
-        states, mask, weight = make_items()
-
-        signature = [
-            *[
-                tf.TensorSpec([None, HIDDEN], tf.float32),
-                tf.TensorSpec([None], tf.int32),
-            ]
-            * 2,
-            tf.TensorSpec([None, None], tf.bool),
-            tf.TensorSpec([None, None], tf.float32),
-        ]
-
-        @tf.function(input_signature=signature, jit_compile=True)
-        def run(*args):
-            with tf.GradientTape() as tape:
-                values = layer(*args)
-            return values, tape.gradient(values, layer.trainable_variables)
-
-        for items in (2, ITEMS):
-            args = [x[:items] for x in (states, IDS, mask, weight)]
-            args[2:2] = states, IDS
-            dtypes = [spec.dtype for spec in signature]
-            values, gradients = run(*map(tf.cast, args, dtypes))
-            self.assertAllClose(
-                values, coreference_reference(layer, *args), 1e-4, 1e-4
-            )
-            self.assertLen(gradients, 2)
-
-    def test_initial_weights(self):
-        layer = coreference_loss.BatchCoreferenceResolutionLoss(
-            apply_linear_layer=True, initializer_range=0.5
-        )
-        layer.build((None, 100))
-        kernel = np.array(layer.linear.kernel)
-        self.assertAllClose(0.44, kernel.std(), rtol=0.05)
-        self.assertLen(layer.trainable_weights, 2)
-        self.assertIn("batch_coref_loss_bias", layer.batch_coref_loss_bias.name)
-
-    def test_in_a_functional_model(self):
-        """Saved and loaded, for any number of items."""
-        states, mask, weight = make_items()
-        layer = make_loss(apply_linear_layer=True)
-        inputs = [
-            tf.keras.Input([HIDDEN]),
-            tf.keras.Input([], dtype="int32"),
-            tf.keras.Input([HIDDEN]),
-            tf.keras.Input([], dtype="int32"),
-            tf.keras.Input([ALL], dtype="bool"),
-            tf.keras.Input([ALL]),
-        ]
-        model = tf.keras.Model(inputs, layer(*inputs))
-        path = os.path.join(self.get_temp_dir(), "model.keras")
-        model.save(path)
-        arguments = (states[:ITEMS], IDS[:ITEMS], states, IDS, mask, weight)
-        expected = coreference_reference(layer, *arguments)
-        for each in (model, tf.keras.models.load_model(path)):
-            actual = each(
-                [
-                    tf.cast(x, i.dtype)
-                    for x, i in zip(arguments, inputs, strict=True)
-                ]
-            )
-            self.assertAllClose(actual, expected, 1e-5, 1e-5)
 
     def test_errors(self):
         layer = make_loss()

@@ -1,4 +1,4 @@
-"""A decoder of text that attends to the memory of ReadTwice."""
+"""A decoder of text that attends to ReadTwice's memory."""
 
 from collections.abc import Mapping
 
@@ -14,34 +14,22 @@ from etcmodel.ops import shapes
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class ReadTwiceDecoderModel(base.ReadTwiceBase):
-    """Reads a text from left to right, and what is remembered of documents.
+    """Reads a text from left to right, and memories of documents.
 
     Each layer attends to the token and those before it, and then to the
-    memories. The tokens' and positions' tables are its own. (It is no part of
+    memories. The decoder has its own embedding tables. (It is no part of
     the ReadTwice paper. The original code learns summaries of stories with it,
-    beside questions about them.)
-
-    There is no head: `get_token_embedding_table` is for a `LanguageModelHead`,
-    which predicts what follows a token from the token's output.
+    beside questions about them.) There is no head; a `LanguageModelHead` can
+    predict the next token from a token's output.
 
     Args:
-        config: sizes and dropout, those of the encoder; copied. How the encoder
-            reads and what it remembers does not matter.
-        num_layers_override: number of layers; `config.num_hidden_layers` if
-            None.
+        config: sizes and dropout, those of the encoder; copied and validated.
+        num_layers_override: None for `config.num_hidden_layers`.
         num_cross_attention_heads: number of heads of the attention to
             memories, 0 for one without projections.
         enable_default_side_input: whether there is one more, empty memory,
             which is learned and never masked.
-        use_one_hot_embeddings: look tokens and positions up by products with
-            one-hot vectors, faster on TPUs for small tables.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects, there is no layer, or
-            `num_cross_attention_heads` is negative or no divisor of
-            `config.hidden_size`.
+        use_one_hot_embeddings: see `ReadTwiceModel`.
     """
 
     def __init__(
@@ -92,26 +80,21 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         position_ids=None,
         training=None,
     ):
-        """Reads a batch of texts.
+        """Reads a batch of texts, `<float>[batch, length, hidden_size]`.
 
         Args:
             token_ids: `<int>[batch, length]`, a text in each row; or a dict of
-                these arguments by their names, beside which others can be
-                given. No token attends to `config.summary_padding_token_id`.
+                arguments, as in `ReadTwiceModel.call`. No token attends to
+                `config.summary_padding_token_id`.
             side_input: `<float>[memories, hidden_size]`, one table for all
                 texts, such as `states` or `processed_states` of a
-                `ReadTwiceOutput`'s `global_summary`. None is as good as one
-                without any rows.
+                `ReadTwiceOutput`'s `global_summary`; None for no memories.
             token2side_input_att_mask: `<int or bool>[batch, memories]`, 1 where
                 a text may attend, such as `block_att_mask` of a
                 `ReadTwiceOutput`; or `[batch, length, memories]`. Everywhere if
                 None. A text that sees no memory gets nothing from them.
             position_ids: `<int>[batch, length]`; 0, 1, 2, ... by default.
             training: whether dropout is applied.
-
-        Returns:
-            `<float>[batch, length, hidden_size]`. What is made of a token does
-            not depend on those after it.
 
         Raises:
             ValueError: texts are longer than `config.max_seq_length`, or a mask
@@ -133,12 +116,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         )
 
     def compute_output_shape(self, token_ids_shape):
-        """A vector for each token.
-
-        Args:
-            token_ids_shape: `(batch, length)`, or a dict of shapes of the
-                inputs.
-        """
+        """Returns the shape for `token_ids`' shape, or a dict of shapes."""
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
         return (*token_ids_shape, self.config.hidden_size)
@@ -154,16 +132,10 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
 
 
 def causal_mask(is_token) -> tf.Tensor:
-    """Which tokens each token of a text may attend to: none after it.
+    """Marks the tokens that each token of a text may attend to: none after it.
 
     A text of two tokens and one of padding, `[[True, True, False]]`, gives
-    `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` (True and False).
-
-    Args:
-        is_token: `<bool>[batch, length]`, False for padding.
-
-    Returns:
-        `<bool>[batch, length, length]`, from and to.
+    `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` (True and False), from and to.
     """
     length = shapes.get_shape_list(is_token, 2, "is_token")[1]
     positions = tf.range(length)

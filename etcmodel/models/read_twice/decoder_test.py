@@ -131,36 +131,6 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllClose(expected, actual)
 
-    def test_mask(self):
-        is_token = tf.constant([[True, True, False], [False, True, True]])
-        self.assertAllEqual(
-            [
-                [[1, 0, 0], [1, 1, 0], [1, 1, 0]],
-                [[0, 0, 0], [0, 1, 0], [0, 1, 1]],
-            ],
-            tf.cast(decoder_lib.causal_mask(is_token), tf.int32),
-        )
-
-    def test_training_step_compiles(self):
-        decoder = make_decoder(config=model_test.NO_DROPOUT)
-        memories = tf.constant(make_memories(), tf.float32)
-
-        def step():
-            with tf.GradientTape() as tape:
-                output = decoder(
-                    IDS,
-                    side_input=memories,
-                    token2side_input_att_mask=MASK,
-                    training=True,
-                )
-                loss = tf.reduce_sum(tf.sin(output))
-            gradients = tape.gradient(loss, decoder.trainable_variables)
-            return [loss] + [tf.convert_to_tensor(x) for x in gradients]
-
-        self.assertAllClose(
-            step(), tf.function(step, jit_compile=True)(), 1e-3, 1e-3
-        )
-
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "7 tokens are longer"):
             make_decoder()(tf.ones([1, LENGTH + 2], tf.int32))

@@ -1,8 +1,8 @@
 """The memory of ReadTwice: what is kept of each segment of a document.
 
 A batch is a list of segments ("blocks") of one or more documents. `block_ids`
-names the document of each, with 0 for segments that only fill the batch up, and
-`block_pos` is its number in the document, from 1.
+names the document of each, with 0 for padding, and `block_pos` is its number in
+the document, from 1.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.feature_utils.entity_masking import mention_token_mask
-from etcmodel.layers import keras_compat
-from etcmodel.layers import normalization
 from etcmodel.layers.activations import get_activation
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -28,7 +26,7 @@ class Summary(NamedTuple):
     Attributes:
         states: `<float>[memories, hidden_size]`, as extracted.
         processed_states: `<float>[memories, hidden_size]`, what tokens attend
-            to; `states` themselves before memories are gathered.
+            to; equal to `states` before memories are gathered.
         block_ids: `<int32>[memories]` document of each, 0 for padding.
         block_pos: `<int32>[memories]` number of its segment in the document.
         labels: `<int32>[memories]`, 0 for a memory that is not there. The id of
@@ -44,11 +42,10 @@ class Summary(NamedTuple):
 
 
 class SummaryExtractionOutput(NamedTuple):
-    """What `SummaryExtraction` returns.
+    """The result of `SummaryExtraction`.
 
     Attributes:
-        local_summary: memories of the segments of this replica, those of a
-            segment in a row.
+        local_summary: memories of this replica, those of a segment in a row.
         global_summary: memories of all replicas, one after the other.
         block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
             a segment may attend to.
@@ -79,25 +76,20 @@ def get_cross_block_att(
     all_block_pos,
     cross_block_attention_mode: str,
 ) -> tf.Tensor:
-    """Which memories the tokens of a segment may attend to.
+    """Marks the memories that a segment sees, `<bool>[batch, memories]`.
 
     Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
     give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
-    everywhere in "batch".
+    everywhere in "batch". `block_ids` are `<int>[batch]` and `all_block_ids`
+    `<int>[memories]`, with `block_pos` alike; "doc" and "batch" take None for
+    these. Modes:
 
-    Args:
-        block_ids: `<int>[batch]` documents of the segments, 0 for padding.
-        block_pos: `<int>[batch]` their numbers in the documents; the modes
-            "doc" and "batch" do not look at it, and take None.
-        all_block_ids: `<int>[memories]` documents of the memories.
-        all_block_pos: `<int>[memories]` numbers of their segments, likewise.
-        cross_block_attention_mode: "doc": those of the same document.
-            "block": those of the same segment. "other_blocks": those of the
-            document's other segments. "batch": all. Never those of padding,
-            and never for padding.
+        doc           memories of the same document
+        block         those of the same segment
+        other_blocks  those of the document's other segments
+        batch         all
 
-    Returns:
-        `<bool>[batch, memories]`.
+    Never those of padding, and never for padding.
 
     Raises:
         ValueError: there is no such mode.
@@ -123,16 +115,6 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
     """Makes memories and gathers those of all replicas.
 
     ReadTwice paper, section 2.1, "ExtractMemories and Gather".
-
-    Args:
-        config: what memories are made of, and what happens to them.
-        use_one_hot_embeddings: look positions up by products with one-hot
-            vectors.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
     """
 
     config_class = ReadTwiceConfig
@@ -144,8 +126,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(config, name=name, **kwargs)
-        self.use_one_hot_embeddings = use_one_hot_embeddings
+        super().__init__(config, use_one_hot_embeddings, name=name, **kwargs)
         self.entity_pool_linear = None
         self.cls_pool = None
         self.block_position_emb_lookup = None
@@ -156,17 +137,11 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         if config.summary_postprocessing_type == "linear":
             self.cls_pool = self._make_dense("cls_pool", activation="tanh")
         elif config.summary_postprocessing_type in ("pos", "transformer"):
-            self.block_position_emb_lookup = layers.EmbeddingLookup(
-                vocab_size=config.max_num_blocks_per_document,
-                embedding_size=config.hidden_size,
-                initializer_range=config.initializer_range,
-                use_one_hot_lookup=use_one_hot_embeddings,
-                dtype=self.dtype_policy,
-                name="block_position_emb_lookup",
+            self.block_position_emb_lookup = self._make_lookup(
+                "block_position_emb_lookup", config.max_num_blocks_per_document
             )
-            self.summary_emb_layer_norm = normalization.LayerNormalization(
-                dtype=self.dtype_policy,
-                name="summary_emb_layer_norm",
+            self.summary_emb_layer_norm = self._make_norm(
+                "summary_emb_layer_norm"
             )
         if config.summary_postprocessing_type == "transformer":
             self.transformer_with_side_inputs = make_transformer(
@@ -177,29 +152,16 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
                 name="transformer_layers",
             )
 
-    def _make_dense(self, name, activation=None):
-        return tf.keras.layers.Dense(
-            self.config.hidden_size,
-            activation=activation,
-            kernel_initializer=tf.keras.initializers.TruncatedNormal(
-                stddev=self.config.initializer_range
-            ),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
         size = self.config.hidden_size
-        for layer, shape in (
-            (self.entity_pool_linear, (None, None, 2 * size)),
-            (self.cls_pool, (None, size)),
-            (self.block_position_emb_lookup, (None,)),
-            (self.summary_emb_layer_norm, (None, size)),
-            (self.transformer_with_side_inputs, (None, None, size)),
-        ):
-            if layer is not None:
-                keras_compat.build_once(layer, shape)
+        self._build_layers((None, None, 2 * size), self.entity_pool_linear)
+        self._build_layers((None, size), self.cls_pool)
+        self._build_layers((None,), self.block_position_emb_lookup)
+        self._build_layers((None, size), self.summary_emb_layer_norm)
+        self._build_layers(
+            (None, None, size), self.transformer_with_side_inputs
+        )
         super().build(input_shape)
 
     def call(
@@ -214,24 +176,10 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         cross_block_attention_mode="doc",
         training=None,
     ):
-        """Extracts, gathers and processes.
+        """Extracts, gathers and processes memories.
 
-        Args:
-            hidden_states: `<float>[batch, length, hidden_size]` what the first
-                read made of the tokens.
-            token_ids: `<int>[batch, length]`.
-            block_ids: `<int>[batch]` document of each segment, 0 for padding.
-            block_pos: `<int>[batch]` its number in the document.
-            annotation_begins: `<int>[batch, mentions]` first token of each
-                mention; the mode "entity" needs all three.
-            annotation_ends: `<int>[batch, mentions]` last token of each.
-            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
-                unknown one, 0 for padding.
-            cross_block_attention_mode: see `get_cross_block_att`.
-            training: whether dropout is applied.
-
-        Returns:
-            A `SummaryExtractionOutput`.
+        `hidden_states` are the first read, `<float>[batch, length,
+        hidden_size]`. The other arguments are those of `ReadTwiceModel.call`.
 
         Raises:
             ValueError: there are no annotations in the mode "entity", or there
@@ -295,19 +243,14 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         )
 
     def _every(self, number, hidden_states):
-        """The first of every `number` tokens, `<bool>[batch, length]`."""
+        """Marks the first of every `number` tokens, `<bool>[batch, length]`."""
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [length]
         mask = tf.equal(tf.range(length) % number, 0)
         return tf.tile(mask[tf.newaxis], [batch, 1])
 
     def _extract_text_blocks(self, hidden_states, token_ids):
-        """A memory for each text block whose ends are no padding.
-
-        Returns:
-            States, `<float>[batch, blocks, hidden_size]`, and labels,
-            `<int32>[batch, blocks]`.
-        """
+        """Makes states and labels of text blocks whose ends are no padding."""
         every = self.config.text_block_extract_every_x
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [batch, blocks]; the last block may be shorter.
@@ -326,17 +269,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return self._pool(hidden_states, begins, ends, labels), labels
 
     def _pool(self, hidden_states, begins, ends, labels):
-        """One vector for each span, zeros where the label is 0.
-
-        Args:
-            hidden_states: `<float>[batch, length, hidden_size]`.
-            begins: `<int32>[batch, spans]`.
-            ends: `<int32>[batch, spans]`, inclusive.
-            labels: `<int32>[batch, spans]`.
-
-        Returns:
-            `<float>[batch, spans, hidden_size]`.
-        """
+        """Makes a vector for each inclusive span, zeros for the label 0."""
         # [batch, spans, 2 * hidden_size]
         both = tf.concat(
             [
@@ -351,17 +284,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return tf.where(is_there, pooled, tf.zeros([], pooled.dtype))
 
     def _flatten(self, states, labels, block_ids, block_pos):
-        """The memories of all segments in one table.
-
-        Args:
-            states: `<float>[batch, memories, hidden_size]`.
-            labels: `<int32>[batch, memories]`.
-            block_ids: `<int32>[batch]`.
-            block_pos: `<int32>[batch]`.
-
-        Returns:
-            A `Summary` of `batch * memories` rows.
-        """
+        """Puts the `[batch, memories]` of all segments into one `Summary`."""
         number = shapes.get_shape_list(states)[1]
         # [batch * memories, hidden_size]
         states = shapes.flatten_dims(states, last_dim=1)
@@ -374,7 +297,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         )
 
     def _gather(self, summary):
-        """The memories of all replicas; gradients flow back to each."""
+        """Gathers the memories of all replicas; gradients flow back."""
         # [all memories, hidden_size]
         states = collectives.all_gather(summary.states)
         # [all memories, 3]
@@ -387,7 +310,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return Summary(states, states, block_ids, block_pos, labels)
 
     def _process(self, summary, cross_block_attention_mode, training):
-        """What tokens attend to, `<float>[memories, hidden_size]`."""
+        """Makes what tokens attend to, `<float>[memories, hidden_size]`."""
         states = summary.states
         if self.cls_pool is not None:
             return self.cls_pool(states)
@@ -415,27 +338,11 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
             states[tf.newaxis], att_mask=mask[tf.newaxis], training=training
         )[0]
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
-        }
-
 
 def make_transformer(
     config: ReadTwiceConfig, num_hidden_layers: int, **options
 ) -> layers.TransformerWithSideInputLayers:
-    """Transformer layers of a configuration.
-
-    Args:
-        config: sizes and dropout.
-        num_hidden_layers: number of layers.
-        **options: further arguments of the layers.
-
-    Returns:
-        The layers.
-    """
+    """Makes the Transformer layers of a configuration."""
     return layers.TransformerWithSideInputLayers(
         hidden_size=config.hidden_size,
         num_hidden_layers=num_hidden_layers,

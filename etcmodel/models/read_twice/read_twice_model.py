@@ -1,4 +1,4 @@
-"""ReadTwice: reads segments, remembers, and reads again with the memory."""
+"""ReadTwice: reads segments, and again with the memory of the first read."""
 
 import functools
 from collections.abc import Mapping
@@ -17,16 +17,12 @@ from etcmodel.ops import shapes as shapes_lib
 
 
 class ReadTwiceOutput(NamedTuple):
-    """What `ReadTwiceModel` returns.
+    """The result of `ReadTwiceModel`; see also `SummaryExtractionOutput`.
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
-            second read.
+            second read; the first read if there is none.
         first_read: `<float>[batch, length, hidden_size]` after the first.
-        local_summary: memories of this replica's segments.
-        global_summary: memories of all replicas.
-        block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
-            a segment may attend to.
     """
 
     final_hidden_states: tf.Tensor
@@ -40,26 +36,20 @@ class ReadTwiceOutput(NamedTuple):
 class ReadTwiceModel(base.ReadTwiceBase):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
-    It reads the segments of a document each for itself, makes memories of all
-    of them, and reads once more, with the memories of the whole document. A
+    It reads each segment of a document on its own, makes memories of all of
+    them, and reads once more, with the memories of the whole document. A
     batch holds the segments of one or more documents, also over several
-    replicas of a `tf.distribute.Strategy`: memories are exchanged, so that only
-    the batch of all replicas matters and not what each of them has.
+    replicas of a `tf.distribute.Strategy`, which exchange memories: only the
+    batch of all replicas matters and not what each of them has.
 
     There is no head, and `fit` compares `final_hidden_states` with the targets.
-    `get_token_embedding_table` is for one that predicts tokens. Keras 3 exports
-    no nested outputs; it does `build_read_twice_encoder`, the same as a
-    functional model.
+    Keras 3 exports no nested outputs; use `build_read_twice_encoder`, the same
+    as a functional model.
 
     Args:
-        config: sizes and variants; copied.
+        config: sizes and variants; copied and validated.
         use_one_hot_embeddings: look tokens and positions up by products with
             one-hot vectors, faster on TPUs for small tables.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-
-    Raises:
-        ValueError: `config.validate` objects.
     """
 
     def __init__(
@@ -128,20 +118,22 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
     def _make_second_transformer(self):
         config = self.config
-        options = {}
         if config.second_read_type == "from_scratch":
             return None
-        if config.second_read_type == "cross_attend_once":
-            options["share_kv_projections"] = True
-        elif config.second_read_type == "new_layers":
-            options["share_kv_projections"] = config.share_kv_projections
-        else:
-            options["num_cross_attention_heads"] = (
-                config.second_read_num_cross_attention_heads
-            )
-            options["enable_default_side_input"] = (
-                config.second_read_enable_default_side_input
-            )
+        options = {
+            "cross_attend_once": dict(share_kv_projections=True),
+            "new_layers": dict(
+                share_kv_projections=config.share_kv_projections
+            ),
+            "new_layers_cross_attention": dict(
+                num_cross_attention_heads=(
+                    config.second_read_num_cross_attention_heads
+                ),
+                enable_default_side_input=(
+                    config.second_read_enable_default_side_input
+                ),
+            ),
+        }[config.second_read_type]
         return memory_extraction.make_transformer(
             config,
             config.second_read_num_new_layers,
@@ -153,15 +145,13 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def build(self, input_shape):
         """Builds everything; the sizes are the configuration's."""
         self._build_embeddings()
-        hidden_shape = (None, None, self.config.hidden_size)
-        for layer in (
+        self._build_layers(
+            (None, None, self.config.hidden_size),
             self.transformer_with_side_inputs,
             self.summary_extraction,
             self.cross_attention_layer,
             self.second_transformer,
-        ):
-            if layer is not None:
-                keras_compat.build_once(layer, hidden_shape)
+        )
         super().build(input_shape)
 
     @encoder_layer.accepts_dict
@@ -186,8 +176,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
                 of these arguments by their names, beside which others can be
                 given.
-            block_ids: `<int>[batch]` document of each segment, 0 for rows that
-                only fill the batch up. By default each segment is a document.
+            block_ids: `<int>[batch]` document of each segment, 0 for padding.
+                By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
                 from 1; all 1 by default.
             att_mask: `<int or bool>[batch, length, length]` or `[batch,
@@ -200,23 +190,20 @@ class ReadTwiceModel(base.ReadTwiceBase):
             annotation_ends: `<int>[batch, mentions]` last token of each.
             annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
                 unknown one, 0 for padding.
-            enable_side_inputs: whether there is a second read. A bool.
-            cross_block_attention_mode: whose memories a segment sees, see
-                `get_cross_block_att`. "block" is the paper's single-segment
-                mode.
-            return_attention_scores: whether to return the attention
-                probabilities as well, as they are before dropout. Nothing is
-                recomputed in such a call.
+            enable_side_inputs: bool, whether there is a second read.
+            cross_block_attention_mode: see `get_cross_block_att`. "block" is
+                the paper's single-segment mode.
+            return_attention_scores: whether to return attention probabilities
+                before dropout, too, without recomputation.
             training: whether dropout is applied.
 
         Returns:
-            A `ReadTwiceOutput`. Without a second read `final_hidden_states` is
-            `first_read`. With `return_attention_scores`, a pair of that and a
-            dict: `"first_read"` and, if there is one, `"second_read"`, lists
-            of a dict for each layer, see `TransformerWithSideInputLayers`; and
-            in `cross_attend_once` `"cross_attention"`, `<float>[batch, heads,
-            length, memories]`, see `SideAttention`. The memories are those of
-            `global_summary`.
+            A `ReadTwiceOutput`; with `return_attention_scores`, a pair of that
+            and a dict: `"first_read"` and, if there is one, `"second_read"`,
+            lists of a dict for each layer, see
+            `TransformerWithSideInputLayers`; and in `cross_attend_once`
+            `"cross_attention"`, `<float>[batch, heads, length, memories]`. The
+            memories are those of `global_summary`.
 
         Raises:
             ValueError: segments are longer than `config.max_seq_length`, or
@@ -275,13 +262,13 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
     ):
-        """The loss of `fit`, in which `final_hidden_states` are predicted."""
+        """Computes the loss of `final_hidden_states` in `fit`."""
         return super().compute_loss(
             x, y, y_pred.final_hidden_states, sample_weight, **kwargs
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit`; see `compute_loss`."""
+        """Computes the metrics of `fit`; see `compute_loss`."""
         return super().compute_metrics(
             x, y, y_pred.final_hidden_states, sample_weight
         )
@@ -289,7 +276,6 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def _read_again(
         self, call, embedded, first_read, extracted, att_mask, block_pos
     ):
-        """The second read, `<float>[batch, length, hidden_size]`."""
         memory = extracted.global_summary
         # [batch, memories] or [batch, length, memories]
         memory_mask = extracted.block_att_mask
@@ -335,15 +321,10 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
 
     def compute_output_shape(self, token_ids_shape):
-        """The shapes of a `ReadTwiceOutput`.
+        """Returns a `ReadTwiceOutput` of shapes, also for a dict of shapes.
 
-        Args:
-            token_ids_shape: `(batch, length)`, or a dict of shapes of the
-                inputs.
-
-        Returns:
-            A `ReadTwiceOutput` of shapes. How many memories there are depends
-            on the mentions and on other replicas, and is left open.
+        The number of memories depends on the mentions and on other replicas,
+        and is None.
         """
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
@@ -385,34 +366,17 @@ def build_read_twice_encoder(
     dtype=None,
     name: str = "read_twice_encoder",
 ) -> tf.keras.Model:
-    """Builds a Keras model from segments to what is read in them.
+    """Builds a functional model from segments to their two readings.
 
-    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
+    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside. `length` and
+    `num_mentions` are static sizes of a segment, with which TPUs and XLA can
+    compile; None for any. `dtype` is a dtype policy, such as "mixed_bfloat16".
+    For the other arguments, and the errors, see `ReadTwiceModel`.
 
-    Args:
-        config: sizes and variants.
-        length: static length of the segments; None for any. Static lengths let
-            TPUs and XLA compile.
-        num_mentions: static number of entity mentions of a segment; None for
-            any.
-        enable_side_inputs: see `ReadTwiceModel.call`.
-        cross_block_attention_mode: see `ReadTwiceModel.call`.
-        use_one_hot_embeddings: see `ReadTwiceModel`.
-        dtype: dtype policy of the `ReadTwiceModel`, such as "mixed_bfloat16";
-            the global policy by default.
-        name: name of the model.
-
-    Returns:
-        A functional `tf.keras.Model`. Its input is a dict of `<int32>`
-        tensors, which `ReadTwiceModel.call` explains: `token_ids` `[batch,
-        length]`, `block_ids` `[batch]`, `block_pos` `[batch]`; and, for
-        memories of mentions, `annotation_begins`, `annotation_ends` and
-        `annotation_labels` `[batch, num_mentions]`. Its output is a dict of
-        `final_hidden_states` and `first_read`, `<float>[batch, length,
-        hidden_size]`.
-
-    Raises:
-        ValueError: the configuration is not valid, or there is no such mode.
+    The input is a dict of `<int32>` tensors, as in `ReadTwiceModel.call`:
+    `token_ids`, `block_ids`, `block_pos` and, for memories of mentions,
+    `annotation_begins`, `annotation_ends` and `annotation_labels`. The output
+    is a dict of `final_hidden_states` and `first_read`.
     """
     options = {} if dtype is None else {"dtype": dtype}
     model = ReadTwiceModel(

@@ -1,0 +1,43 @@
+"""The base of losses that score all pairs of vectors in a batch."""
+
+import tensorflow as tf
+
+from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+
+
+class PairLoss(graph_layer.GraphLayer):
+    """A loss of inner products, in float32 or float64 in every policy.
+
+    Args:
+        initializer_range: standard deviation of the truncated normal
+            initializer of the dense layer on one side of the products.
+    """
+
+    def __init__(self, initializer_range: float = 0.02, **kwargs):
+        # Inputs are not to be rounded to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        self.initializer_range = initializer_range
+        self._score_dtype = (
+            "float64" if self.compute_dtype == "float64" else "float32"
+        )
+
+    def _make_dense(self, name, size):
+        dense = tf.keras.layers.Dense(
+            size,
+            use_bias=False,
+            kernel_initializer=tf.keras.initializers.TruncatedNormal(
+                stddev=self.initializer_range
+            ),
+            dtype=self._score_dtype,
+            name=name,
+        )
+        keras_compat.build_once(dense, (None, size))
+        return dense
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "initializer_range": self.initializer_range,
+        }
