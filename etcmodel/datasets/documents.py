@@ -24,7 +24,6 @@ What has more than a million characters becomes several documents (see
 """
 
 import bisect
-from collections.abc import Callable
 from collections.abc import Iterator
 
 import msgspec
@@ -163,13 +162,13 @@ def _reader(read_texts):
     """Reads JSON lines, or plain texts where it is none."""
 
     def read_values(
-        path: str, on_position: Callable[[int], None] | None = None
+        path: str,
+        on_position: json_stream.OnPosition = None,
+        record: type | None = None,
     ) -> Iterator[tuple[int, object]]:
         # An array of objects is refused as JSON lines that it is meant to be.
-        if json_stream.begins_with(path, b"{") or json_stream.begins_with(
-            path, b"[", b"{"
-        ):
-            yield from json_stream.read_json_lines(path, on_position)
+        if json_stream.begins_with(path, rb"\{|\[\s*\{"):
+            yield from json_stream.read_json_lines(path, on_position, record)
             return
         index = -1
         for index, text in enumerate(read_texts(path, on_position)):

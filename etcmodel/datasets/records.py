@@ -7,9 +7,9 @@ checks, and a `Format`, which reads files of them.
 import collections
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -187,11 +187,11 @@ class Format:
         seen: set[str] = set()
         repeated = self._repeated(paths) if self.merge and merge else {}
         to_merge: dict[str, list[Record]] = {}
-        for source, value in _values(paths, self.read_values, on_position):
+        for source, value in self._values(paths, on_position):
             try:
                 record = self.parse(value, source)
                 # Where ids may be left out, records are told apart by file.
-                is_named = self.id_field in value
+                is_named = self._given_id(value) is not None
                 if is_named and self.merge is None and record.id in seen:
                     raise record.error(
                         f"duplicate {self.id_field!r}",
@@ -219,54 +219,59 @@ class Format:
         for same in to_merge.values():
             yield self.merge(same)
 
+    @functools.cached_property
+    def _id_attribute(self) -> str:
+        """The attribute of `record` that the field with the id becomes."""
+        fields = msgspec.structs.fields(self.record)
+        return next(x.name for x in fields if x.encode_name == self.id_field)
+
+    def _given_id(self, value: object) -> object:
+        """The id in what was read; None if there is none."""
+        if isinstance(value, dict):
+            return value.get(self.id_field)
+        return getattr(value, self._id_attribute, None)
+
+    def _values(self, paths, on_position) -> Iterator[tuple[Source, object]]:
+        """What `read_values` yields of several files."""
+        before = 0
+        for path in files.find(paths):
+
+            def at(position, before=before):
+                if on_position is not None:
+                    on_position(before + position)
+
+            for index, value in self.read_values(path, at, self.record):
+                yield Source(path, index), value
+            before += files.size(path)
+
     def _repeated(self, paths) -> dict[str, int]:
         """How often each id stands there that does so more than once."""
         counts = collections.Counter()
         # Of a file that is damaged all is told when it is read to be used.
         with contextlib.suppress(UserError):
-            for _, value in _values(paths, self.read_values, None):
-                if isinstance(value, dict):
-                    counts[str(value.get(self.id_field))] += 1
+            for _, value in self._values(paths, None):
+                counts[str(self._given_id(value))] += 1
         return {key: count for key, count in counts.items() if count > 1}
 
     def parse(self, value: object, source: Source) -> Record:
-        """Makes a record of a JSON value.
-
-        Args:
-            value: the value.
-            source: where it was read.
-
-        Returns:
-            The record.
+        """Makes a record of what `read_values` yields.
 
         Raises:
             RecordError: it is not of the right types.
         """
-        problem = _Problem(self, value, source)
-        if has_invalid_utf8(value):
-            raise problem.invalid_utf8()
-        try:
-            record = msgspec.convert(value, self.record)
-        except msgspec.ValidationError as error:
-            raise problem.explained(str(error)) from None
+        record = value
+        if not isinstance(value, self.record):
+            problem = _Problem(self, value, source)
+            if has_invalid_utf8(value):
+                raise problem.invalid_utf8()
+            try:
+                record = msgspec.convert(value, self.record)
+            except msgspec.ValidationError as error:
+                raise problem.explained(str(error)) from None
         if self.make is not None:
             return self.make(record, source)
         msgspec.structs.force_setattr(record, "source", source)
         return record
-
-
-def _values(paths, read_values, on_position) -> Iterable[tuple[Source, object]]:
-    """The JSON values of several files."""
-    before = 0
-    for path in files.find(paths):
-
-        def at(position, before=before):
-            if on_position is not None:
-                on_position(before + position)
-
-        for index, value in read_values(path, at):
-            yield Source(path, index), value
-        before += files.size(path)
 
 
 class _Problem:

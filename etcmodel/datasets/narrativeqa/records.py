@@ -15,7 +15,6 @@ import functools
 import io
 import json
 import os
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import IO
@@ -71,10 +70,12 @@ class _Row(msgspec.Struct):
 
 def _read_rows(
     path: str,
-    on_position: Callable[[int], None] | None = None,
+    on_position: json_stream.OnPosition = None,
+    record: type | None = None,
     which: str = "all",
 ) -> Iterator[tuple[int, object]]:
     """The rows of a set; with their numbers among all rows of the file."""
+    del record
     rows = _read_cells(path, on_position)
     head = next(rows, [])
     if any(json_stream.INVALID_UTF8_MARK in x for x in head):
