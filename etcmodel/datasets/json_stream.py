@@ -9,6 +9,7 @@ one bad record is told from the others, and why it is bad.
 """
 
 import codecs
+import contextlib
 import gzip
 import itertools
 import json
@@ -355,7 +356,6 @@ def _typed_elements(
     Returns:
         Their number, and the bytes read that come after their last comma.
     """
-    split = msgspec.json.Decoder(list[msgspec.Raw]).decode
     decode = _TypedDecoder(record)
     count, boundary = 0, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
@@ -363,14 +363,8 @@ def _typed_elements(
             # Behind an object, before one that begins with the same name.
             pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
             boundary = re.compile(_SPACE.join(pattern))
-        ends = list(boundary.finditer(buffer)) if boundary else []
-        # Some may be in strings, or in objects inside of an element.
-        for end in reversed(ends):
-            try:
-                elements = split(b"[" + buffer[: end.start() + 1] + b"]")
-            except msgspec.DecodeError:
-                continue
-            buffer = buffer[end.end() :]
+        if boundary is not None:
+            elements, buffer = _split(buffer, boundary)
             for element in elements:
                 value = decode(element)
                 if value is None:
@@ -378,12 +372,26 @@ def _typed_elements(
                     (value,) = _plain_elements([whole], "item")
                 yield value
             count += len(elements)
-            break
         more = next(chunks, b"")
         if not more:
             break
         buffer += more
     return count, buffer
+
+
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _split(buffer: bytes, boundary: re.Pattern) -> tuple[list, bytes]:
+    """The elements before the last boundary, and what comes behind that."""
+    end = len(buffer)
+    while (end := buffer.rfind(b"}", 0, end)) >= 0:
+        # It may be in a string, or in an object inside of an element.
+        if found := boundary.match(buffer, end):
+            with contextlib.suppress(msgspec.DecodeError):
+                elements = _split_array(b"[" + buffer[: end + 1] + b"]")
+                return elements, buffer[found.end() :]
+    return [], buffer
 
 
 def _lines(
