@@ -50,8 +50,8 @@ def find_answers(
             matches "the king" where both occur.
 
     Returns:
-        Each occurrence once, in order, in bytes of the given texts. Only
-        occurrences of different answers may overlap.
+        Each occurrence once, in order. Only occurrences of different answers
+        may overlap.
     """
     forms = {normalize(x).strip() for x in answers} - {""}
     normalized = [_normalized(x) for x in texts]

@@ -208,14 +208,7 @@ FORMAT = FORMATS["auto"]
 
 
 def check_documents(name: str) -> None:
-    """Checks the name of a format of plain texts.
-
-    Args:
-        name: as in `FORMATS`.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """Raises a ValueError if no format of plain texts has this name."""
     if name not in FORMATS:
         raise ValueError(
             f"documents is {name!r}, expected one of {', '.join(FORMATS)}."

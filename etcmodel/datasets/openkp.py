@@ -96,15 +96,7 @@ class _Page(msgspec.Struct):
 
 
 def normalize_phrase(phrase: str) -> str:
-    """What is compared when phrases are compared.
-
-    Args:
-        phrase: words with white space between.
-
-    Returns:
-        The words in lower case with single spaces:
-        `" Star  Trek"` -> `"star trek"`.
-    """
+    """What is compared: `" Star  Trek"` -> `"star trek"`."""
     return " ".join(phrase.lower().split())
 
 
@@ -222,16 +214,11 @@ def _num_present(record: OpenKPRecord) -> int:
 
 
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
-    """The page of a URL that has the most of its keyphrases in its text.
+    """The page, of several of a URL, with the most keyphrases in its text.
 
-    Of pages without keyphrases it is the first, whatever they are read for, so
-    that what is measured of stored records is what `predict` answers.
-
-    Args:
-        records: pages of the same URL; of equals the first is taken.
-
-    Returns:
-        The page, with the annotations of all.
+    Of equals it is the first, and so of pages without keyphrases, whatever they
+    are read for, so that what is measured of stored records is what `predict`
+    answers. It gets the annotations of all.
     """
     annotations = [x for record in records for x in record.annotations or ()]
     return msgspec.structs.replace(
@@ -255,14 +242,7 @@ FORMAT = Format(
 
 
 def gold(record: OpenKPRecord) -> tuple[Phrases, ...] | None:
-    """The keyphrases of each annotator; None if there are none.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The annotations with keyphrases.
-    """
+    """The keyphrases of each annotator; None if there are none."""
     return tuple(filter(None, record.annotations or ())) or None
 
 
@@ -294,10 +274,6 @@ def score(
     the annotation that the predictions match best. Example, with
     the predictions "Star Trek" and "x" for "star trek" and "discovery season":
     precision 1 at 1 and 1/3 at 3, recall 1/2 at both, F1 2/3 and 2/5.
-
-    Args:
-        predictions: URL -> keyphrases, the best first.
-        gold: URL -> the keyphrases of each annotator.
 
     Returns:
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0

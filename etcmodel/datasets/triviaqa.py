@@ -44,8 +44,6 @@ class TriviaQARecord(Record, frozen=True):
     """One question and its evidence.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
         text: the lines of all pages that are not blank, encyclopedia first.
         answers: all forms of the answer, as people write them first; None if
             the file does not tell.
@@ -94,12 +92,6 @@ def normalize_answer(text: str) -> str:
     punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
 
         normalize_answer("The  Quick-brown, an Apple!") -> "quick brown apple"
-
-    Args:
-        text: an answer.
-
-    Returns:
-        The normalised answer; possibly empty.
     """
     text = text.lower().translate(_TO_SPACES)
     return " ".join(_ARTICLES.sub(" ", text).split())
@@ -116,7 +108,7 @@ def _read_page(path: str) -> str:
 
 
 def _load_page(name: str, folder: str, source: Source) -> str | None:
-    """Returns the text of a page; None if it has no file.
+    """The text of a page; None if it has no file.
 
     Raises:
         UserError: it cannot be read, or the name is not that of a file in the
@@ -209,34 +201,20 @@ FORMAT = Format(
 
 
 def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
-    """What answers are compared with; None if the file does not tell.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The normalised aliases, and normalised answers of people.
-    """
+    """The normalized aliases and answers of people; None if not told."""
     return record.truths
 
 
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """The official metrics, in percent.
+    """The official metrics, in percent; 0 if there are no questions.
 
     An answer counts as that of the truths which it is most like. One that is
     missing is wrong. Example:
 
         score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
         -> {"exact_match": 0.0, "f1": 66.67}
-
-    Args:
-        predictions: record id -> answer, as in a submission.
-        gold: record id -> truths, see `gold`.
-
-    Returns:
-        `exact_match` and `f1`, from 0 to 100; 0 if there are no questions.
     """
     exact = f1 = 0.0
     for name, truths in gold.items():

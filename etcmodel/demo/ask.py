@@ -37,15 +37,7 @@ def pad(rows):
 
 
 def answer(model, records):
-    """Answers records.
-
-    Args:
-        model: the loaded SavedModel.
-        records: list of dicts with `query`, `candidates` and `supports`.
-
-    Returns:
-        For every record the answer and the candidates' probabilities.
-    """
+    """The answer of each record, and its candidates' probabilities."""
     answers = []
     for start in range(0, len(records), _BATCH_SIZE):
         batch = records[start : start + _BATCH_SIZE]

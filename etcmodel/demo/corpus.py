@@ -50,15 +50,6 @@ def island_names(split: str) -> list[str]:
         island_names("train")[:3]    -> ["Aldera Holm", "Aldera Cay",
                                          "Aldera Reach"]
         island_names("heldout")[:2]  -> ["Aldera Skerry", "Aldera Rock"]
-
-    Args:
-        split: `"train"` or `"heldout"`.
-
-    Returns:
-        The names, in a fixed order.
-
-    Raises:
-        ValueError: no such split.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
@@ -71,15 +62,7 @@ def island_names(split: str) -> list[str]:
 
 
 def make_query(first: world.Trade, second: world.Trade) -> str:
-    """The question in WikiHop's form, a relation and its subject.
-
-    Args:
-        first: one of the two trades asked for.
-        second: the other.
-
-    Returns:
-        For example `"island_with lighthouse and beehives"`.
-    """
+    """A relation and its subject: `"island_with wine and bees"`."""
     return f"island_with {first.name} and {second.name}"
 
 
@@ -96,10 +79,6 @@ def make_records(
         question_kind: one of `QUESTION_KINDS`.
         split: `"train"` or `"heldout"`; decides which names the islands have.
         seed: the same seed gives the same records, on every machine.
-
-    Returns:
-        A list of dicts with `id`, `query`, `answer`, `candidates` (six
-        lower-case names in random order) and `supports` (four documents).
 
     Raises:
         ValueError: a negative number, or no such kind or split.
@@ -124,10 +103,6 @@ def write_records(path: str, records: list[dict]) -> None:
     """Writes records as WikiHop's files are: one JSON array.
 
     The file appears under its name only when it is whole.
-
-    Args:
-        path: the file; its folder must exist.
-        records: what `make_records` gives.
     """
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:

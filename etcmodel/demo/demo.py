@@ -74,14 +74,7 @@ ENCODER = {
 
 
 def train_config(config: DemoConfig) -> dict:
-    """What the demo changes in the experiment `etc/wikihop`.
-
-    Args:
-        config: the demo's configuration.
-
-    Returns:
-        The content of a `--config_file`.
-    """
+    """What the demo changes in the experiment `etc/wikihop`."""
     output_dir = config.output_dir
     return {
         "task": {
@@ -123,9 +116,6 @@ def train_config(config: DemoConfig) -> dict:
 
 def main(config: DemoConfig) -> None:
     """Runs the demo.
-
-    Args:
-        config: what to do.
 
     Raises:
         UserError: a step failed, the output directory is not the demo's, or
@@ -213,9 +203,6 @@ class _Steps:
 
 def prepare_output_dir(output_dir: str) -> None:
     """Makes an empty output directory, in place of that of an earlier run.
-
-    Args:
-        output_dir: the directory.
 
     Raises:
         UserError: it has something in it that the demo did not make, or cannot

@@ -18,12 +18,12 @@ def build_vocab(
 
     It begins with the tokens that this package needs
     (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the
-    texts, so that no word made of them is unknown.
+    texts, so that no word made of them is unknown. The file appears under its
+    name only when it is whole.
 
     Args:
         texts: the texts.
-        vocab_file: where to write it, one token a line. It appears under this
-            name only when it is whole.
+        vocab_file: where to write it, one token a line.
         vocab_size: about how many tokens to learn; there are fewer when the
             texts have fewer words.
 

@@ -40,9 +40,6 @@ def choose_paragraphs(
         record: with or without supporting facts.
         max_characters: room for titles and sentences; about four to a token.
         rng: chooses.
-
-    Returns:
-        The record with other `context`.
     """
     kept = {title for title, _ in record.supporting_facts or ()}
     order = rng.sample(record.context, len(record.context))
@@ -75,10 +72,6 @@ def make_pseudo_question(
     Example: of "Jan was born in 1901 in the town of Brno." and, in the
     paragraph Brno, "Brno is a city in the region of South Moravia.", it may be
     "where Jan born 1901 town whose city region?" and the answer South Moravia.
-
-    Args:
-        record: with paragraphs; see `choose_paragraphs`.
-        rng: chooses.
 
     Returns:
         The record with other `question`, `answer`, `supporting_facts` and

@@ -69,25 +69,19 @@ def _overlap_scores(
 
 
 def normalize_answer(text: str) -> str:
-    """Takes away what should not matter when answers are compared.
+    """An answer in lower case without what does not matter.
 
-    In this order: lower case; no ASCII punctuation (nothing replaces it); no
-    words "a", "an", "the"; single spaces:
+    That are ASCII punctuation (nothing replaces it), the words "a", "an" and
+    "the", and all but single spaces:
 
         normalize_answer("The  Quick-brown, an Apple!") -> "quickbrown apple"
-
-    Args:
-        text: an answer.
-
-    Returns:
-        The normalised answer; possibly empty.
     """
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def answer_scores(prediction: str, gold: str) -> Scores:
-    """Compares two answers word by word, after normalisation.
+    """Compares two answers word by word, after normalization.
 
     Words are counted as often as they occur:
 
@@ -96,13 +90,6 @@ def answer_scores(prediction: str, gold: str) -> Scores:
 
     If one side is "yes", "no" or "noanswer" and the other is not the same, all
     scores are 0, so that "no" gets nothing from "no man".
-
-    Args:
-        prediction: the predicted answer.
-        gold: the true one.
-
-    Returns:
-        The scores.
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
@@ -124,18 +111,11 @@ def supporting_fact_scores(
 ) -> Scores:
     """Compares two sets of supporting facts; repeated facts count once.
 
-    For example, with one of two facts found and one too many:
+    With one of two facts found and one too many:
 
         supporting_fact_scores([("Oslo", 0), ("Rome", 2)],
                                [("Oslo", 0), ("Oslo", 1)])
         -> Scores(em=0.0, f1=0.5, precision=0.5, recall=0.5)
-
-    Args:
-        predicted: pairs of title and sentence; lists, as in JSON, do as well.
-        gold: the true ones.
-
-    Returns:
-        The scores.
     """
     predicted_set = {tuple(fact) for fact in predicted}
     gold_set = {tuple(fact) for fact in gold}
@@ -148,20 +128,13 @@ def supporting_fact_scores(
 
 
 def joint_scores(answer: Scores, facts: Scores) -> Scores:
-    """Scores of a record's answer and its supporting facts taken together.
+    """Scores of an answer and its supporting facts taken together.
 
     Precision, recall and EM are products; F1 is computed from the products:
 
         joint_scores(Scores(em=1, f1=1, precision=1, recall=1),
                      Scores(em=0, f1=2/3, precision=0.5, recall=1))
         -> Scores(em=0, f1=2/3, precision=0.5, recall=1)
-
-    Args:
-        answer: scores of the answer.
-        facts: scores of the supporting facts.
-
-    Returns:
-        The joint scores.
     """
     precision = answer.precision * facts.precision
     recall = answer.recall * facts.recall

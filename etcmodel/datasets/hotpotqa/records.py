@@ -22,9 +22,7 @@ class Paragraph(
 ):
     """The beginning of a Wikipedia article.
 
-    Attributes:
-        title: of the article.
-        sentences: as they stand in the file, most with a space in front.
+    Sentences are as they stand in the file, most with a space in front.
     """
 
     title: str
@@ -50,9 +48,6 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     """One question about a set of paragraphs.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
-        context: the paragraphs.
         answer: a piece of the text, or "yes", or "no"; None if the file does
             not tell.
         supporting_facts: title and number of the sentences, from 0, that the
@@ -118,15 +113,7 @@ def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
 
 
 def check_answer(record: HotpotQARecord, split: str) -> None:
-    """Checks that a record has text and, unless to predict, an answer.
-
-    Args:
-        record: the record.
-        split: what the record is for.
-
-    Raises:
-        RecordError: it has not.
-    """
+    """Checks that a record has text and, unless to predict, an answer."""
     if split == "predict":
         return
     if split == "train" and not any(

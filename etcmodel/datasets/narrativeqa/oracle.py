@@ -13,13 +13,7 @@ from etcmodel.datasets.narrativeqa import metrics
 
 
 class Span(NamedTuple):
-    """A span of words.
-
-    Attributes:
-        start: its first character.
-        end: the character behind its last.
-        score: ROUGE-L with the answer, from 0 to 1.
-    """
+    """A span of characters, and its ROUGE-L with the answer, from 0 to 1."""
 
     start: int
     end: int
@@ -36,11 +30,6 @@ class Words:
     """
 
     def __init__(self, text: str):
-        """Takes a text apart.
-
-        Args:
-            text: the text.
-        """
         found = list(re.finditer(r"\S+", text))
         self.spans = [x.span() for x in found]
         self.known: dict[str, int] = {}

@@ -40,16 +40,10 @@ _PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
 
 def is_null(span: Span) -> bool:
-    """Tells whether a span stands for "there is no answer".
-
-    Args:
-        span: start and end.
-
-    Returns:
-        True if both are negative.
+    """Whether a span stands for "there is no answer".
 
     Raises:
-        ValueError: one is negative, or the span is empty or backwards.
+        ValueError: one end is negative, or the span is empty or backwards.
     """
     start, end = span
     if start < 0 and end < 0:
@@ -77,7 +71,7 @@ def _check_yes_no(value: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NQGold:
-    """What the annotators answered to one question.
+    """What the annotators answered to one question; an item for each.
 
     Two annotators, one of whom found no answer:
 
@@ -85,11 +79,7 @@ class NQGold:
                short_answers=(((12, 14), (20, 21)), ()),
                yes_no=("none", "none"))
 
-    Attributes:
-        long_answers: one span per annotator.
-        short_answers: a collection of spans per annotator; order, repetition
-            and null spans do not matter.
-        yes_no: "none", "yes" or "no" per annotator.
+    Order, repetition and null spans of short answers do not matter.
     """
 
     long_answers: tuple[Span, ...]
@@ -143,14 +133,7 @@ _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 @dataclasses.dataclass(frozen=True)
 class _Outcome:
-    """One prediction of one kind (long or short) against its gold.
-
-    Attributes:
-        has_gold: there is a gold answer.
-        has_predicted: there is a predicted answer.
-        is_right: there are both, and they match.
-        score: the prediction's score.
-    """
+    """One prediction of one kind (long or short) against its gold."""
 
     has_gold: bool
     has_predicted: bool
@@ -216,13 +199,8 @@ def _f1(precision: npt.ArrayLike, recall: npt.ArrayLike) -> np.ndarray:
 class _Curve:
     """Precision, recall and F1 at all score thresholds of a data set.
 
-    At thresholds[i], the predictions with at least that score count.
-
-    Attributes:
-        thresholds: the different scores, from the greatest to the least.
-        precision: array of the same length.
-        recall: likewise.
-        f1: likewise.
+    At thresholds[i], the predictions with at least that score count; it is the
+    i-th greatest of the different scores.
     """
 
     thresholds: np.ndarray
@@ -309,12 +287,8 @@ def _outcomes(
 def usual_min_annotations(gold: Iterable[NQGold]) -> int:
     """How many annotators must have an answer, for the data at hand.
 
-    Args:
-        gold: the answers of all examples.
-
-    Returns:
-        2, as officially, or 1 if no example has more than one annotator, as
-        in the training data.
+    2, as officially, or 1 if no example has more than one annotator, as in the
+    training data.
     """
     return min(2, max((len(x.yes_no) for x in gold), default=2))
 

@@ -51,15 +51,11 @@ def _span_to_json(span: Span) -> dict[str, int]:
 def predictions_to_json(
     predictions: Mapping[str, NQPrediction],
 ) -> dict[str, list[dict[str, object]]]:
-    """Puts predictions into the official format.
+    """Puts predictions into the official format, for `json.dump`.
 
-    Args:
-        predictions: example id -> prediction.
-
-    Returns:
-        An object for `json.dump`. Ids that are integers in decimal notation, as
-        the official ones, become integers; any others remain strings. Null
-        spans among the short answers are left out.
+    Ids that are integers in decimal notation, as the official ones, become
+    integers; any others remain strings. Null spans among the short answers are
+    left out.
 
     Raises:
         ValueError: some span is none, such as (7, 3).
@@ -86,25 +82,13 @@ def predictions_to_json(
 def write_predictions(
     predictions: Mapping[str, NQPrediction], stream: IO[str]
 ) -> None:
-    """Writes `{"predictions": [...]}`.
-
-    Args:
-        predictions: example id -> prediction.
-        stream: what to write to.
-    """
+    """Writes `{"predictions": [...]}`."""
     json.dump(predictions_to_json(predictions), stream)
     stream.write("\n")
 
 
 def make_gold(annotations: Sequence[Annotation]) -> NQGold:
-    """Answers as the official metrics take them.
-
-    Args:
-        annotations: the answers.
-
-    Returns:
-        The same.
-    """
+    """Annotations as the official metrics take them."""
     return NQGold(
         long_answers=tuple((x.long_start, x.long_end) for x in annotations),
         short_answers=tuple(x.short_answers for x in annotations),
@@ -113,29 +97,17 @@ def make_gold(annotations: Sequence[Annotation]) -> NQGold:
 
 
 def gold(record: NQRecord) -> NQGold | None:
-    """The answers of all annotators; None if there are none.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The answers.
-    """
+    """The answers of all annotators; None if there are none."""
     return make_gold(record.annotations) if record.annotations else None
 
 
 def score(
     predictions: Mapping[str, NQPrediction], gold: Mapping[str, NQGold]
 ) -> dict[str, float]:
-    """All official metrics; see `metrics.evaluate`.
+    """All official metrics, from 0 to 1; see `metrics.evaluate`.
 
-    Args:
-        predictions: example id -> prediction.
-        gold: example id -> the answers of all annotators.
-
-    Returns:
-        name -> value, from 0 to 1. Names are made identifiers:
-        `long_best_threshold_f1` is the official `long-best-threshold-f1`.
+    Names are made identifiers: `long_best_threshold_f1` is the official
+    `long-best-threshold-f1`.
     """
     results = metrics.evaluate(
         predictions, gold, metrics.usual_min_annotations(gold.values())

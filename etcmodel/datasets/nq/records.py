@@ -64,8 +64,6 @@ class NQRecord(Record, frozen=True):
     """One question about a Wikipedia page.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
         tokens: the words of the page, and its HTML tags.
         is_html: for every token whether it is an HTML tag.
         candidates: the parts of the page that may be the long answer.
