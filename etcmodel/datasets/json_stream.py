@@ -55,7 +55,7 @@ codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
 
 
 class _File:
-    """An open file, and how many records of it were read.
+    """An open file, and how many of its records were read.
 
     As a context manager it tells of damaged gzip data.
     """
@@ -186,12 +186,6 @@ def _check_start(
         opening: the first character of such a file.
         expected: what such a file is.
         other: what to tell about JSON that begins with another bracket.
-
-    Returns:
-        The bytes that were read.
-
-    Raises:
-        UserError: the file is empty, or does not begin with `opening`.
     """
     start = b""
     for chunk in chunks:
@@ -314,11 +308,7 @@ def _elements(
 
 
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
-    """The elements of the array at a place of a JSON document.
-
-    Raises:
-        ijson.JSONError: it is not JSON.
-    """
+    """The elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(found, place, use_float=True)
     for chunk in itertools.chain(_cleaned(chunks), [None]):
@@ -343,15 +333,12 @@ def _typed_elements(
     """The first elements of an array of objects, as far as it is well formed.
 
     That is all but the last one, if the objects begin with the same name and
-    none is very long.
+    none is very long. Those that are not of the type come as Python values.
 
     Args:
         buffer: what comes right after the array's bracket.
         chunks: what comes after that.
         record: the type of the elements.
-
-    Yields:
-        The elements, as Python values where they are not of the type.
 
     Returns:
         Their number, and the bytes read that come after their last comma.
@@ -399,11 +386,7 @@ def _lines(
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
-    Args:
-        chunks: the text.
-        line_end: a line feed.
-        max_size: what a line has beyond that, or hardly more, follows as
-            another line. None for whole lines.
+    What a line has beyond `max_size`, or hardly more, follows as another one.
     """
     parts, size, nothing = [], 0, line_end[:0]
     for chunk in chunks:
@@ -468,15 +451,13 @@ def read_json_lines(
     """Yields the values of a file of JSON lines without holding them all.
 
     Args:
-        path: a file in UTF-8 with one JSON object a line; plain or gzipped
-            (told by its first bytes, not by its name). Blank lines are left
-            out, and the last line need not have a line end.
+        path: a file in UTF-8 with one JSON object a line; plain or gzipped.
+            Blank lines are left out, and the last line need not have an end.
         on_position: see `OnPosition`.
         record: as for `read_json_array`.
 
     Yields:
-        Pairs of the value's index, from 0, and the value as for
-        `read_json_array`.
+        Pairs of index and value, as `read_json_array` does.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is one
@@ -507,18 +488,7 @@ def read_json_lines(
 
 
 def begins_with(path: str, pattern: bytes) -> bool:
-    """Whether the first text of a file, behind white space, has a pattern.
-
-    Args:
-        path: a file, plain or gzipped.
-        pattern: a regular expression.
-
-    Returns:
-        Whether it matches; False if there is nothing but white space.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Whether the first text of a file, behind white space, has a pattern."""
     with _File(path) as file:
         for chunk in file.chunks():
             if chunk.strip():
@@ -527,16 +497,11 @@ def begins_with(path: str, pattern: bytes) -> bool:
 
 
 def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields the lines of a plain text without holding it all.
+    """Yields the lines of a plain text, with line ends, without holding it all.
 
-    Args:
-        path: a text file in UTF-8, plain or gzipped.
-        on_position: see `OnPosition`; called for every line.
-
-    Yields:
-        Lines with their line ends. One of more than a million characters comes
-        in parts, of which only the last has a line end. Bytes that are not
-        UTF-8 are replaced by `INVALID_UTF8_MARK`.
+    A line of more than a million characters comes in parts, of which only the
+    last has a line end. Bytes that are not UTF-8 are replaced by
+    `INVALID_UTF8_MARK`.
 
     Raises:
         UserError: the file cannot be read, or is broken off. The message names

@@ -32,35 +32,20 @@ _ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
 
 
 class Source(NamedTuple):
-    """Where a record was read.
-
-    Attributes:
-        path: the file.
-        index: position of the record in the file, from 0.
-    """
+    """The file that a record was read from, and its position there, from 0."""
 
     path: str = ""
     index: int = 0
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about what was read there, to be raised.
-
-        Args:
-            reason: a few words that group such errors.
-            **kwargs: as for `RecordError`.
-
-        Returns:
-            The error.
-        """
+        """A `RecordError` about what was read there; `kwargs` as for that."""
         return RecordError(*self, reason, **kwargs)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of all datasets have.
 
-    Attributes:
-        id: unique within the files that are read together.
-        source: where it was read.
+    Each has an `id`, unique within the files that are read together.
     """
 
     # A name that no field of a file has.
@@ -77,15 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about this record, to be raised.
-
-        Args:
-            reason: a few words that group such errors.
-            **kwargs: as for `RecordError`.
-
-        Returns:
-            The error.
-        """
+        """A `RecordError` about this record; `kwargs` as for that."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
@@ -104,9 +81,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             value: what the field has; None if it is not there.
             split: what the record is for.
             advice: what to do.
-
-        Returns:
-            The error.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -124,8 +98,9 @@ class Format:
     Attributes:
         record: the type of a record in the file, as msgspec reads it.
         example: what a record looks like; for messages.
-        read_values: yields index and JSON value of a file's records; see
-            `json_stream`.
+        read_values: called with a path, `json_stream.OnPosition` and `record`;
+            yields the index and the value of each record, as a `record` or as
+            JSON (see `json_stream`).
         check: called with a record and the split; raises `RecordError`s.
         make: makes a `Record` of what was read and of its `Source`, where that
             is of another type.
@@ -283,44 +258,29 @@ class _Problem:
         self._source = source
 
     def _error(self, reason: str, **kwargs) -> RecordError:
-        record_id = None
-        if isinstance(self._value, dict):
-            record_id = self._value.get(self._format.id_field)
-        if isinstance(record_id, bool) or not isinstance(record_id, str | int):
-            record_id = None
+        id_field, record_id = self._format.id_field, None
         # What is wrong with the id itself is told as its value.
-        if kwargs.get("field") == self._format.id_field:
-            record_id = None
-        return self._source.error(
-            reason,
-            record_id=None if record_id is None else str(record_id),
-            **kwargs,
-        )
+        if isinstance(self._value, dict) and kwargs.get("field") != id_field:
+            value = self._value.get(id_field)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                record_id = str(value)
+        return self._source.error(reason, record_id=record_id, **kwargs)
 
     def invalid_utf8(self) -> RecordError:
         """The error of bytes that are not UTF-8."""
-        fields = [
-            key
-            for key, value in (
-                self._value.items() if isinstance(self._value, dict) else ()
-            )
-            if has_invalid_utf8(value)
-        ]
+        items = self._value.items() if isinstance(self._value, dict) else ()
+        fields = (key for key, value in items if has_invalid_utf8(value))
         return self._error(
             "invalid UTF-8",
-            field=fields[0] if fields else None,
+            field=next(fields, None),
             problem="there are bytes that are not UTF-8",
             advice="Convert the file to UTF-8",
         )
 
     def explained(self, message: str) -> RecordError:
-        """Puts a message of msgspec into words.
+        """The error of a message of msgspec, in the words of these files.
 
-        Args:
-            message: such as "Expected `str`, got `int` - at `$.a[0].b`".
-
-        Returns:
-            The error.
+        Example of a message: "Expected `str`, got `int` - at `$.a[0].b`".
         """
         message, _, place = message.partition(" - at `$")
         place = place.rstrip("`").lstrip(".")
@@ -347,7 +307,7 @@ class _Problem:
                 problem=f"got {show(value)}, expected {self._format.example}",
             )
         group, expected = _without_positions(place), _words(type_)
-        if "matching regex" in message or "length >=" in message:
+        if "matching regex" in message:
             expected = "some text" if isinstance(value, str) else expected
             return self._error(
                 f"empty {group}",
@@ -410,7 +370,6 @@ def _words(type_, plural: bool = False) -> str:
         return f"one of {list(type_.values)}"
     items = getattr(type_, "item_type", None)
     if items is not None:
-        least = ", at least one" if type_.min_length else ""
         lists = "lists" if plural else "a list"
-        return f"{lists} of {_words(items, plural=True)}{least}"
+        return f"{lists} of {_words(items, plural=True)}"
     return _WORDS[type(type_)][plural]
