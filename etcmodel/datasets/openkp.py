@@ -7,6 +7,7 @@ Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
 Modeling", 2019; https://github.com/microsoft/OpenKP.
 """
 
+import collections
 import functools
 import json
 import math
@@ -25,16 +26,8 @@ from etcmodel.datasets.records import Text
 from etcmodel.errors import show
 
 _OWN_FEATURES = (
-    "x",
-    "width",
-    "y",
-    "height",
-    "is_block",
-    "is_inline",
-    "is_heading",
-    "is_leaf",
-    "font_size",
-    "is_bold",
+    *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),
+    *("is_leaf", "font_size", "is_bold"),
 )
 # Of a node and of its parent, in pixels, from 0 to 1 or in points.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
@@ -42,6 +35,9 @@ _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
 # The numbers of predictions that are measured.
 DEPTHS = (1, 3, 5)
+
+# As `_measure` gives them.
+_METRICS = ("f1", "precision", "recall")
 
 Phrases = tuple[str, ...]
 
@@ -130,9 +126,9 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
                     '"end_idx": 3}'
                 ),
             ) from None
-        problem = _problem(node, end, words)
-        if problem:
-            raise error(problem[0], problem=f"node {i}: {problem[1]}")
+        reason, problem = _problem(node, end, words)
+        if reason:
+            raise error(reason, problem=f"node {i}: {problem}")
         end = node.end_idx
         nodes.append(Node(node.start_idx, end, node.feature))
     annotations = page.KeyPhrases
@@ -150,15 +146,15 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
     )
 
 
-def _problem(node: _Node, least: int, words) -> tuple[str, str] | None:
+def _problem(node: _Node, min_start: int, words) -> tuple[str, str]:
     """What is wrong with a node that stands behind others."""
     start, end = node.start_idx, node.end_idx
-    if not least <= start <= end <= len(words):
+    if not min_start <= start <= end <= len(words):
         return (
             "a node that is no span of the text",
-            f"got start_idx {start} and end_idx {end}, expected {least} (where "
-            "the node before it ends) <= start_idx <= end_idx <= number of "
-            f"words, here {len(words)}",
+            f"got start_idx {start} and end_idx {end}, expected {min_start} "
+            "(where the node before it ends) <= start_idx <= end_idx <= number "
+            f"of words, here {len(words)}",
         )
     text = " ".join(words[start:end])
     if node.text != text:
@@ -179,7 +175,7 @@ def _problem(node: _Node, least: int, words) -> tuple[str, str] | None:
                 "a feature that is no such number",
                 f"feature[{i}], {FEATURES[i]}, is {value}, expected {expected}",
             )
-    return None
+    return "", ""
 
 
 def _check(record: OpenKPRecord, split: str) -> None:
@@ -279,23 +275,22 @@ def score(
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0
         to 1; 0 if there are no pages.
     """
-    totals = {
-        f"{name}_at_{depth}": 0.0
-        for depth in DEPTHS
-        for name in ("precision", "recall", "f1")
-    }
+    totals = collections.Counter()
     for url, annotations in gold.items():
         normalized = map(normalize_phrase, predictions.get(url, ()))
         predicted = list(dict.fromkeys(filter(None, normalized)))
         for depth in DEPTHS:
-            f1, precision, recall = max(
+            best = max(
                 _measure(predicted[:depth], depth, phrases)
                 for phrases in annotations
             )
-            totals[f"precision_at_{depth}"] += precision
-            totals[f"recall_at_{depth}"] += recall
-            totals[f"f1_at_{depth}"] += f1
-    return {name: x / max(len(gold), 1) for name, x in totals.items()}
+            for name, value in zip(_METRICS, best, strict=True):
+                totals[f"{name}_at_{depth}"] += value
+    return {
+        f"{name}_at_{depth}": totals[f"{name}_at_{depth}"] / max(len(gold), 1)
+        for depth in DEPTHS
+        for name in ("precision", "recall", "f1")
+    }
 
 
 def _measure(predicted, depth, phrases) -> tuple[float, float, float]:

@@ -69,8 +69,8 @@ def _bleu(
     from sacrebleu.metrics import BLEU
 
     # As many truths of each: a repeated one changes nothing.
-    most = max(map(len, truths))
-    columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(most)]
+    number = max(map(len, truths))
+    columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(number)]
     # nlg-eval adds 1e-15 to what is counted.
     metric = BLEU(
         max_ngram_order=order,

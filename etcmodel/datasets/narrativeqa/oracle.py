@@ -50,11 +50,11 @@ def _scores(words: np.ndarray, answer: np.ndarray):
         spans of 1, 2, 3, ... words; -1 where the text is at its end.
     """
     (starts,) = np.nonzero(np.isin(words, answer))
-    longest = 2 * len(answer) + 5
+    max_length = 2 * len(answer) + 5
     # [starts, n + 1]: common subsequence with the answer's first words
     common = np.zeros([len(starts), len(answer) + 1], np.int16)
-    scores = np.full([len(starts), longest], -1.0, np.float32)
-    for length in range(1, longest + 1):
+    scores = np.full([len(starts), max_length], -1.0, np.float32)
+    for length in range(1, max_length + 1):
         is_inside = starts + length <= len(words)
         word = words[np.minimum(starts + length - 1, len(words) - 1)]
         # [starts, n]
@@ -90,10 +90,7 @@ def find_approximate_answers(
         answer: the answer.
         min_score: the least score, from 0 to 1.
         top_percentile: the least score as a share of the best one's.
-        top_k: the most spans.
-
-    Returns:
-        The spans; none if the text has no word of the answer.
+        top_k: the maximum number of spans.
 
     Raises:
         ValueError: a share is not from 0 to 1, or `top_k` is below 1.
@@ -107,8 +104,8 @@ def find_approximate_answers(
     if not any(x >= 0 for x in numbers):
         return []
     starts, scores = _scores(text.numbers, np.array(numbers, np.int32))
-    least = max(min_score, scores.max() * top_percentile, 1e-6)
-    rows, columns = np.nonzero(scores >= least)
+    min_score = max(min_score, scores.max() * top_percentile, 1e-6)
+    rows, columns = np.nonzero(scores >= min_score)
     # Best first; of equals the last one, and of those the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
     taken = np.zeros(len(text.numbers), bool)

@@ -22,9 +22,9 @@ annotation, as the training set has, use `min_annotations=1`.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,9 +87,8 @@ class NQGold:
     yes_no: tuple[str, ...]
 
     def __post_init__(self):
-        counts = tuple(
-            map(len, (self.long_answers, self.short_answers, self.yes_no))
-        )
+        answers = (self.long_answers, self.short_answers, self.yes_no)
+        counts = tuple(map(len, answers))
         if len(set(counts)) > 1:
             raise ValueError(
                 "Different numbers of annotators for long answers, short "
@@ -131,8 +130,7 @@ class NQPrediction:
 _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """One prediction of one kind (long or short) against its gold."""
 
     has_gold: bool
@@ -141,47 +139,26 @@ class _Outcome:
     score: float
 
 
-def _long_outcome(
-    prediction: NQPrediction, gold: NQGold, min_annotations: int
+def _outcome(
+    kind: str, prediction: NQPrediction, gold: NQGold, min_annotations: int
 ) -> _Outcome:
-    spans = [tuple(span) for span in gold.long_answers if not is_null(span)]
-    has_gold = len(spans) >= min_annotations
-    has_predicted = not is_null(prediction.long_answer)
-    matches = tuple(prediction.long_answer) in spans
-    return _Outcome(
-        has_gold=has_gold,
-        has_predicted=has_predicted,
-        is_right=has_gold and has_predicted and matches,
-        score=prediction.long_score,
-    )
-
-
-def _short_outcome(
-    prediction: NQPrediction, gold: NQGold, min_annotations: int
-) -> _Outcome:
-    span_sets = [_span_set(spans) for spans in gold.short_answers]
-    num_answers = sum(
-        bool(spans) or yes_no != "none"
-        for spans, yes_no in zip(span_sets, gold.yes_no, strict=True)
-    )
-    has_gold = num_answers >= min_annotations
-    predicted = _span_set(prediction.short_answers)
-    if prediction.yes_no != "none":
-        has_predicted, matches = True, prediction.yes_no in gold.yes_no
+    if kind == "long":
+        spans = [tuple(x) for x in gold.long_answers if not is_null(x)]
+        num_answers, score = len(spans), prediction.long_score
+        has_predicted = not is_null(prediction.long_answer)
+        matches = tuple(prediction.long_answer) in spans
     else:
+        span_sets = [_span_set(spans) for spans in gold.short_answers]
+        num_answers, score = 0, prediction.short_score
+        for spans, yes_no in zip(span_sets, gold.yes_no, strict=True):
+            num_answers += bool(spans) or yes_no != "none"
+        predicted = _span_set(prediction.short_answers)
         has_predicted, matches = bool(predicted), predicted in span_sets
-    return _Outcome(
-        has_gold=has_gold,
-        has_predicted=has_predicted,
-        is_right=has_gold and has_predicted and matches,
-        score=prediction.short_score,
-    )
-
-
-_OUTCOMES: dict[str, Callable[[NQPrediction, NQGold, int], _Outcome]] = {
-    "long": _long_outcome,
-    "short": _short_outcome,
-}
+        if prediction.yes_no != "none":
+            has_predicted, matches = True, prediction.yes_no in gold.yes_no
+    has_gold = num_answers >= min_annotations
+    is_right = has_gold and has_predicted and matches
+    return _Outcome(has_gold, has_predicted, is_right, score)
 
 
 def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
@@ -191,97 +168,38 @@ def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
     return np.where(is_zero, 0.0, numerator / np.where(is_zero, 1, denominator))
 
 
-def _f1(precision: npt.ArrayLike, recall: npt.ArrayLike) -> np.ndarray:
-    return _divide(2 * precision * recall, precision + recall)
+def _curve(
+    outcomes: Iterable[_Outcome],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Score thresholds, the greatest first, and precision and recall at each.
 
-
-@dataclasses.dataclass(frozen=True)
-class _Curve:
-    """Precision, recall and F1 at all score thresholds of a data set.
-
-    At thresholds[i], the predictions with at least that score count; it is the
-    i-th greatest of the different scores.
+    At a threshold, the predictions with at least that score count.
     """
-
-    thresholds: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
-    f1: np.ndarray
-
-    @classmethod
-    def from_outcomes(cls, outcomes: list[_Outcome]) -> "_Curve":
-        """Sorts by score; predictions with the same score count together."""
-        scores = np.array([x.score for x in outcomes], dtype=np.float64)
-        order = np.argsort(-scores, kind="stable")
-        scores = scores[order]
-        is_last = np.ones(len(scores), dtype=bool)
-        is_last[:-1] = scores[:-1] != scores[1:]
-
-        def running_count(values: list[bool]) -> np.ndarray:
-            return np.cumsum(np.array(values, dtype=np.int64)[order])[is_last]
-
-        right = running_count([x.is_right for x in outcomes])
-        predicted = running_count([x.has_predicted for x in outcomes])
-        precision = _divide(right, predicted)
-        recall = _divide(right, sum(x.has_gold for x in outcomes))
-        return cls(
-            thresholds=scores[is_last],
-            precision=precision,
-            recall=recall,
-            f1=_f1(precision, recall),
-        )
-
-    def best(self) -> dict[str, float]:
-        """The point of the greatest F1; of several, that of fewest answers.
-
-        All values are 0, the threshold too, if no prediction is right.
-        """
-        index = int(np.argmax(self.f1)) if self.f1.any() else None
-        return {
-            "best-threshold-f1": _item(self.f1, index),
-            "best-threshold-precision": _item(self.precision, index),
-            "best-threshold-recall": _item(self.recall, index),
-            "best-threshold": _item(self.thresholds, index),
-        }
-
-    def at_precision(self, target: float) -> dict[str, float]:
-        """The greatest recall with at least a certain precision.
-
-        Of several such points, that of fewest answers, so that of the greatest
-        precision. Both values are 0 if there is none with any recall.
-        """
-        recall = np.where(self.precision >= target, self.recall, 0.0)
-        index = int(np.argmax(recall)) if recall.any() else None
-        return {
-            f"recall-at-precision>={target:.2}": _item(recall, index),
-            f"precision-at-precision>={target:.2}": _item(
-                self.precision, index
-            ),
-        }
+    columns = np.array(list(outcomes), np.float64).reshape([-1, 4]).T
+    has_gold, has_predicted, is_right, scores = columns
+    order = np.argsort(-scores, kind="stable")
+    sorted_scores = scores[order]
+    # Predictions with the same score count together.
+    is_last = np.ones(len(scores), bool)
+    is_last[:-1] = sorted_scores[:-1] != sorted_scores[1:]
+    right, predicted = (
+        np.cumsum(x[order])[is_last] for x in (is_right, has_predicted)
+    )
+    return (
+        sorted_scores[is_last],
+        _divide(right, predicted),
+        _divide(right, has_gold.sum()),
+    )
 
 
-def _item(values: np.ndarray, index: int | None) -> float:
-    return 0.0 if index is None else float(values[index])
-
-
-def _outcomes(
-    kind: str,
-    predictions: Mapping[str, NQPrediction],
-    gold: Mapping[str, NQGold],
-    min_annotations: int,
-) -> list[_Outcome]:
-    if min_annotations < 1:
-        raise ValueError(
-            f"min_annotations is {min_annotations}, expected 1 or more."
-        )
-    return [
-        _OUTCOMES[kind](
-            predictions.get(example_id, _NO_PREDICTION),
-            example_gold,
-            min_annotations,
-        )
-        for example_id, example_gold in gold.items()
-    ]
+def _at_greatest(
+    criterion: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Values where the criterion is greatest; 0 if it is 0 everywhere."""
+    if not criterion.any():
+        return dict.fromkeys(columns, 0.0)
+    index = int(np.argmax(criterion))
+    return {name: float(column[index]) for name, column in columns.items()}
 
 
 def usual_min_annotations(gold: Iterable[NQGold]) -> int:
@@ -337,16 +255,36 @@ def evaluate(
     Raises:
         ValueError: `min_annotations` is less than 1, or some span is none.
     """
-    result = {}
-    for kind in _OUTCOMES:
-        curve = _Curve.from_outcomes(
-            _outcomes(kind, predictions, gold, min_annotations)
+    if min_annotations < 1:
+        raise ValueError(
+            f"min_annotations is {min_annotations}, expected 1 or more."
         )
-        metrics = curve.best()
+    result = {}
+    pairs = [(predictions.get(x, _NO_PREDICTION), y) for x, y in gold.items()]
+    for kind in ("long", "short"):
+        thresholds, precision, recall = _curve(
+            _outcome(kind, *pair, min_annotations) for pair in pairs
+        )
+        # Of several thresholds the first, that of fewest answers.
+        f1 = _divide(2 * precision * recall, precision + recall)
+        metrics = _at_greatest(
+            f1,
+            {
+                "best-threshold-f1": f1,
+                "best-threshold-precision": precision,
+                "best-threshold-recall": recall,
+                "best-threshold": thresholds,
+            },
+        )
         for target in _PRECISION_TARGETS:
-            metrics |= curve.at_precision(target)
-        for name, value in metrics.items():
-            result[f"{kind}-{name}"] = value
+            metrics |= _at_greatest(
+                np.where(precision >= target, recall, 0.0),
+                {
+                    f"recall-at-precision>={target:.2}": recall,
+                    f"precision-at-precision>={target:.2}": precision,
+                },
+            )
+        result |= {f"{kind}-{name}": value for name, value in metrics.items()}
     result["average-best-threshold-f1"] = (
         result["long-best-threshold-f1"] + result["short-best-threshold-f1"]
     ) / 2
