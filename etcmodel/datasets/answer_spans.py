@@ -13,13 +13,7 @@ from etcmodel.datasets.normalized_texts import normalize
 
 
 class Occurrence(NamedTuple):
-    """A place where an answer occurs in one of several texts.
-
-    Attributes:
-        text: index of the text.
-        start: first byte of the answer, in UTF-8.
-        end: exclusive end, in bytes.
-    """
+    """An answer in one of several texts; from byte to byte, in UTF-8."""
 
     text: int
     start: int

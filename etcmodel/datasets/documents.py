@@ -37,12 +37,9 @@ from etcmodel.datasets.records import Text
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """A span of a text that names something.
+    """A span of characters that names something.
 
-    Attributes:
-        start: first character.
-        end: the character behind the last.
-        entity: name of what is mentioned; None or empty if that is not known.
+    `entity` is None or empty if it is not known what.
     """
 
     start: int
@@ -56,9 +53,7 @@ class Document(Record, frozen=True):
     Attributes:
         id: unique, or the position in its file if the file gives none; with
             "part 2" and so on for all parts but the first of a long text.
-        text: the text.
-        mentions: in the order of the text; None for those that are to be
-            found.
+        mentions: in the order of the text; None if they are to be found.
     """
 
     id: str

@@ -32,12 +32,7 @@ def normalize(text: str) -> str:
 
 
 class NormalizedText:
-    """A normalized text, whose places can be mapped to the given text.
-
-    Attributes:
-        given: the given text.
-        text: the normalized text, see `normalize`.
-    """
+    """A text as of `normalize`, whose places can be mapped to the given one."""
 
     def __init__(self, given: str):
         self.given = given

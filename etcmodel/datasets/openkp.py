@@ -43,12 +43,9 @@ Phrases = tuple[str, ...]
 
 
 class Node(NamedTuple):
-    """A node of the visual tree that has text.
+    """A node of the visual tree that has text: words from `start` to `end`.
 
-    Attributes:
-        start: its first word.
-        end: the word after its last one.
-        features: how it looks; see `FEATURES`.
+    `features` say how it looks; see `FEATURES`.
     """
 
     start: int

@@ -53,12 +53,12 @@ def island_names(split: str) -> list[str]:
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
-    names = []
-    for w, word in enumerate(world.ISLAND_WORDS):
-        for k, kind in enumerate(world.ISLAND_KINDS):
-            if ((w + k) % 4 == 3) == (split == "heldout"):
-                names.append(f"{word} {kind}")
-    return names
+    return [
+        f"{word} {kind}"
+        for w, word in enumerate(world.ISLAND_WORDS)
+        for k, kind in enumerate(world.ISLAND_KINDS)
+        if ((w + k) % 4 == 3) == (split == "heldout")
+    ]
 
 
 def make_query(first: world.Trade, second: world.Trade) -> str:
@@ -129,16 +129,11 @@ def _make_record(
         pair = rng.sample(pair, 2)
         if people is None:
             facts.append([_tell(rng, island, trade) for trade in pair])
-        else:
-            person = people[index]
-            residence = rng.choice(world.RESIDENCES)
-            facts.append(
-                [
-                    _tell(rng, island, pair[0]),
-                    _tell(rng, person, pair[1]),
-                    residence.format(person=person, island=island),
-                ]
-            )
+            continue
+        person = people[index]
+        residence = rng.choice(world.RESIDENCES)
+        told = [_tell(rng, island, pair[0]), _tell(rng, person, pair[1])]
+        facts.append([*told, residence.format(person=person, island=island)])
 
     candidates = [island.lower() for island in islands]
     rng.shuffle(candidates)
@@ -154,10 +149,7 @@ def _make_record(
 def _make_people(rng: random.Random) -> list[str]:
     first_names = rng.sample(world.FIRST_NAMES, NUM_CANDIDATES)
     last_names = rng.sample(world.LAST_NAMES, NUM_CANDIDATES)
-    return [
-        f"{first} {last}"
-        for first, last in zip(first_names, last_names, strict=True)
-    ]
+    return list(map("{} {}".format, first_names, last_names))
 
 
 def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:

@@ -4,9 +4,9 @@ The world is an archipelago. Every island is known for two trades out of
 eight, and the documents of a record (`corpus.py`) say so in varying words.
 Everything here is invented text; nothing is taken from a data set.
 
-The words that tell a trade (`Trade.keywords`) occur in no sentence about
-anything else, so that a reader with a dictionary could answer every question,
-and a reader who only counts names could answer none.
+The words that tell a trade occur in no sentence about anything else, so that a
+reader with a dictionary could answer every question, and a reader who only
+counts names could answer none.
 """
 
 import dataclasses
@@ -43,13 +43,11 @@ class Trade:
         name: how a question calls it.
         phrases: what somebody who has it does; the subject comes before.
         sayings: whole sentences about it, with `{who}` for its owner.
-        keywords: the words that only this trade's sentences use.
     """
 
     name: str
     phrases: tuple[str, ...]
     sayings: tuple[str, ...]
-    keywords: tuple[str, ...]
 
 
 TRADES = (
@@ -64,7 +62,6 @@ TRADES = (
             "At night sailors look for the lantern of {who}.",
             "Nobody has seen the beacon of {who} go dark.",
         ),
-        keywords=("lighthouse", "beacon", "lantern"),
     ),
     Trade(
         name="beehives",
@@ -77,7 +74,6 @@ TRADES = (
             "Children everywhere ask for the honey of {who}.",
             "The gentle bees of {who} fly until late autumn.",
         ),
-        keywords=("beehives", "honey", "bees"),
     ),
     Trade(
         name="saltworks",
@@ -90,7 +86,6 @@ TRADES = (
             "Cooks swear by the coarse salt of {who}.",
             "The brine of {who} is the strongest of all.",
         ),
-        keywords=("saltworks", "brine", "salt"),
     ),
     Trade(
         name="vineyard",
@@ -103,7 +98,6 @@ TRADES = (
             "Guests praise the wine of {who}.",
             "The grapes of {who} ripen before all others.",
         ),
-        keywords=("vineyard", "grapes", "wine"),
     ),
     Trade(
         name="shipyard",
@@ -116,7 +110,6 @@ TRADES = (
             "Captains order their masts from {who}.",
             "The boats of {who} are known to last.",
         ),
-        keywords=("shipyard", "masts", "boats"),
     ),
     Trade(
         name="glassworks",
@@ -129,7 +122,6 @@ TRADES = (
             "Chemists buy their bottles from {who}.",
             "The blue glass of {who} is worth its weight in silver.",
         ),
-        keywords=("glassworks", "bottles", "glass"),
     ),
     Trade(
         name="weavers",
@@ -142,7 +134,6 @@ TRADES = (
             "One hears the looms of {who} from afar.",
             "Nothing is as warm as the wool of {who}.",
         ),
-        keywords=("weavers", "looms", "wool"),
     ),
     Trade(
         name="printers",
@@ -155,7 +146,6 @@ TRADES = (
             "Scholars collect the books of {who}.",
             "The almanacs of {who} are read aloud in taverns.",
         ),
-        keywords=("printers", "almanacs", "books"),
     ),
 )
 

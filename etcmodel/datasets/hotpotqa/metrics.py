@@ -15,11 +15,11 @@ to 1. Its less obvious rules:
 """
 
 import collections
-import dataclasses
 import re
 import string
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 Fact = tuple[str, int]
 """A supporting fact: title of the paragraph, index of the sentence."""
@@ -32,16 +32,8 @@ _ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
 _METRICS = ("em", "f1", "prec", "recall")
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """How good one prediction is; every score is from 0 to 1.
-
-    Attributes:
-        em: 1 for an exact match, else 0.
-        f1: harmonic mean of precision and recall; 0 if both are 0.
-        precision: share of what was predicted that is right.
-        recall: share of what is right that was predicted.
-    """
+class Scores(NamedTuple):
+    """How good one prediction is, from 0 to 1; EM is for an exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -60,12 +52,8 @@ def _overlap_scores(
     """Scores of a (multi)set, from the sizes of the sets and their overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
-    return Scores(
-        em=float(exact),
-        f1=_harmonic_mean(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
+    f1 = _harmonic_mean(precision, recall)
+    return Scores(float(exact), f1, precision, recall)
 
 
 def normalize_answer(text: str) -> str:
@@ -138,12 +126,8 @@ def joint_scores(answer: Scores, facts: Scores) -> Scores:
     """
     precision = answer.precision * facts.precision
     recall = answer.recall * facts.recall
-    return Scores(
-        em=answer.em * facts.em,
-        f1=_harmonic_mean(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
+    f1 = _harmonic_mean(precision, recall)
+    return Scores(answer.em * facts.em, f1, precision, recall)
 
 
 def evaluate(
@@ -177,10 +161,8 @@ def evaluate(
         rows[""].append(answer)
         rows["sp_"].append(facts)
         rows["joint_"].append(joint_scores(answer, facts))
-    result = {}
-    for prefix, scores in rows.items():
-        columns = zip(*map(dataclasses.astuple, scores), strict=True)
-        sums = [sum(column) for column in columns] or [0.0] * len(_METRICS)
-        for name, total in zip(_METRICS, sums, strict=True):
-            result[prefix + name] = total / max(1, len(gold))
-    return result
+    return {
+        prefix + name: sum(x[i] for x in scores) / max(1, len(gold))
+        for prefix, scores in rows.items()
+        for i, name in enumerate(_METRICS)
+    }

@@ -1,4 +1,3 @@
-import dataclasses
 import unittest
 
 from absl.testing import parameterized
@@ -30,9 +29,7 @@ class NormalizeAnswerTest(unittest.TestCase):
 
 class ScoresTest(parameterized.TestCase):
     def _check(self, expected, scores):
-        self.assertSequenceAlmostEqual(
-            expected, dataclasses.astuple(scores), places=12
-        )
+        self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     # Prediction, right answer; EM, F1, precision and recall.
     @parameterized.parameters(

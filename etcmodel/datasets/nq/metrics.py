@@ -218,25 +218,13 @@ def evaluate(
 ) -> dict[str, float]:
     """The official metrics, each at the best score threshold for it.
 
-    A worked example with `min_annotations=1`, one annotator, and these long
-    answers (the third question has none):
-
-        example  gold      predicted  score  right  precision  recall  F1
-        a        (10, 50)  (10, 50)   9.0    yes    1/1        1/2     2/3
-        c        null      (3, 8)     5.0    no     1/2        1/2     1/2
-        b        (60, 70)  (60, 70)   4.0    yes    2/3        2/2     4/5
-
-    The best F1 is 0.8, at a threshold of 4.0. Recall at precision >= 0.5 is 1,
-    and at precision >= 0.75 or 0.9 it is 1/2.
-
     Args:
         predictions: example id -> prediction. One without gold is ignored. A
             gold example without one counts as answered by nothing, with a
             score below all others. (The official script accepts neither.)
         gold: example id -> annotations.
         min_annotations: how many annotators must have found an answer (a long
-            one; a short one) for the example to have a gold answer. With one
-            annotation per example, use 1.
+            one; a short one) for the example to have a gold answer.
 
     Returns:
         By their official names, for `long` and then `short` answers:

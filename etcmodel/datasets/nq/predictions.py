@@ -39,13 +39,9 @@ def _id_to_json(example_id: str) -> int | str:
 
 
 def _span_to_json(span: Span) -> dict[str, int]:
-    start, end = NULL_SPAN if is_null(span) else span
-    return {
-        "start_token": int(start),
-        "end_token": int(end),
-        "start_byte": -1,
-        "end_byte": -1,
-    }
+    start, end = map(int, NULL_SPAN if is_null(span) else span)
+    bytes_ = {"start_byte": -1, "end_byte": -1}
+    return {"start_token": start, "end_token": end, **bytes_}
 
 
 def predictions_to_json(

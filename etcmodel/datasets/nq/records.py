@@ -30,12 +30,9 @@ _Id = Annotated[
 
 
 class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
-    """A part of the page that may be the long answer.
+    """A part of the page that may be the long answer, from token to token.
 
-    Attributes:
-        start: its first token.
-        end: the token after its last one.
-        top_level: whether it lies inside no other candidate.
+    Those with `top_level` lie inside no other candidate.
     """
 
     start: int
@@ -64,8 +61,7 @@ class NQRecord(Record, frozen=True):
     """One question about a Wikipedia page.
 
     Attributes:
-        tokens: the words of the page, and its HTML tags.
-        is_html: for every token whether it is an HTML tag.
+        tokens: the words of the page, and its HTML tags, see `is_html`.
         candidates: the parts of the page that may be the long answer.
         annotations: the answers; None if the file does not tell.
     """
