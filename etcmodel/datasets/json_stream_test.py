@@ -7,6 +7,7 @@ import tempfile
 from unittest import mock
 
 import hypothesis
+import msgspec
 import tensorflow as tf
 from absl.testing import parameterized
 from hypothesis import strategies as st
@@ -118,6 +119,93 @@ class RandomCutsTest(tf.test.TestCase):
         ):
             actual = list(read("x.json"))
         self.assertEqual(list(enumerate(expected)), actual)
+
+
+class _Typed(msgspec.Struct):
+    """What the records of the next test may be, but for some."""
+
+    id: int
+    text: str | None = None
+
+
+class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
+    """Records of a type are what they are without it, converted."""
+
+    _ELEMENTS = (
+        b'{"id": 1, "text": "}, {\\"id\\": [", "x": {"id": [{}, {"id": 1}]}}',
+        b' {"id": 2, "id": 3, "text": "\xc3\xa9\\ud83d\\ude00"}\n',
+        b'{"text": "another name first, and long: %s", "id": 4}' % (b"x" * 900),
+        # Not of the type, or not JSON as msgspec wants it.
+        b'{"id": "5"}',
+        b'{"id": 6, "text": "x\xff"}',
+        b'{"id": 7, "other": "x\xff"}',
+        b'{"id": 8, "text": "\\ud800"}',
+        b"9",
+        b"[{}]",
+        b'{"id": 10}',
+        b'{"id": 11}',
+    )
+
+    @parameterized.product(
+        form=("array", "object", "lines"),
+        first=list(range(len(_ELEMENTS))),
+        size=(7, 1 << 16),
+        max_size=(100, 1 << 20),
+        cut=(None, 3),
+    )
+    def test_equals_plain_json(self, form, first, size, max_size, cut):
+        elements = self._ELEMENTS[first:] + self._ELEMENTS[:first]
+        read, options = json_stream.read_json_array, {}
+        if form == "lines":
+            elements = [b"{}", *(x.replace(b"\n", b"") for x in elements)]
+            content, read = b"\n".join(elements), json_stream.read_json_lines
+        else:
+            content = b"[%s]" % b",".join(elements)
+            if form == "object":
+                content, options = b'{"A" : %s, "B": 1}' % content, {"key": "A"}
+        path = os.path.join(self.get_temp_dir(), "x.json")
+        with open(path, "wb") as stream:
+            stream.write(content[: cut and -cut])
+        expected, error = self._read(read, path, **options)
+        with mock.patch.multiple(
+            json_stream, _CHUNK_BYTES=size, _MAX_ELEMENT_BYTES=max_size
+        ):
+            actual, actual_error = self._read(read, path, _Typed, **options)
+        self.assertEqual(error, actual_error)
+        self.assertEqual(bool(cut), bool(error))
+        self.assertEqual(
+            [i for i, _ in expected], [i for i, _ in actual], content
+        )
+        for (_, value), (_, typed) in zip(expected, actual, strict=True):
+            if isinstance(typed, _Typed):
+                value = msgspec.convert(value, _Typed)
+            self.assertEqual(value, typed)
+
+    def _read(self, read, path, record=None, **options):
+        """The pairs that are read, and what is said in the end."""
+        pairs = []
+        try:
+            for pair in read(path, None, record, **options):
+                pairs.append(pair)
+        except UserError as error:
+            return pairs, str(error)
+        return pairs, ""
+
+    @parameterized.parameters(
+        json_stream.read_json_array, json_stream.read_json_lines
+    )
+    def test_plain_json_is_for_few(self, read):
+        """All that can be of the type are, but for the last of an array."""
+        elements = [b'{"id": %d, "x": {"id": [1, {}]}}' % i for i in range(99)]
+        content = b"\n".join(elements)
+        if read == json_stream.read_json_array:
+            content = b"[" + b", ".join(elements) + b"]"
+        path = os.path.join(self.get_temp_dir(), "x.json")
+        with open(path, "wb") as stream:
+            stream.write(content)
+        with mock.patch.object(json_stream, "_CHUNK_BYTES", 100):
+            values = [value for _, value in read(path, None, _Typed)]
+        self.assertEqual([_Typed(i) for i in range(98)], values[:98])
 
 
 _ARRAYS = json_stream.read_json_array
