@@ -298,13 +298,13 @@ def _elements(
     if record is None or head is None:
         yield from _plain_elements(itertools.chain([start], chunks), place)
         return
-    count, rest = yield from _typed_elements(
+    has_some, rest = yield from _typed_elements(
         start[head.end() :], chunks, record
     )
     # The parser sees a zero in place of what has been read.
-    start = head[0] + (b"0," if count else b"") + rest
+    start = head[0] + b"0," * has_some + rest
     elements = _plain_elements(itertools.chain([start], chunks), place)
-    yield from itertools.islice(elements, int(count > 0), None)
+    yield from itertools.islice(elements, int(has_some), None)
 
 
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
@@ -341,10 +341,10 @@ def _typed_elements(
         record: the type of the elements.
 
     Returns:
-        Their number, and the bytes read that come after their last comma.
+        Whether there are any, and the bytes that come after their last comma.
     """
     decode = _TypedDecoder(record)
-    count, boundary = 0, None
+    has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
             # Behind an object, before one that begins with the same name.
@@ -358,12 +358,12 @@ def _typed_elements(
                     whole = b"[" + bytes(element) + b"]"
                     (value,) = _plain_elements([whole], "item")
                 yield value
-            count += len(elements)
+            has_some = has_some or bool(elements)
         more = next(chunks, b"")
         if not more:
             break
         buffer += more
-    return count, buffer
+    return has_some, buffer
 
 
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode

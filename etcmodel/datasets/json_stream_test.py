@@ -152,8 +152,9 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         size=(7, 1 << 16),
         max_size=(100, 1 << 20),
         cut=(None, 3),
+        zipped=(False, True),
     )
-    def test_equals_plain_json(self, form, first, size, max_size, cut):
+    def test_equals_plain_json(self, form, first, size, max_size, cut, zipped):
         elements = self._ELEMENTS[first:] + self._ELEMENTS[:first]
         read, options = json_stream.read_json_array, {}
         if form == "lines":
@@ -165,6 +166,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 content, options = b'{"A" : %s, "B": 1}' % content, {"key": "A"}
         path = os.path.join(self.get_temp_dir(), "x.json")
         with open(path, "wb") as stream:
+            content = gzip.compress(content, mtime=0) if zipped else content
             stream.write(content[: cut and -cut])
         expected, error = self._read(read, path, **options)
         with mock.patch.multiple(
@@ -178,6 +180,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         for (_, value), (_, typed) in zip(expected, actual, strict=True):
             if isinstance(typed, _Typed):
+                self.assertFalse(json_stream.has_invalid_utf8(value))
                 value = msgspec.convert(value, _Typed)
             self.assertEqual(value, typed)
 
