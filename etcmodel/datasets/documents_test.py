@@ -34,25 +34,17 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_json_lines(self):
         values = DOCUMENT, {"text": "x"}, {"text": "y", "mentions": []}
         path = self._write("\n".join(map(json.dumps, values)).encode())
-        first, second, third = records.FORMAT.read(path)
-        self.assertEqual(
-            first,
-            records.Document(
-                "a",
-                DOCUMENT["text"],
-                (
-                    records.Mention(0, 3, "Q1"),
-                    records.Mention(4, 9),
-                    records.Mention(13, 17),
-                ),
-                source=(path, 0),
-            ),
+        mentions = (
+            records.Mention(0, 3, "Q1"),
+            *(records.Mention(4, 9), records.Mention(13, 17)),
         )
+        expected = ("a", DOCUMENT["text"], mentions), ("1", "x"), ("2", "y", ())
         self.assertEqual(
-            second, records.Document("1", "x", None, source=(path, 1))
-        )
-        self.assertEqual(
-            third, records.Document("2", "y", (), source=(path, 2))
+            [
+                records.Document(*x, source=(path, i))
+                for i, x in enumerate(expected)
+            ],
+            list(records.FORMAT.read(path)),
         )
 
     def test_plain_text(self):

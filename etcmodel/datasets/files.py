@@ -86,13 +86,9 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
     macOS and archives from there write "é" as "e" and an accent. The name as it
     is given is read first, without asking whether there is such a file.
 
-    Args:
-        read: reads the file of a path, which it opens with `open_plain`.
-        folder: where the file is.
-        name: its name below the folder.
-
     Returns:
-        What `read` returns; None if there is no such file.
+        What `read` returns for a path, which it opens with `open_plain`; None
+        if there is no such file.
     """
     forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
     for form in dict.fromkeys((name, *forms)):
@@ -140,8 +136,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         its plain bytes.
 
     Raises:
-        MissingFile: there is none.
-        UserError: it cannot be read.
+        UserError: it cannot be read; `MissingFile`: there is none.
     """
     try:
         if is_remote(path):

@@ -180,12 +180,7 @@ def _check_start(
 ) -> bytes:
     """Reads up to the first character that says something; returns it all.
 
-    Args:
-        path: the file.
-        chunks: its bytes.
-        opening: the first character of such a file.
-        expected: what such a file is.
-        other: what to tell about JSON that begins with another bracket.
+    `other` tells about JSON that begins with another bracket than `opening`.
     """
     start = b""
     for chunk in chunks:
@@ -341,7 +336,7 @@ def _typed_elements(
         record: the type of the elements.
 
     Returns:
-        Whether there are any, and the bytes that come after their last comma.
+        Whether there are any, and what was read behind their last comma.
     """
     decode = _TypedDecoder(record)
     has_some, boundary = False, None
@@ -410,17 +405,7 @@ def _reject_constant(name: str) -> None:
 
 
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
-    """The JSON value in a line, whatever its type.
-
-    Args:
-        path: the file.
-        number: of the line, from 1.
-        line: the line with its line end.
-        count: how many records came before it.
-
-    Raises:
-        UserError: it is no JSON.
-    """
+    """The JSON value in a line, whatever its type, or a `UserError`."""
     line = b"".join(_cleaned([line]))
     try:
         text = line.decode("utf-8")
@@ -450,9 +435,10 @@ def read_json_lines(
 ) -> Iterator[tuple[int, object]]:
     """Yields the values of a file of JSON lines without holding them all.
 
+    Blank lines are left out, and the last line need not have an end.
+
     Args:
         path: a file in UTF-8 with one JSON object a line; plain or gzipped.
-            Blank lines are left out, and the last line need not have an end.
         on_position: see `OnPosition`.
         record: as for `read_json_array`.
 
@@ -460,9 +446,7 @@ def read_json_lines(
         Pairs of index and value, as `read_json_array` does.
 
     Raises:
-        UserError: the file cannot be read, is empty, is not JSON, is one
-            array, has a line that is not JSON, or ends too early. The message
-            names the file, and the line or the number of records before.
+        UserError: as `read_json_array` does; the message may name the line.
     """
     decode = None if record is None else _TypedDecoder(record)
     with _File(path, on_position) as file:
@@ -500,12 +484,10 @@ def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
     """Yields the lines of a plain text, with line ends, without holding it all.
 
     A line of more than a million characters comes in parts, of which only the
-    last has a line end. Bytes that are not UTF-8 are replaced by
-    `INVALID_UTF8_MARK`.
+    last has a line end. Bytes that are not UTF-8 become `INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, or is broken off. The message names
-            the file.
+        UserError: the file cannot be read, or is broken off.
     """
     with _File(path, on_position, "lines") as file:
         for line in _lines(_decoded(file.chunks()), "\n", _MAX_LINE_SIZE):

@@ -9,6 +9,7 @@ Modeling", 2019; https://github.com/microsoft/OpenKP.
 
 import collections
 import functools
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -199,11 +200,8 @@ def _check(record: OpenKPRecord, split: str) -> None:
 def _num_present(record: OpenKPRecord) -> int:
     """How many of a page's keyphrases are in its text."""
     text = f" {normalize_phrase(' '.join(record.words))} "
-    return sum(
-        f" {normalize_phrase(phrase)} " in text
-        for phrases in record.annotations or ()
-        for phrase in phrases
-    )
+    phrases = itertools.chain.from_iterable(record.annotations or ())
+    return sum(f" {normalize_phrase(x)} " in text for x in phrases)
 
 
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:

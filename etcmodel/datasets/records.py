@@ -75,12 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ) -> RecordError:
         """The error of a record that is to be learned from, but cannot be.
 
-        Args:
-            name: what is missing.
-            field: the field with it.
-            value: what the field has; None if it is not there.
-            split: what the record is for.
-            advice: what to do.
+        `name` says what is missing; `value` is what the `field` has, or None.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -128,7 +123,7 @@ class Format:
         on_position: Callable[[int], None] | None = None,
         merge: bool = True,
     ) -> Iterator[Record]:
-        """Yields the records of official files one by one.
+        """Yields the usable records of official files, in their order.
 
         Args:
             paths: as for `files.find`.
@@ -138,13 +133,8 @@ class Format:
                 default.
             on_position: called with the number of bytes read so far, of all
                 files together; not when they are read for ids alone.
-            merge: whether those of one id are merged, if the format says so.
-                Otherwise each is a record.
-
-        Yields:
-            The usable records in the order of the files; what several are
-            merged into, in the place of the last of them, or at the end if
-            one of them is bad.
+            merge: whether those of one id are merged, if the format says so; in
+                the place of the last of them, or at the end if one is bad.
 
         Raises:
             RecordError: a record is not as it should be: no object, a field is

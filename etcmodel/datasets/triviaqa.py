@@ -150,21 +150,15 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
                 texts.append(text)
     if missing and not any(texts):
         place, path = missing[0]
-        raise _bad_evidence(
-            value, source, place, f"{path}: there is no such file"
-        )
+        problem = f"{path}: there is no such file"
+        raise _bad_evidence(value, source, place, problem)
     answers = truths = None
-    if value.Answer is not None:
-        told = value.Answer
-        answers = (
-            *(told.Value, *told.Aliases, *told.HumanAnswers),
-            *told.NormalizedAliases,
-        )
+    if (told := value.Answer) is not None:
+        answers = (told.Value, *told.Aliases, *told.HumanAnswers)
+        answers += told.NormalizedAliases
         answers = tuple(dict.fromkeys(x for x in answers if x.strip()))
-        truths = (
-            *told.NormalizedAliases,
-            *map(normalize_answer, told.HumanAnswers),
-        )
+        truths = told.NormalizedAliases
+        truths += tuple(map(normalize_answer, told.HumanAnswers))
     return TriviaQARecord(
         id=value.QuestionId,
         question=value.Question,
@@ -210,8 +204,7 @@ def score(
 ) -> dict[str, float]:
     """The official metrics, in percent; 0 if there are no questions.
 
-    An answer counts as that of the truths which it is most like. One that is
-    missing is wrong. Example:
+    An answer counts as that of the truths which it is most like:
 
         score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
         -> {"exact_match": 0.0, "f1": 66.67}

@@ -72,13 +72,13 @@ def make_records(
     split: str = "train",
     seed: int = 0,
 ) -> list[dict]:
-    """Makes records in the official WikiHop form.
+    """Makes records in the official WikiHop form, the same for the same seed.
 
     Args:
         num_records: how many.
         question_kind: one of `QUESTION_KINDS`.
         split: `"train"` or `"heldout"`; decides which names the islands have.
-        seed: the same seed gives the same records, on every machine.
+        seed: an integer.
 
     Raises:
         ValueError: a negative number, or no such kind or split.

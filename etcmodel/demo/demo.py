@@ -28,9 +28,10 @@ _NUM_STEPS = 8
 _BATCH_SIZE = 16
 
 
-# Sizes that hold a whole record of the corpus: 22 blocks of 13 tokens.
+# They hold a whole record of the corpus: 22 blocks of 13 tokens.
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
+_LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
 # Three layers: from the words that tell a trade to the island's mention, from
 # the mention to the candidate, and one to compare. At a hidden size of 64 the
 # usual deviation of 0.02 would start all weights too small to learn in minutes.
@@ -113,9 +114,8 @@ def main(flags: Flags) -> None:
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
                 output_dir=os.path.join(flags.output_dir, "records", split),
-                long_length=LONG_LENGTH,
-                global_length=GLOBAL_LENGTH,
                 num_shards=4,
+                **_LENGTHS,
             )
     with steps.step("Draw the attention of one record"):
         picture = os.path.join(flags.output_dir, "attention.png")
@@ -125,10 +125,9 @@ def main(flags: Flags) -> None:
             input=_corpus_file(flags, "heldout"),
             vocab_file=vocab_file,
             output=picture,
-            long_length=LONG_LENGTH,
-            global_length=GLOBAL_LENGTH,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
+            **_LENGTHS,
         )
     with steps.step(f"Train a small ETC for {flags.train_steps} steps"):
         model_dir = _train(flags)

@@ -18,14 +18,13 @@ def build_vocab(
 
     It begins with the tokens that this package needs
     (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the
-    texts, so that no word made of them is unknown. The file appears under its
-    name only when it is whole.
+    texts, so that no word made of them is unknown. The file, one token a line,
+    appears under its name only when it is whole.
 
     Args:
         texts: the texts.
-        vocab_file: where to write it, one token a line.
-        vocab_size: about how many tokens to learn; there are fewer when the
-            texts have fewer words.
+        vocab_file: where to write it.
+        vocab_size: about how many tokens to learn; of few words, fewer.
 
     Returns:
         How many tokens it has.

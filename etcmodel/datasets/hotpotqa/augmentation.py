@@ -30,16 +30,11 @@ def choose_paragraphs(
     """A record with some of its paragraphs, in another order.
 
     Those with supporting facts stay; of the others, chosen at random, as many
-    as there is room for. Such records cost less to learn from, and several of
-    one record differ.
+    as there is room for: `max_characters` of titles and sentences, about four
+    to a token. Such records cost less to learn from, and several of one differ.
 
     Example: with room for two of the paragraphs A, B and C, of which B has a
     fact: A and B, B and A, B and C, or C and B.
-
-    Args:
-        record: with or without supporting facts.
-        max_characters: room for titles and sentences; about four to a token.
-        rng: chooses.
     """
     kept = {title for title, _ in record.supporting_facts or ()}
     order = rng.sample(record.context, len(record.context))

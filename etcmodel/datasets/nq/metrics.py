@@ -102,12 +102,8 @@ class NQGold:
 class NQPrediction:
     """What a model answers to one question.
 
-    Attributes:
-        long_answer: the long answer, or `NULL_SPAN`.
-        long_score: how sure the model is of it; any scale, greater is surer.
-        short_answers: spans of the short answer; empty if there is none.
-        short_score: how sure the model is of the short answer, or of yes/no.
-        yes_no: "yes" or "no" instead of short answers, else "none".
+    Scores say how sure it is of an answer, on any scale. `yes_no` is "yes" or
+    "no" instead of short answers, and has their score, else "none".
     """
 
     long_answer: Span
@@ -230,9 +226,8 @@ def evaluate(
         By their official names, for `long` and then `short` answers:
 
         *   `long-best-threshold-f1`, the greatest F1 over all thresholds, with
-            its `long-best-threshold-precision`, `long-best-threshold-recall`
-            and `long-best-threshold`; of several, the one with the highest
-            threshold. All are 0 if no prediction is right.
+            its `...-precision`, `...-recall` and `long-best-threshold`, the
+            highest of several. All are 0 if no prediction is right.
         *   `long-recall-at-precision>=0.5`, the greatest recall where
             precision is at least 0.5, and `long-precision-at-precision>=0.5`,
             the precision there; likewise for 0.75 and 0.9.

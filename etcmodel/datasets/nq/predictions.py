@@ -15,8 +15,8 @@ the official script takes for "compare the tokens".
 """
 
 import json
+import re
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import IO
 
 from etcmodel.datasets.nq import metrics
@@ -25,17 +25,13 @@ from etcmodel.datasets.nq.metrics import NQGold
 from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.datasets.nq.metrics import Span
 from etcmodel.datasets.nq.metrics import is_null
-from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import NQRecord
 
 
 def _id_to_json(example_id: str) -> int | str:
     """Official ids are integers; others stay the strings they are."""
-    try:
-        number = int(example_id)
-    except ValueError:
-        return example_id
-    return number if str(number) == example_id else example_id
+    is_number = re.fullmatch(r"0|-?[1-9]\d*", example_id, re.ASCII)
+    return int(example_id) if is_number else example_id
 
 
 def _span_to_json(span: Span) -> dict[str, int]:
@@ -44,57 +40,40 @@ def _span_to_json(span: Span) -> dict[str, int]:
     return {"start_token": start, "end_token": end, **bytes_}
 
 
-def predictions_to_json(
-    predictions: Mapping[str, NQPrediction],
-) -> dict[str, list[dict[str, object]]]:
-    """Puts predictions into the official format, for `json.dump`.
-
-    Ids that are integers in decimal notation, as the official ones, become
-    integers; any others remain strings. Null spans among the short answers are
-    left out.
-
-    Raises:
-        ValueError: some span is none, such as (7, 3).
-    """
+def _to_json(example_id: str, prediction: NQPrediction) -> dict[str, object]:
+    spans = [x for x in prediction.short_answers if not is_null(x)]
     return {
-        "predictions": [
-            {
-                "example_id": _id_to_json(example_id),
-                "long_answer": _span_to_json(prediction.long_answer),
-                "long_answer_score": float(prediction.long_score),
-                "short_answers": [
-                    _span_to_json(span)
-                    for span in prediction.short_answers
-                    if not is_null(span)
-                ],
-                "short_answers_score": float(prediction.short_score),
-                "yes_no_answer": prediction.yes_no.upper(),
-            }
-            for example_id, prediction in predictions.items()
-        ]
+        "example_id": _id_to_json(example_id),
+        "long_answer": _span_to_json(prediction.long_answer),
+        "long_answer_score": float(prediction.long_score),
+        "short_answers": list(map(_span_to_json, spans)),
+        "short_answers_score": float(prediction.short_score),
+        "yes_no_answer": prediction.yes_no.upper(),
     }
 
 
 def write_predictions(
     predictions: Mapping[str, NQPrediction], stream: IO[str]
 ) -> None:
-    """Writes `{"predictions": [...]}`."""
-    json.dump(predictions_to_json(predictions), stream)
+    """Writes `{"predictions": [...]}`.
+
+    Raises:
+        ValueError: some span is none, such as (7, 3).
+    """
+    values = [_to_json(*x) for x in predictions.items()]
+    json.dump({"predictions": values}, stream)
     stream.write("\n")
-
-
-def make_gold(annotations: Sequence[Annotation]) -> NQGold:
-    """Annotations as the official metrics take them."""
-    return NQGold(
-        long_answers=tuple((x.long_start, x.long_end) for x in annotations),
-        short_answers=tuple(x.short_answers for x in annotations),
-        yes_no=tuple(x.yes_no for x in annotations),
-    )
 
 
 def gold(record: NQRecord) -> NQGold | None:
     """The answers of all annotators; None if there are none."""
-    return make_gold(record.annotations) if record.annotations else None
+    if not record.annotations:
+        return None
+    return NQGold(
+        tuple((x.long_start, x.long_end) for x in record.annotations),
+        tuple(x.short_answers for x in record.annotations),
+        tuple(x.yes_no for x in record.annotations),
+    )
 
 
 def score(
@@ -105,10 +84,7 @@ def score(
     Names are made identifiers: `long_best_threshold_f1` is the official
     `long-best-threshold-f1`.
     """
-    results = metrics.evaluate(
-        predictions, gold, metrics.usual_min_annotations(gold.values())
-    )
-    return {
-        name.replace("-", "_").replace(">=", "_"): value
-        for name, value in results.items()
-    }
+    number = metrics.usual_min_annotations(gold.values())
+    results = metrics.evaluate(predictions, gold, number)
+    names = str.maketrans({"-": "_", ">": "_", "=": None})
+    return {name.translate(names): x for name, x in results.items()}

@@ -76,9 +76,7 @@ class NQRecord(Record, frozen=True):
     @property
     def top_level_candidates(self) -> tuple[Candidate, ...]:
         """The candidates that lie inside no other one."""
-        return tuple(
-            candidate for candidate in self.candidates if candidate.top_level
-        )
+        return tuple(x for x in self.candidates if x.top_level)
 
 
 class _Token(msgspec.Struct):
@@ -136,8 +134,7 @@ def _make(value: _Json, source: Source) -> NQRecord:
     if annotations is not None:
         annotations = tuple(
             Annotation(
-                x.long_answer.start,
-                x.long_answer.end,
+                *(x.long_answer.start, x.long_answer.end),
                 tuple((span.start, span.end) for span in x.short_answers),
                 x.yes_no_answer.lower(),
             )
@@ -172,11 +169,9 @@ def _check_span(
 
 
 def _check(record: NQRecord, split: str) -> None:
-    for i, candidate in enumerate(record.candidates):
+    for i, x in enumerate(record.candidates):
         field = f"long_answer_candidates[{i}]"
-        _check_span(
-            record, candidate.start, candidate.end, field, "a candidate"
-        )
+        _check_span(record, x.start, x.end, field, "a candidate")
     for i, annotation in enumerate(record.annotations or ()):
         field = f"annotations[{i}].long_answer"
         start, end = annotation.long_start, annotation.long_end
