@@ -338,7 +338,7 @@ def _typed_elements(
     Returns:
         Whether there are any, and what was read behind their last comma.
     """
-    decode = _TypedDecoder(record)
+    decode, decode_all = _TypedDecoder(record), _TypedDecoder(list[record])
     has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
@@ -346,14 +346,15 @@ def _typed_elements(
             pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
             boundary = re.compile(_SPACE.join(pattern))
         if boundary is not None:
-            elements, buffer = _split(buffer, boundary)
-            for element in elements:
-                value = decode(element)
-                if value is None:
-                    whole = b"[" + bytes(element) + b"]"
-                    (value,) = _plain_elements([whole], "item")
-                yield value
+            elements, buffer = _split(buffer, boundary, decode_all)
             has_some = has_some or bool(elements)
+            for element in elements:
+                if isinstance(element, msgspec.Raw):
+                    whole, element = bytes(element), decode(element)
+                    if element is None:
+                        array = b"[" + whole + b"]"
+                        (element,) = _plain_elements([array], "item")
+                yield element
         more = next(chunks, b"")
         if not more:
             break
@@ -361,19 +362,27 @@ def _typed_elements(
     return has_some, buffer
 
 
-_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+def _split(
+    buffer: bytes, boundary: re.Pattern, decode_all: _TypedDecoder
+) -> tuple[list, bytes]:
+    """The elements before the last boundary, and what comes behind that.
 
-
-def _split(buffer: bytes, boundary: re.Pattern) -> tuple[list, bytes]:
-    """The elements before the last boundary, and what comes behind that."""
+    They come as `msgspec.Raw` if any is not of the type.
+    """
     end = len(buffer)
     while (end := buffer.rfind(b"}", 0, end)) >= 0:
         # It may be in a string, or in an object inside of an element.
         if found := boundary.match(buffer, end):
+            array = b"[" + buffer[: end + 1] + b"]"
             with contextlib.suppress(msgspec.DecodeError):
-                elements = _split_array(b"[" + buffer[: end + 1] + b"]")
+                elements = decode_all(array)
+                if elements is None:
+                    elements = _split_array(array)
                 return elements, buffer[found.end() :]
     return [], buffer
+
+
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _lines(
