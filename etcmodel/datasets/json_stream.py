@@ -221,8 +221,7 @@ def read_json_array(
 
     Yields:
         Pairs of the element's index, from 0, and the element as a `record` or
-        a Python value. Bytes that are not UTF-8 are replaced by
-        `INVALID_UTF8_MARK` there; see `has_invalid_utf8`.
+        a Python value, with `INVALID_UTF8_MARK` for bytes that are not UTF-8.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is not an
@@ -444,18 +443,8 @@ def read_json_lines(
 ) -> Iterator[tuple[int, object]]:
     """Yields the values of a file of JSON lines without holding them all.
 
-    Blank lines are left out, and the last line need not have an end.
-
-    Args:
-        path: a file in UTF-8 with one JSON object a line; plain or gzipped.
-        on_position: see `OnPosition`.
-        record: as for `read_json_array`.
-
-    Yields:
-        Pairs of index and value, as `read_json_array` does.
-
-    Raises:
-        UserError: as `read_json_array` does; the message may name the line.
+    Blank lines are left out, and the last line need not have an end. Arguments,
+    what is yielded and errors are as for `read_json_array`.
     """
     decode = None if record is None else _TypedDecoder(record)
     with _File(path, on_position) as file:

@@ -85,7 +85,6 @@ class _Step:
 
 
 def _entities(text: str) -> Iterator[_Replacement]:
-    """HTML entities, decoded."""
     for match in _ENTITY.finditer(text):
         value = html.unescape(match[0])
         if value and value != match[0]:
@@ -125,7 +124,6 @@ def _spaces(text: str) -> Iterator[_Replacement]:
 
 
 def _steps(text: str) -> tuple[_Step, ...]:
-    """The steps of the normalization that change a text, in order."""
     steps = []
     for replacements in (_entities, _compositions, _spaces):
         step = _Step(text, replacements(text))

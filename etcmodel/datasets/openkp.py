@@ -55,10 +55,9 @@ class Node(NamedTuple):
 
 
 class OpenKPRecord(Record, frozen=True):
-    """One web page.
+    """One web page; its id is the URL.
 
     Attributes:
-        id: its URL.
         words: its text, by single spaces; some may be empty.
         nodes: its nodes, in the order of the text.
         annotations: the keyphrases that each annotator chose, those without
@@ -81,8 +80,6 @@ class _Node(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """A record as it stands in the file."""
-
     url: Text
     text: str
     VDOM: str
@@ -145,7 +142,6 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
 
 
 def _problem(node: _Node, min_start: int, words) -> tuple[str, str]:
-    """What is wrong with a node that stands behind others."""
     start, end = node.start_idx, node.end_idx
     if not min_start <= start <= end <= len(words):
         return (
@@ -198,7 +194,6 @@ def _check(record: OpenKPRecord, split: str) -> None:
 
 
 def _num_present(record: OpenKPRecord) -> int:
-    """How many of a page's keyphrases are in its text."""
     text = f" {normalize_phrase(' '.join(record.words))} "
     phrases = itertools.chain.from_iterable(record.annotations or ())
     return sum(f" {normalize_phrase(x)} " in text for x in phrases)
@@ -262,9 +257,7 @@ def score(
     the keyphrases that are among them. Case does not matter. Empty and repeated
     predictions are removed before ranks are counted. Where a URL has several
     annotations, which the official files leave to the reader, each depth counts
-    the annotation that the predictions match best. Example, with
-    the predictions "Star Trek" and "x" for "star trek" and "discovery season":
-    precision 1 at 1 and 1/3 at 3, recall 1/2 at both, F1 2/3 and 2/5.
+    the annotation that the predictions match best.
 
     Returns:
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0

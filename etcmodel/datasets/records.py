@@ -137,9 +137,8 @@ class Format:
                 the place of the last of them, or at the end if one is bad.
 
         Raises:
-            RecordError: a record is not as it should be: no object, a field is
-                missing, of a wrong type or value, an id twice, bytes that are
-                not UTF-8, or no answer where the split needs one.
+            RecordError: a record is not of the right types, has an id twice, bytes
+                that are not UTF-8, or no answer where the split needs one.
             UserError: a file cannot be read.
             ValueError: unknown split.
         """
@@ -197,7 +196,6 @@ class Format:
         return getattr(value, self._id_attribute, None)
 
     def _values(self, paths, on_position) -> Iterator[tuple[Source, object]]:
-        """What `read_values` yields of several files."""
         before = 0
         for path in files.find(paths):
 

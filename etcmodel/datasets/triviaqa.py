@@ -76,8 +76,6 @@ class _Answer(msgspec.Struct):
 
 
 class _Question(msgspec.Struct):
-    """A record as it stands in the file."""
-
     QuestionId: Text
     Question: Text
     EntityPages: list[_Page] = []
@@ -99,7 +97,6 @@ def normalize_answer(text: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _read_page(path: str) -> str:
-    """The lines of a page that are not blank."""
     lines = (x.strip() for x in json_stream.read_text_lines(path))
     text = "\n".join(filter(None, lines))
     if json_stream.INVALID_UTF8_MARK in text:
@@ -122,7 +119,6 @@ def _load_page(name: str, folder: str, source: Source) -> str | None:
 
 
 def _bad_evidence(value, source, field, problem) -> RecordError:
-    """The error of a page that cannot be read."""
     problem = f"its evidence cannot be read: {problem}"
     return source.error(
         "no evidence file",

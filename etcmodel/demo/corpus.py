@@ -6,19 +6,17 @@ record draws four trades; the six islands are the six pairs of them:
     island   1   2   3   4   5   6
     has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
 
-So each trade is held by three islands and each island holds two: the islands
-differ in nothing but which pair is theirs. Whoever follows one trade alone is
-right in a third of the records; who does not read at all, in a sixth. The two
-trades of an island are told in two documents.
+So the islands differ in nothing but which pair is theirs. Whoever follows one
+trade alone is right in a third of the records; who does not read at all, in a
+sixth. The two trades of an island are told in two documents.
 
 Kinds of questions (`QUESTION_KINDS`):
 
 *   `"fixed"`: every record asks for the same two trades, the first two of
     `world.TRADES`. The question need not be matched with the documents.
 *   `"asked"`: the two trades change with the question.
-*   `"bridge"`: asks for the same two trades as `"fixed"`, but one trade of
-    every island is told of a person, and another document says on which
-    island the person lives.
+*   `"bridge"`: as `"fixed"`, but one trade of every island is told of a person,
+    and another document says on which island the person lives.
 
 Training and held-out records share no island's name (`split`).
 """
@@ -47,8 +45,7 @@ def island_names(split: str) -> list[str]:
     A name is a pair of words. Every fourth pair belongs to the held-out
     records, so that both splits know all the words:
 
-        island_names("train")[:3]    -> ["Aldera Holm", "Aldera Cay",
-                                         "Aldera Reach"]
+        island_names("train")[:2]    -> ["Aldera Holm", "Aldera Cay"]
         island_names("heldout")[:2]  -> ["Aldera Skerry", "Aldera Rock"]
     """
     if split not in SPLITS:
@@ -74,11 +71,7 @@ def make_records(
 ) -> list[dict]:
     """Makes records in the official WikiHop form, the same for the same seed.
 
-    Args:
-        num_records: how many.
-        question_kind: one of `QUESTION_KINDS`.
-        split: `"train"` or `"heldout"`; decides which names the islands have.
-        seed: an integer.
+    The split, `"train"` or `"heldout"`, decides which names the islands have.
 
     Raises:
         ValueError: a negative number, or no such kind or split.
@@ -153,7 +146,6 @@ def _make_people(rng: random.Random) -> list[str]:
 
 
 def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
-    """One sentence which says that `who` has the trade."""
     choice = rng.randrange(len(trade.phrases) + len(trade.sayings))
     if choice < len(trade.phrases):
         frame = rng.choice(world.FRAMES)

@@ -157,8 +157,6 @@ def main(flags: Flags) -> None:
 
 
 class _Steps:
-    """Announces steps and measures how long they take."""
-
     def __init__(self):
         self.seconds = {}
 

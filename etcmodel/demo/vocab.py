@@ -21,13 +21,8 @@ def build_vocab(
     texts, so that no word made of them is unknown. The file, one token a line,
     appears under its name only when it is whole.
 
-    Args:
-        texts: the texts.
-        vocab_file: where to write it.
-        vocab_size: about how many tokens to learn; of few words, fewer.
-
     Returns:
-        How many tokens it has.
+        How many tokens it has: about `vocab_size`, or fewer of few words.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(texts))
     tokens = bert_vocab_from_dataset.bert_vocab_from_dataset(

@@ -97,14 +97,7 @@ def answer_scores(prediction: str, gold: str) -> Scores:
 def supporting_fact_scores(
     predicted: Iterable[Fact], gold: Iterable[Fact]
 ) -> Scores:
-    """Compares two sets of supporting facts; repeated facts count once.
-
-    With one of two facts found and one too many:
-
-        supporting_fact_scores([("Oslo", 0), ("Rome", 2)],
-                               [("Oslo", 0), ("Oslo", 1)])
-        -> Scores(em=0.0, f1=0.5, precision=0.5, recall=0.5)
-    """
+    """Compares two sets of supporting facts; repeated facts count once."""
     predicted_set = {tuple(fact) for fact in predicted}
     gold_set = {tuple(fact) for fact in gold}
     return _overlap_scores(
@@ -118,11 +111,7 @@ def supporting_fact_scores(
 def joint_scores(answer: Scores, facts: Scores) -> Scores:
     """Scores of an answer and its supporting facts taken together.
 
-    Precision, recall and EM are products; F1 is computed from the products:
-
-        joint_scores(Scores(em=1, f1=1, precision=1, recall=1),
-                     Scores(em=0, f1=2/3, precision=0.5, recall=1))
-        -> Scores(em=0, f1=2/3, precision=0.5, recall=1)
+    Precision, recall and EM are products; F1 is computed from the products.
     """
     precision = answer.precision * facts.precision
     recall = answer.recall * facts.recall
@@ -144,9 +133,8 @@ def evaluate(
         gold: record id -> true answer and facts.
 
     Returns:
-        Means over all of `gold`, from 0 to 1, by their official names: `em`,
-        `f1`, `prec` and `recall` of the answers; the same after `sp_` and
-        `joint_`. All 0 if there are no records.
+        Means over all of `gold`: `em`, `f1`, `prec` and `recall` of the
+        answers; the same after `sp_` and `joint_`. All 0 without records.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():

@@ -64,7 +64,6 @@ def rouge_l(prediction: str, truths: Sequence[str]) -> float:
 def _bleu(
     predictions: Sequence[str], truths: Sequence[Sequence[str]], order: int
 ) -> float:
-    """BLEU of a corpus, in percent."""
     extras.require("sacrebleu")
     from sacrebleu.metrics import BLEU
 

@@ -76,21 +76,14 @@ def find_approximate_answers(
     top_percentile: float = 0.9,
     top_k: int = 100,
 ) -> list[Span]:
-    """The spans that are most like an answer, the best first.
+    """The `top_k` spans that are most like an answer, the best first.
 
     A span begins with a word of the answer, and has at most five more than
     twice as many words. Words are what is between white space, and case does
     not matter. Of spans that overlap the best is taken, and of those with the
     same words the last. Example: of "aaa bbb aaa ccc", with the answer "aaa
     bbb" and the least score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
-    `top_percentile` of 1.0 the first alone.
-
-    Args:
-        text: the text.
-        answer: the answer.
-        min_score: the least score, from 0 to 1.
-        top_percentile: the least score as a share of the best one's.
-        top_k: the maximum number of spans.
+    `top_percentile` of 1.0, a share of the best score, the first alone.
 
     Raises:
         ValueError: a share is not from 0 to 1, or `top_k` is below 1.

@@ -90,7 +90,6 @@ def _strip_html(text: str) -> str:
 
 
 def _strip_boilerplate(text: str) -> str:
-    """A book without what Project Gutenberg writes before and behind it."""
     # Who made a book may stand at its end, too.
     head = len(text) // 2
     marks = [x for x in _STARTS.finditer(text) if x.start() < head]

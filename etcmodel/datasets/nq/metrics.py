@@ -14,10 +14,9 @@ development set has five annotations, which may disagree:
     among the gold ones. Only predictions with at least a certain score count;
     the metrics are those of the score threshold with the greatest F1.
 
-"At least two" is meant for five annotations. The official script takes no note
-of how many there are: a question with one annotation never has a gold answer,
-and any answer predicted for it counts as wrong. To score data with one
-annotation, as the training set has, use `min_annotations=1`.
+The official script takes no note of how many annotations there are: any answer
+to a question with one counts as wrong. To score data with one annotation, as
+the training set has, use `min_annotations=1`.
 """
 
 import dataclasses
@@ -57,7 +56,6 @@ def is_null(span: Span) -> bool:
 
 
 def _span_set(spans: Iterable[Span]) -> frozenset[Span]:
-    """The spans without the null ones."""
     return frozenset(tuple(span) for span in spans if not is_null(span))
 
 
@@ -73,12 +71,7 @@ def _check_yes_no(value: str) -> None:
 class NQGold:
     """What the annotators answered to one question; an item for each.
 
-    Two annotators, one of whom found no answer:
-
-        NQGold(long_answers=((10, 50), (-1, -1)),
-               short_answers=(((12, 14), (20, 21)), ()),
-               yes_no=("none", "none"))
-
+    One that found no answer has `NULL_SPAN`, no short answers and "none".
     Order, repetition and null spans of short answers do not matter.
     """
 

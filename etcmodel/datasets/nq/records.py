@@ -5,9 +5,8 @@ Source: https://ai.google.com/research/NaturalQuestions; Kwiatkowski et al.,
 
 Both formats are JSON lines, and a record's fields tell them apart. The original
 one has the list `document_tokens`; in the simplified one they are joined by
-single spaces to `document_text`. Only the fields that `NQRecord` is made of are
-read: `document_html`, byte offsets, `annotation_id`, `candidate_index` and the
-like may be absent.
+single spaces to `document_text`. Fields that `NQRecord` is not made of, such as
+`document_html`, byte offsets and `candidate_index`, may be absent.
 """
 
 from typing import Annotated
