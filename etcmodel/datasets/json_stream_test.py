@@ -148,41 +148,44 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(
         form=("array", "object", "lines"),
-        first=list(range(len(_ELEMENTS))),
         size=(7, 1 << 16),
         max_size=(100, 1 << 20),
         cut=(None, 3),
         zipped=(False, True),
     )
-    def test_equals_plain_json(self, form, first, size, max_size, cut, zipped):
-        elements = self._ELEMENTS[first:] + self._ELEMENTS[:first]
-        read, options = json_stream.read_json_array, {}
+    def test_equals_plain_json(self, form, size, max_size, cut, zipped):
+        options = {"key": "A"} if form == "object" else {}
+        read = json_stream.read_json_array
         if form == "lines":
-            elements = [b"{}", *(x.replace(b"\n", b"") for x in elements)]
-            content, read = b"\n".join(elements), json_stream.read_json_lines
-        else:
-            content = b"[%s]" % b",".join(elements)
-            if form == "object":
-                content, options = b'{"A" : %s, "B": 1}' % content, {"key": "A"}
-        path = os.path.join(self.get_temp_dir(), "x.json")
-        with open(path, "wb") as stream:
+            read = json_stream.read_json_lines
+        for first in range(len(self._ELEMENTS)):
+            elements = self._ELEMENTS[first:] + self._ELEMENTS[:first]
+            if form == "lines":
+                elements = [x.replace(b"\n", b"") for x in elements]
+                content = b"\n".join([b"{}", *elements])
+            else:
+                content = b"[%s]" % b",".join(elements)
+                if form == "object":
+                    content = b'{"A" : %s, "B": 1}' % content
             content = gzip.compress(content, mtime=0) if zipped else content
-            stream.write(content[: cut and -cut])
-        expected, error = self._read(read, path, **options)
-        with mock.patch.multiple(
-            json_stream, _CHUNK_BYTES=size, _MAX_ELEMENT_BYTES=max_size
-        ):
-            actual, actual_error = self._read(read, path, _Typed, **options)
-        self.assertEqual(error, actual_error)
-        self.assertEqual(bool(cut), bool(error))
-        self.assertEqual(
-            [i for i, _ in expected], [i for i, _ in actual], content
-        )
-        for (_, value), (_, typed) in zip(expected, actual, strict=True):
-            if isinstance(typed, _Typed):
-                self.assertFalse(json_stream.has_invalid_utf8(value))
-                value = msgspec.convert(value, _Typed)
-            self.assertEqual(value, typed)
+            path = os.path.join(self.get_temp_dir(), "x.json")
+            with open(path, "wb") as stream:
+                stream.write(content[: cut and -cut])
+            expected, error = self._read(read, path, **options)
+            with mock.patch.multiple(
+                json_stream, _CHUNK_BYTES=size, _MAX_ELEMENT_BYTES=max_size
+            ):
+                actual, actual_error = self._read(read, path, _Typed, **options)
+            self.assertEqual((error, bool(cut)), (actual_error, bool(error)))
+            for i, (plain, typed) in enumerate(
+                zip(expected, actual, strict=True)
+            ):
+                self.assertEqual((i, i), (plain[0], typed[0]))
+                value, typed = plain[1], typed[1]
+                if isinstance(typed, _Typed):
+                    self.assertFalse(json_stream.has_invalid_utf8(value))
+                    value = msgspec.convert(value, _Typed)
+                self.assertEqual(value, typed)
 
     def _read(self, read, path, record=None, **options):
         """The pairs that are read, and what is said in the end."""

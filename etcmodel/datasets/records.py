@@ -137,8 +137,8 @@ class Format:
                 the place of the last of them, or at the end if one is bad.
 
         Raises:
-            RecordError: a record is not of the right types, has an id twice, bytes
-                that are not UTF-8, or no answer where the split needs one.
+            RecordError: a record is not of the right types, has an id twice,
+                bytes that are not UTF-8, or no answer that the split needs.
             UserError: a file cannot be read.
             ValueError: unknown split.
         """

@@ -1,5 +1,3 @@
-"""Tests of `reading`."""
-
 import io
 import json
 import os

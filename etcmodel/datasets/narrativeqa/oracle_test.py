@@ -1,5 +1,3 @@
-"""Tests of `oracle`."""
-
 import random
 
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""NarrativeQA's records."""
-
 import csv
 import io
 import json
