@@ -373,7 +373,7 @@ def _split(
         # It may be in a string, or in an object inside of an element.
         if found := boundary.match(buffer, end):
             array = b"[" + buffer[: end + 1] + b"]"
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 elements = decode_all(array)
                 if elements is None:
                     elements = _split_array(array)

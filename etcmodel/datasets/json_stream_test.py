@@ -197,6 +197,15 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             return pairs, str(error)
         return pairs, ""
 
+    def test_deep_elements(self):
+        deep = b"[" * 9999 + b"]" * 9999
+        path = os.path.join(self.get_temp_dir(), "x.json")
+        with open(path, "wb") as stream:
+            stream.write(b'[{"id": 1}, {"id": 2, "x": %s}, {"id": 3}]' % deep)
+        read = json_stream.read_json_array(path, None, _Typed)
+        ids = [msgspec.convert(x, _Typed).id for _, x in read]
+        self.assertEqual([1, 2, 3], ids)
+
     @parameterized.parameters(
         json_stream.read_json_array, json_stream.read_json_lines
     )
