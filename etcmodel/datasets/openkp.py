@@ -7,7 +7,6 @@ Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
 Modeling", 2019; https://github.com/microsoft/OpenKP.
 """
 
-import collections
 import functools
 import itertools
 import json
@@ -36,9 +35,6 @@ _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
 # The numbers of predictions that are measured.
 DEPTHS = (1, 3, 5)
-
-# As `_measure` gives them.
-_METRICS = ("f1", "precision", "recall")
 
 Phrases = tuple[str, ...]
 
@@ -186,10 +182,7 @@ def _check(record: OpenKPRecord, split: str) -> None:
         )
     if not any(record.annotations or ()):
         raise record.missing_answer(
-            "keyphrases",
-            "KeyPhrases",
-            record.annotations and [list(x) for x in record.annotations],
-            split,
+            "keyphrases", "KeyPhrases", record.annotations, split
         )
 
 
@@ -235,12 +228,7 @@ def gold(record: OpenKPRecord) -> tuple[Phrases, ...] | None:
 def write_predictions(
     predictions: Mapping[str, Sequence[str]], stream: IO[str]
 ) -> None:
-    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line.
-
-    Args:
-        predictions: URL -> keyphrases, the best first.
-        stream: what to write to.
-    """
+    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line."""
     for url, phrases in predictions.items():
         line = {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -263,7 +251,8 @@ def score(
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0
         to 1; 0 if there are no pages.
     """
-    totals = collections.Counter()
+    names = ("precision", "recall", "f1")
+    totals = {f"{name}_at_{depth}": 0.0 for depth in DEPTHS for name in names}
     for url, annotations in gold.items():
         normalized = map(normalize_phrase, predictions.get(url, ()))
         predicted = list(dict.fromkeys(filter(None, normalized)))
@@ -272,13 +261,9 @@ def score(
                 _measure(predicted[:depth], depth, phrases)
                 for phrases in annotations
             )
-            for name, value in zip(_METRICS, best, strict=True):
+            for name, value in zip(("f1", *names[:2]), best, strict=True):
                 totals[f"{name}_at_{depth}"] += value
-    return {
-        f"{name}_at_{depth}": totals[f"{name}_at_{depth}"] / max(len(gold), 1)
-        for depth in DEPTHS
-        for name in ("precision", "recall", "f1")
-    }
+    return {name: x / max(len(gold), 1) for name, x in totals.items()}
 
 
 def _measure(predicted, depth, phrases) -> tuple[float, float, float]:
