@@ -52,102 +52,62 @@ class Trade:
 
 TRADES = (
     Trade(
-        name="lighthouse",
-        phrases=(
-            "keeps a tall lighthouse",
-            "lights a beacon for passing ships",
-            "burns a great lantern above the cliffs",
-        ),
-        sayings=(
-            "At night sailors look for the lantern of {who}.",
-            "Nobody has seen the beacon of {who} go dark.",
-        ),
+        "lighthouse",
+        ("keeps a tall lighthouse", "lights a beacon for passing ships",
+         "burns a great lantern above the cliffs"),
+        ("At night sailors look for the lantern of {who}.",
+         "Nobody has seen the beacon of {who} go dark."),
     ),
     Trade(
-        name="beehives",
-        phrases=(
-            "keeps long rows of beehives",
-            "sells honey in clay jars",
-            "raises bees among the heather",
-        ),
-        sayings=(
-            "Children everywhere ask for the honey of {who}.",
-            "The gentle bees of {who} fly until late autumn.",
-        ),
+        "beehives",
+        ("keeps long rows of beehives", "sells honey in clay jars",
+         "raises bees among the heather"),
+        ("Children everywhere ask for the honey of {who}.",
+         "The gentle bees of {who} fly until late autumn."),
     ),
     Trade(
-        name="saltworks",
-        phrases=(
-            "owns an old saltworks",
-            "dries brine in shallow pans",
-            "sends sacks of salt to the mainland",
-        ),
-        sayings=(
-            "Cooks swear by the coarse salt of {who}.",
-            "The brine of {who} is the strongest of all.",
-        ),
+        "saltworks",
+        ("owns an old saltworks", "dries brine in shallow pans",
+         "sends sacks of salt to the mainland"),
+        ("Cooks swear by the coarse salt of {who}.",
+         "The brine of {who} is the strongest of all."),
     ),
     Trade(
-        name="vineyard",
-        phrases=(
-            "planted a vineyard on the slopes",
-            "presses grapes every autumn",
-            "stores red wine in cool cellars",
-        ),
-        sayings=(
-            "Guests praise the wine of {who}.",
-            "The grapes of {who} ripen before all others.",
-        ),
+        "vineyard",
+        ("planted a vineyard on the slopes", "presses grapes every autumn",
+         "stores red wine in cool cellars"),
+        ("Guests praise the wine of {who}.",
+         "The grapes of {who} ripen before all others."),
     ),
     Trade(
-        name="shipyard",
-        phrases=(
-            "runs a busy shipyard",
-            "carves masts and oars",
-            "builds sturdy boats of larch",
-        ),
-        sayings=(
-            "Captains order their masts from {who}.",
-            "The boats of {who} are known to last.",
-        ),
+        "shipyard",
+        ("runs a busy shipyard", "carves masts and oars",
+         "builds sturdy boats of larch"),
+        ("Captains order their masts from {who}.",
+         "The boats of {who} are known to last."),
     ),
     Trade(
-        name="glassworks",
-        phrases=(
-            "owns a famous glassworks",
-            "blows green bottles from sand",
-            "makes window panes of clear glass",
-        ),
-        sayings=(
-            "Chemists buy their bottles from {who}.",
-            "The blue glass of {who} is worth its weight in silver.",
-        ),
+        "glassworks",
+        ("owns a famous glassworks", "blows green bottles from sand",
+         "makes window panes of clear glass"),
+        ("Chemists buy their bottles from {who}.",
+         "The blue glass of {who} is worth its weight in silver."),
     ),
     Trade(
-        name="weavers",
-        phrases=(
-            "employs a dozen weavers",
-            "works twenty wooden looms",
-            "spins fine wool for coats",
-        ),
-        sayings=(
-            "One hears the looms of {who} from afar.",
-            "Nothing is as warm as the wool of {who}.",
-        ),
+        "weavers",
+        ("employs a dozen weavers", "works twenty wooden looms",
+         "spins fine wool for coats"),
+        ("One hears the looms of {who} from afar.",
+         "Nothing is as warm as the wool of {who}."),
     ),
     Trade(
-        name="printers",
-        phrases=(
-            "trains skilled printers",
-            "sells almanacs and maps",
-            "binds books in calfskin",
-        ),
-        sayings=(
-            "Scholars collect the books of {who}.",
-            "The almanacs of {who} are read aloud in taverns.",
-        ),
+        "printers",
+        ("trains skilled printers", "sells almanacs and maps",
+         "binds books in calfskin"),
+        ("Scholars collect the books of {who}.",
+         "The almanacs of {who} are read aloud in taverns."),
     ),
-)
+)  # fmt: skip
 
 # How a phrase becomes a sentence: `{who}` has the trade, `{phrase}` says so.
 FRAMES = (
