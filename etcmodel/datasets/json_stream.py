@@ -61,10 +61,7 @@ class _File:
     """
 
     def __init__(
-        self,
-        path: str,
-        on_position: OnPosition = None,
-        what: str = "records",
+        self, path: str, on_position: OnPosition = None, what: str = "records"
     ):
         self.path = path
         self.count = 0
@@ -278,10 +275,7 @@ def _array_start(key: str | None) -> tuple[bytes, str, str]:
 
 
 def _elements(
-    start: bytes,
-    chunks: Iterator[bytes],
-    record: type | None,
-    key: str | None,
+    start: bytes, chunks: Iterator[bytes], record: type | None, key: str | None
 ) -> Iterator[object]:
     """The elements of an array; as many as possible by `_typed_elements`."""
     place, opening = "item", [rb"\["]

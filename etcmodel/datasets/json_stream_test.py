@@ -300,10 +300,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_escaped_surrogates(self):
-        for read, content in (
-            (_LINES, b"%s"),
-            (_ARRAYS, b"[%s]"),
-        ):
+        for read, content in ((_LINES, b"%s"), (_ARRAYS, b"[%s]")):
             (value,) = self._read(
                 read,
                 content % b'{"a": ["\\ud800 x", "\\uD83D\\uDE00", "\\\\ud800",'
@@ -312,10 +309,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
             # A pair is a character; alone they could not be written as UTF-8.
             # Behind two backslashes comes no escape.
             self.assertEqual(
-                {
-                    "a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"],
-                    "?": 1,
-                },
+                {"a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"], "?": 1},
                 value,
             )
 

@@ -350,11 +350,7 @@ def _shown_python() -> str:
 
 
 def _report(
-    flags: Flags,
-    results: dict,
-    model_dir: str,
-    picture: str,
-    saved_model: str,
+    flags: Flags, results: dict, model_dir: str, picture: str, saved_model: str
 ) -> None:
     python = _shown_python()
     print(

@@ -27,8 +27,7 @@ class ReadingTest(tf.test.TestCase):
             supporting_facts=[["Brno", 0], ["Jan", 1], ["Jan", 0]],
         )
         self.assertEqual(
-            "Jan was born here. He paints.\n\n\n\nBrno is a city.",
-            record.text,
+            "Jan was born here. He paints.\n\n\n\nBrno is a city.", record.text
         )
         self.assertEqual((0, 2), record.supporting_parts)
         self.assertEqual(("Czech Republic",), record.answers)

@@ -65,11 +65,7 @@ class ScoresTest(parameterized.TestCase):
             (0, 0.4, 1 / 3, 0.5),
         ),
         # Order, repetition and lists do not matter, but case does.
-        (
-            [["b", 1], ["a", 0], ["b", 1]],
-            [("a", 0), ("b", 1)],
-            (1, 1, 1, 1),
-        ),
+        ([["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)], (1, 1, 1, 1)),
         ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
         ([], [("a", 0)], (0, 0, 0, 0)),
         ([("a", 0)], [], (0, 0, 0, 0)),
