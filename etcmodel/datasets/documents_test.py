@@ -130,10 +130,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual([None] * 4, [x.mentions for x in found[3:]])
 
-    def test_no_file(self):
-        with self.assertRaisesRegex(UserError, "no such file"):
-            list(records.FORMAT.read("/no/such/file"))
-
     def test_real_articles(self):
         """The heading at the start tells what they are."""
         path, positions = real_data_path("wikitext/wiki.valid.raw"), []

@@ -371,13 +371,6 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "cut off.* after 2 whole"):
             next(reader)
 
-    @parameterized.parameters(_ARRAYS, _LINES)
-    def test_missing_file_and_directory(self, read):
-        with self.assertRaisesRegex(UserError, "no such file"):
-            next(read("/no/such/file.json"))
-        with self.assertRaisesRegex(UserError, "is a directory"):
-            next(read(self.get_temp_dir()))
-
 
 if __name__ == "__main__":
     tf.test.main()
