@@ -37,10 +37,7 @@ from etcmodel.datasets.records import Text
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """A span of characters that names something.
-
-    `entity` is None or empty if it is not known what.
-    """
+    """A span of characters; the `entity` is None or "" if it is not known."""
 
     start: int
     end: int

@@ -44,9 +44,7 @@ def _gfile():
 def find(paths: str | Sequence[str]) -> list[str]:
     """Data files by their names or patterns, sorted within each; each once.
 
-    Args:
-        paths: comma-separated string, or list, of files and of patterns with
-            `*`, `?` or `[...]`: `"nq-dev-*.jsonl.gz"`, `"gs://b/a.json,b"`.
+    Several names or patterns (`nq-*.gz`) have commas between, or are a list.
 
     Raises:
         UserError: a part names no file, or a directory.

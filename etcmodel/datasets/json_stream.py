@@ -119,9 +119,8 @@ def _decoded(chunks: Iterable[bytes]) -> Iterator[str]:
 def _cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
     r"""JSON without what a parser gives up at, and with it all records behind.
 
-    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, so that exactly the
-    records that hold them can be told from the others. An escape that is half
-    of a character, such as \ud800, becomes "?".
+    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which tells their
+    records from the others; an escape of half a character, as \ud800, "?".
     """
     unfinished = ""
     for part in itertools.chain(_decoded(chunks), [None]):
@@ -175,10 +174,7 @@ def _check_start(
     expected: str,
     other: str,
 ) -> bytes:
-    """Reads up to the first character that says something; returns it all.
-
-    `other` tells about JSON that begins with another bracket than `opening`.
-    """
+    """Reads up to the first character that says something; returns it all."""
     start = b""
     for chunk in chunks:
         start += chunk
@@ -322,11 +318,6 @@ def _typed_elements(
 
     That is all but the last one, if the objects begin with the same name and
     none is very long. Those that are not of the type come as Python values.
-
-    Args:
-        buffer: what comes right after the array's bracket.
-        chunks: what comes after that.
-        record: the type of the elements.
 
     Returns:
         Whether there are any, and what was read behind their last comma.

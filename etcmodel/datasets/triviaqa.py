@@ -88,8 +88,7 @@ def normalize_answer(text: str) -> str:
 
     In this order: lower case; spaces instead of underscores, of ASCII
     punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
-
-        normalize_answer("The  Quick-brown, an Apple!") -> "quick brown apple"
+    "The  Quick-brown, an Apple!" becomes "quick brown apple".
     """
     text = text.lower().translate(_TO_SPACES)
     return " ".join(_ARTICLES.sub(" ", text).split())

@@ -52,10 +52,7 @@ class WikiHopRecord(Record, frozen=True):
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared when answers are compared.
-
-    Example: `" The Hague "` -> `"the hague"`.
-    """
+    """What is compared: `" The Hague "` -> `"the hague"`."""
     return text.strip().lower()
 
 
@@ -117,8 +114,7 @@ def score(
 ) -> dict[str, float]:
     """The official metric: `accuracy`, the share of right answers.
 
-    An answer is right if it equals the true one in lower case, without
-    surrounding space. One that is missing is wrong; 0 without questions.
+    Case and surrounding space do not matter; 0 if there are no questions.
     """
     correct = sum(
         normalize_answer(predictions[name]) == normalize_answer(answer)

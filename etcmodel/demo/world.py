@@ -39,10 +39,8 @@ LAST_NAMES = (
 class Trade:
     """A property that an island can have.
 
-    Attributes:
-        name: how a question calls it.
-        phrases: what somebody who has it does; the subject comes before.
-        sayings: whole sentences about it, with `{who}` for its owner.
+    Questions have its name; the subject comes before its `phrases`, and in its
+    `sayings` instead of `{who}`.
     """
 
     name: str

@@ -4,12 +4,11 @@ The numbers equal those of the official script, `hotpot_evaluate_v1.py`, from 0
 to 1. Its less obvious rules:
 
 *   The sums are divided by the number of all gold records. An answer that is
-    missing counts 0 for the answer, but the record's supporting facts still
-    count; and the other way round. Both are needed for the joint metrics.
+    missing counts 0, but the record's supporting facts still count; and the
+    other way round. Both are needed for the joint metrics.
 *   An empty prediction is not a missing one: without any gold facts, an empty
-    list of facts has EM 1, though precision, recall and F1 are 0. In the same
-    way an answer of articles and punctuation alone normalises to nothing;
-    against another such answer it has EM 1 and F1 0.
+    list of facts has EM 1, though precision, recall and F1 are 0; and so has an
+    answer of articles and punctuation alone against another such one.
 *   Only ASCII punctuation is stripped, and words are joined across it:
     "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
 """
@@ -59,10 +58,8 @@ def _overlap_scores(
 def normalize_answer(text: str) -> str:
     """An answer in lower case without what does not matter.
 
-    That are ASCII punctuation (nothing replaces it), the words "a", "an" and
-    "the", and all but single spaces:
-
-        normalize_answer("The  Quick-brown, an Apple!") -> "quickbrown apple"
+    That are ASCII punctuation, the words "a", "an" and "the", and all but
+    single spaces: "The  Quick-brown, an Apple!" becomes "quickbrown apple".
     """
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
@@ -71,13 +68,9 @@ def normalize_answer(text: str) -> str:
 def answer_scores(prediction: str, gold: str) -> Scores:
     """Compares two answers word by word, after normalization.
 
-    Words are counted as often as they occur:
-
-        answer_scores("Paris Paris Texas", "the Paris, Texas")
-        -> Scores(em=0.0, f1=0.8, precision=2/3, recall=1.0)
-
-    If one side is "yes", "no" or "noanswer" and the other is not the same, all
-    scores are 0, so that "no" gets nothing from "no man".
+    Words are counted as often as they occur: "Paris Paris Texas" has an F1 of
+    0.8 for "the Paris, Texas". If one is "yes", "no" or "noanswer" and the
+    other differs, all scores are 0, so that "no" gets nothing from "no man".
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
@@ -124,17 +117,16 @@ def evaluate(
     supporting_facts: Mapping[str, Iterable[Fact]],
     gold: Mapping[str, tuple[str, Iterable[Fact]]],
 ) -> dict[str, float]:
-    """The official metrics of a data set.
+    """The official metrics of a data set, from 0 to 1; 0 without records.
 
     Args:
         answers: record id -> predicted answer; the official file's "answer".
-            Records without gold are ignored.
         supporting_facts: record id -> predicted facts; the file's "sp".
         gold: record id -> true answer and facts.
 
     Returns:
         Means over all of `gold`: `em`, `f1`, `prec` and `recall` of the
-        answers; the same after `sp_` and `joint_`. All 0 without records.
+        answers; the same after `sp_` and `joint_`.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():

@@ -52,11 +52,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row of the file.
-
-    `problem` is what is wrong with its columns: in short, in full, and what to
-    do; or nothing.
-    """
+    """A row; `problem`: what is wrong with it in short, in full, what to do."""
 
     id: str
     document_id: Text
