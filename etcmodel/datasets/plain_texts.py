@@ -44,8 +44,8 @@ def divide(text: str) -> Iterator[str]:
 def is_wikitext(path: str) -> bool:
     """Whether a file is in the format of the WikiText corpora.
 
-    That is if its first line that is not blank is a heading of the first level,
-    such as " = Valkyria Chronicles III = ".
+    Its first line that is not blank is then a heading of the first level, such
+    as " = Valkyria Chronicles III = ".
     """
     for line in json_stream.read_text_lines(path):
         if line.strip():

@@ -114,8 +114,8 @@ def main(flags: Flags) -> None:
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
                 output_dir=os.path.join(flags.output_dir, "records", split),
-                num_shards=4,
                 **_LENGTHS,
+                num_shards=4,
             )
     with steps.step("Draw the attention of one record"):
         picture = os.path.join(flags.output_dir, "attention.png")
@@ -125,9 +125,9 @@ def main(flags: Flags) -> None:
             input=_corpus_file(flags, "heldout"),
             vocab_file=vocab_file,
             output=picture,
+            **_LENGTHS,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
-            **_LENGTHS,
         )
     with steps.step(f"Train a small ETC for {flags.train_steps} steps"):
         model_dir = _train(flags)

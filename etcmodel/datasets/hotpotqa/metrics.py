@@ -56,10 +56,11 @@ def _overlap_scores(
 
 
 def normalize_answer(text: str) -> str:
-    """An answer in lower case without what does not matter.
+    """Normalizes an answer for comparison.
 
-    That are ASCII punctuation, the words "a", "an" and "the", and all but
-    single spaces: "The  Quick-brown, an Apple!" becomes "quickbrown apple".
+    Lower case, without ASCII punctuation (nothing replaces it), without the
+    words "a", "an", "the", with single spaces: "The  Quick-brown, an Apple!"
+    becomes "quickbrown apple".
     """
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
