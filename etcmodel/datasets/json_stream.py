@@ -314,7 +314,7 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
 def _typed_elements(
     buffer: bytes, chunks: Iterator[bytes], record: type
 ) -> Iterator[object]:
-    """Yields the first elements of an array of objects, while it is well formed.
+    """Yields the first elements of an array of objects while it is well formed.
 
     These are all but the last, if the objects begin with the same name and none
     is very long. Those that are not of the type come as Python values.
