@@ -3,12 +3,14 @@ r"""How fast records become features: the package against plain Python.
 Both turn the same records of a task into serialized `tf.Example`s with their
 labels: the package as `preprocess` does it, batch by batch on all cores, and
 the plain Python of the task's `..._python_reference`, one record and one token
-after another. Features alone are measured as well.
+after another. Features alone are measured as well, and how fast the file is
+read: as records, against plain JSON.
 
     python -m benchmarks.preprocess --task=wikihop --input=train.json \
         --vocab_file=vocab.txt
 """
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from benchmarks import nq_python_reference  # noqa: E402
 from benchmarks import wikihop_python_reference  # noqa: E402
 from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
 from etcmodel.cli import preprocess  # noqa: E402
+from etcmodel.datasets import files  # noqa: E402
 from etcmodel.errors import BadRecords  # noqa: E402
 from etcmodel.feature_utils.text import vocabulary_files  # noqa: E402
 from etcmodel.pipeline.example_writer import ExampleWriter  # noqa: E402
@@ -154,6 +157,43 @@ def measure_package(
     }
 
 
+def measure_reading(dataset_format, path: str, seconds: float):
+    """Costs of reading a file, by the package and as JSON without any check.
+
+    Args:
+        dataset_format: the format of the file, see `datasets.records`.
+        path: the file.
+        seconds: how long to read it.
+
+    Returns:
+        The costs by their names.
+    """
+
+    def read_records() -> int:
+        bad_records = BadRecords(True)
+        records = dataset_format.read(path, _SPLIT, bad_records)
+        return sum(1 for _ in records) + bad_records.total
+
+    def read_json() -> int:
+        number = 0
+        for name in files.find(path):
+            raw, plain = files.open_plain(name)
+            with raw, plain:
+                if plain.peek(1)[:1] == b"[":
+                    number += len(json.load(plain))
+                else:
+                    number += sum(1 for _ in map(json.loads, plain))
+        return number
+
+    def run(read) -> int:
+        return sum(read() for _ in repeated([None], seconds))
+
+    return {
+        "plain Python, reading": measure(lambda: run(read_json)),
+        "package, reading": measure(lambda: run(read_records)),
+    }
+
+
 def measure_python(
     reference,
     tokenizer: BertTokenizer,
@@ -225,7 +265,7 @@ def main(argv: list[str]) -> None:
     )
     if bad_records.total:
         print(bad_records.summary())
-    costs = {}
+    costs = measure_reading(task.dataset.FORMAT, _INPUT.value, _SECONDS.value)
     if kind == "wordpiece":
         costs.update(
             measure_python(

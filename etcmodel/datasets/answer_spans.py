@@ -13,13 +13,7 @@ from etcmodel.datasets.normalized_texts import normalize
 
 
 class Occurrence(NamedTuple):
-    """A place where an answer occurs in one of several texts.
-
-    Attributes:
-        text: index of the text.
-        start: first byte of the answer, in UTF-8.
-        end: exclusive end, in bytes.
-    """
+    """An answer in one of several texts; from byte to byte, in UTF-8."""
 
     text: int
     start: int
@@ -45,13 +39,12 @@ def find_answers(
     Args:
         texts: where to search.
         answers: what to search for. Answers of white space alone are ignored.
-        sentence_case: whether answers of several words may begin with a capital
-            only because they begin a sentence or a title: "The king" also
-            matches "the king" where both occur.
+        sentence_case: whether "The king", but no single word, also matches
+            "the king" where both occur: it may begin a sentence or a title.
 
     Returns:
-        Each occurrence once, in order, in bytes of the given texts. Only
-        occurrences of different answers may overlap.
+        Each occurrence once, in order. Only those of different answers may
+        overlap.
     """
     forms = {normalize(x).strip() for x in answers} - {""}
     normalized = [_normalized(x) for x in texts]
@@ -77,7 +70,6 @@ _normalized = functools.lru_cache(maxsize=8)(NormalizedText)
 
 
 def _any_case(text: str) -> str:
-    """A pattern that matches a text in any case."""
     return f"(?i:{re.escape(text)})"
 
 
@@ -139,7 +131,6 @@ def _splits_character(text: str, match, begins_word: bool) -> bool:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether this is a mark of the letter before it, such as an accent."""
     return character > "\x7f" and unicodedata.category(character)[0] == "M"
 
 

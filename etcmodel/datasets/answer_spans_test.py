@@ -1,5 +1,3 @@
-"""Tests of `answer_spans`."""
-
 import tensorflow as tf
 from absl.testing import parameterized
 

@@ -24,7 +24,6 @@ What has more than a million characters becomes several documents (see
 """
 
 import bisect
-from collections.abc import Callable
 from collections.abc import Iterator
 
 import msgspec
@@ -38,13 +37,7 @@ from etcmodel.datasets.records import Text
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """A span of a text that names something.
-
-    Attributes:
-        start: first character.
-        end: the character behind the last.
-        entity: name of what is mentioned; None or empty if that is not known.
-    """
+    """A span of characters; the `entity` is None or "" if it is not known."""
 
     start: int
     end: int
@@ -57,9 +50,7 @@ class Document(Record, frozen=True):
     Attributes:
         id: unique, or the position in its file if the file gives none; with
             "part 2" and so on for all parts but the first of a long text.
-        text: the text.
-        mentions: in the order of the text; None for those that are to be
-            found.
+        mentions: in the order of the text; None if they are to be found.
     """
 
     id: str
@@ -163,13 +154,13 @@ def _reader(read_texts):
     """Reads JSON lines, or plain texts where it is none."""
 
     def read_values(
-        path: str, on_position: Callable[[int], None] | None = None
+        path: str,
+        on_position: json_stream.OnPosition = None,
+        record: type | None = None,
     ) -> Iterator[tuple[int, object]]:
         # An array of objects is refused as JSON lines that it is meant to be.
-        if json_stream.begins_with(path, b"{") or json_stream.begins_with(
-            path, b"[", b"{"
-        ):
-            yield from json_stream.read_json_lines(path, on_position)
+        if json_stream.begins_with(path, rb"\{|\[\s*\{"):
+            yield from json_stream.read_json_lines(path, on_position, record)
             return
         index = -1
         for index, text in enumerate(read_texts(path, on_position)):
@@ -209,14 +200,7 @@ FORMAT = FORMATS["auto"]
 
 
 def check_documents(name: str) -> None:
-    """Checks the name of a format of plain texts.
-
-    Args:
-        name: as in `FORMATS`.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """Raises a ValueError if no format of plain texts has this name."""
     if name not in FORMATS:
         raise ValueError(
             f"documents is {name!r}, expected one of {', '.join(FORMATS)}."

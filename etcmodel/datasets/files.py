@@ -22,14 +22,7 @@ class MissingFile(UserError):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an address in a bucket, such as `gs://bucket/a`.
-
-    Args:
-        path: the path.
-
-    Returns:
-        Whether TensorFlow's file systems are needed to read it.
-    """
+    """Whether TensorFlow reads it, as `gs://bucket/a`."""
     return "://" in path
 
 
@@ -37,12 +30,6 @@ def is_below(name: str) -> bool:
     """Whether a name that a record gives is of a file in the folder it says.
 
     Example: `"a/b.txt"` is, `"/b.txt"` and `"a/../../b.txt"` are not.
-
-    Args:
-        name: the name.
-
-    Returns:
-        Whether it leads nowhere else.
     """
     return not (name.startswith("/") or ".." in name.split("/"))
 
@@ -55,16 +42,9 @@ def _gfile():
 
 
 def find(paths: str | Sequence[str]) -> list[str]:
-    """Data files by their names or patterns.
+    """Data files by their names or patterns, sorted within each; each once.
 
-    For example, `"nq-dev-*.jsonl.gz"` or `"gs://bucket/a.json,b.json"`.
-
-    Args:
-        paths: comma-separated string, or list, of files and of patterns with
-            `*`, `?` or `[...]`.
-
-    Returns:
-        The files, sorted within each pattern; each once.
+    Several names or patterns (`nq-*.gz`) have commas between, or are a list.
 
     Raises:
         UserError: a part names no file, or a directory.
@@ -92,14 +72,7 @@ def find(paths: str | Sequence[str]) -> list[str]:
 
 
 def size(path: str) -> int:
-    """How many bytes a file has, 0 if it is none.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its size.
-    """
+    """Number of bytes of a file; 0 if there is none."""
     if is_remote(path):
         return _gfile().stat(path).length
     return os.path.getsize(path) if os.path.isfile(path) else 0
@@ -111,13 +84,9 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
     macOS and archives from there write "é" as "e" and an accent. The name as it
     is given is read first, without asking whether there is such a file.
 
-    Args:
-        read: reads the file of a path, which it opens with `open_plain`.
-        folder: where the file is.
-        name: its name below the folder.
-
     Returns:
-        What `read` returns; None if there is no such file.
+        What `read` returns for a path, which it opens with `open_plain`; None
+        if there is no such file.
     """
     forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
     for form in dict.fromkeys((name, *forms)):
@@ -127,14 +96,7 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
 
 
 def full_name(path: str) -> str:
-    """A name that means the same from any folder.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its absolute path, or its address in a bucket.
-    """
+    """The absolute path of a file, or its address in a bucket."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
@@ -167,16 +129,12 @@ class _Remote(io.RawIOBase):
 def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     """Opens a plain or gzipped file, told by its first bytes.
 
-    Args:
-        path: the file.
-
     Returns:
         The file as it is, whose position tells how far it has been read, and
         its plain bytes.
 
     Raises:
-        MissingFile: there is none.
-        UserError: it cannot be read.
+        UserError: it cannot be read; `MissingFile`: there is none.
     """
     try:
         if is_remote(path):

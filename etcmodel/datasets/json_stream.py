@@ -2,26 +2,39 @@
 
 They are the elements of one JSON array, or JSON objects one a line. Plain text
 is read line by line.
+
+A reader that knows the type of the records has msgspec make them of the file's
+bytes. What msgspec refuses is parsed again as plain JSON: slowly, but so that
+one bad record is told from the others, and why it is bad.
 """
 
 import codecs
+import contextlib
 import gzip
-import io
+import itertools
 import json
 import re
 import zlib
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
+from typing import AnyStr
 
 import ijson
+import msgspec
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
+OnPosition = Callable[[int], None] | None
+"""Called after each record with the bytes of the file that were read so far."""
+
+_DAMAGES = EOFError, zlib.error, gzip.BadGzipFile
 _CHUNK_BYTES = 1 << 16
-_MAX_LINE_BYTES = 1 << 20
+_MAX_LINE_SIZE = 1 << 20
+# Elements of an array that are longer are read by the slower parser.
+_MAX_ELEMENT_BYTES = 1 << 20
 # Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 # Halves of a character as JSON writes them, a whole one, and any escape.
@@ -30,6 +43,8 @@ _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
 # What may be the beginning of an escape, or of a pair of them.
 _UNFINISHED = re.compile(r"(?:\\+u[dD][89abAB]\w\w)?\\+\w{0,5}\Z")
+_SPACE = rb"[ \t\r\n]*"
+_OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
 
 def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -39,59 +54,89 @@ def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
 
 
-class _CleanUtf8:
-    r"""A binary stream whose bytes are always valid UTF-8.
+class _File:
+    """An open file, and how many of its records were read.
 
-    A JSON parser gives up at the first byte that is not UTF-8, and with it all
-    the records behind. Here such bytes become `INVALID_UTF8_MARK`, so that
-    exactly the records that hold them can be told from the others. An escape of
-    JSON that is half of a character, such as \ud800, becomes "?".
+    As a context manager it tells of damaged gzip data.
     """
 
-    def __init__(self, stream: io.BufferedIOBase, is_json: bool = True):
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(
-            errors="etcmodel.mark_invalid_bytes"
-        )
-        self._is_json = is_json
-        self._unfinished = ""
+    def __init__(
+        self, path: str, on_position: OnPosition = None, what: str = "records"
+    ):
+        self.path = path
+        self.count = 0
+        self.what = what
+        self._on_position = on_position
+        self._raw, self._plain = files.open_plain(path)
 
-    def read(self, size: int = -1) -> bytes:
-        if size == 0:
-            return b""
-        if size < 0:
-            size = _CHUNK_BYTES
-        while True:
-            # What comes before damaged data is handed out before the error.
-            chunk = self._stream.read1(size)
-            text = self._decoder.decode(chunk, final=not chunk)
-            if self._is_json:
-                text = self._with_whole_escapes(text, final=not chunk)
-            # An empty answer would mean the end of the file.
-            if text or not chunk:
-                return text.encode("utf-8")
+    def __enter__(self) -> "_File":
+        return self
 
-    def _with_whole_escapes(self, text: str, final: bool) -> str:
-        text, self._unfinished = self._unfinished + text, ""
-        unfinished = None if final else _UNFINISHED.search(text, len(text) - 64)
-        if unfinished:
+    def __exit__(self, kind, error, traceback) -> None:
+        self._plain.close()
+        self._raw.close()
+        if isinstance(error, _DAMAGES):
+            raise UserError(
+                f"{self.path}: the gzip data are cut off or damaged, after "
+                f"{self.count} whole {self.what} ({error}). Get the file again."
+            ) from None
+
+    def chunks(self) -> Iterator[bytes]:
+        """The plain bytes without byte order mark.
+
+        What comes before damaged data is handed out before the error.
+        """
+        try:
+            start = self._plain.read(len(codecs.BOM_UTF8))
+            yield start.removeprefix(codecs.BOM_UTF8) + self._read()
+            while chunk := self._read():
+                yield chunk
+        except _DAMAGES:
+            # Whoever has waited for more uses what there is first.
+            yield b""
+            raise
+
+    def _read(self) -> bytes:
+        return self._plain.read1(_CHUNK_BYTES)
+
+    def advance(self) -> None:
+        """Counts a record that was read."""
+        self.count += 1
+        if self._on_position is not None:
+            self._on_position(self._raw.tell())
+
+
+def _decoded(chunks: Iterable[bytes]) -> Iterator[str]:
+    """UTF-8 as text, with `INVALID_UTF8_MARK` for bytes that are not that."""
+    decoder = codecs.getincrementaldecoder("utf-8")(
+        errors="etcmodel.mark_invalid_bytes"
+    )
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
+def _cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""JSON without what a parser gives up at, and with it all records behind.
+
+    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which tells their
+    records from the others; an escape of half a character, as \ud800, "?".
+    """
+    unfinished = ""
+    for part in itertools.chain(_decoded(chunks), [None]):
+        text, unfinished = unfinished + (part or ""), ""
+        found = part is not None and _UNFINISHED.search(text, len(text) - 64)
+        if found:
             # Whether a backslash begins an escape, those before it decide.
-            start = len(text[: unfinished.start()].rstrip("\\"))
-            text, self._unfinished = text[:start], text[start:]
-        if not _HALF.search(text):
-            return text
-        return _ESCAPE.sub(lambda x: "?" if x[1] else x[0], text)
+            start = len(text[: found.start()].rstrip("\\"))
+            text, unfinished = text[:start], text[start:]
+        if _HALF.search(text):
+            text = _ESCAPE.sub(lambda x: "?" if x[1] else x[0], text)
+        yield text.encode("utf-8")
 
 
 def has_invalid_utf8(value: object) -> bool:
-    """Whether bytes that are not UTF-8 were found anywhere in a JSON value.
-
-    Args:
-        value: a JSON value as read here: nested lists, dicts, strings.
-
-    Returns:
-        True if a string or a key holds `INVALID_UTF8_MARK`.
-    """
+    """Whether a string or a key in a JSON value holds `INVALID_UTF8_MARK`."""
     # Not recursive: some records hold a million values.
     pending = [value]
     while pending:
@@ -107,73 +152,54 @@ def has_invalid_utf8(value: object) -> bool:
     return False
 
 
+class _TypedDecoder:
+    """Makes records of a type of valid JSON; None of all other bytes."""
+
+    def __init__(self, record: type):
+        self._decode = msgspec.json.Decoder(record).decode
+
+    def __call__(self, data: bytes | msgspec.Raw) -> object | None:
+        try:
+            # msgspec does not look at strings of fields that it leaves out.
+            str(data, "utf-8")
+            return self._decode(data)
+        except (UnicodeError, msgspec.MsgspecError, RecursionError):
+            return None
+
+
 def _check_start(
-    path: str, stream: _CleanUtf8, opening: bytes, expected: str, other: str
+    path: str,
+    chunks: Iterator[bytes],
+    opening: bytes,
+    expected: str,
+    other: str,
 ) -> bytes:
-    """Reads up to the first character that says something; returns it all.
-
-    Args:
-        path: the file.
-        stream: its text.
-        opening: the first character of such a file.
-        expected: what such a file is.
-        other: what to tell about JSON that begins with another bracket.
-
-    Returns:
-        The bytes that were read.
-
-    Raises:
-        UserError: the file is empty, or does not begin with `opening`.
-    """
+    """Reads up to the first character that says something; returns it all."""
     start = b""
-    while not start.strip():
-        more = stream.read(_CHUNK_BYTES)
-        if not more:
-            raise UserError(
-                f"{path} is empty. Expected {expected}; was the download cut "
-                "off?"
-            )
-        start += more
-    first = start.lstrip()
+    for chunk in chunks:
+        start += chunk
+        if first := start.lstrip():
+            break
+    else:
+        raise UserError(
+            f"{path} is empty. Expected {expected}; was the download cut off?"
+        )
     if first.startswith(opening):
         return start
     if first.startswith((b"[", b"{")):
         raise UserError(f"{path} {other}")
-    text = first[:40].decode("utf-8", "replace").replace("\uffff", "\ufffd")
+    text = "".join(_decoded([first])).encode()[:40].decode("utf-8", "replace")
+    text = text.replace("\uffff", "\ufffd")
     raise UserError(
         f"{path} is not JSON: it begins with {show(text)}. Expected {expected} "
         "in UTF-8, plain or gzipped."
     )
 
 
-class _Prefixed:
-    """A stream with some bytes put back in front."""
-
-    def __init__(self, prefix: bytes, stream: _CleanUtf8):
-        self._prefix = prefix
-        self._stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        if size == 0:
-            return b""
-        if self._prefix:
-            prefix, self._prefix = self._prefix, b""
-            return prefix
-        return self._stream.read(size)
-
-
-def _damaged_gzip(
-    path: str, count: int, error: Exception, what: str = "records"
-) -> UserError:
-    return UserError(
-        f"{path}: the gzip data are cut off or damaged, after {count} whole "
-        f"{what} ({error}). Get the file again."
-    )
-
-
 def read_json_array(
     path: str,
-    on_position: Callable[[int], None] | None = None,
+    on_position: OnPosition = None,
+    record: type | None = None,
     key: str | None = None,
 ) -> Iterator[tuple[int, object]]:
     """Yields the elements of a JSON array without holding them all.
@@ -181,56 +207,49 @@ def read_json_array(
     Args:
         path: a JSON file in UTF-8 whose top level is an array; plain or
             gzipped (told by its first bytes, not by its name).
-        on_position: called after every element with the number of bytes of
-            the file that were read so far; for progress bars.
+        on_position: see `OnPosition`.
+        record: a type of msgspec. Elements that are valid JSON and of this
+            type come as such.
         key: what the array stands under, if the top level is an object.
 
     Yields:
-        Pairs of the element's index, from 0, and the element as Python value.
-        Bytes that are not UTF-8 are replaced by `INVALID_UTF8_MARK`; see
-        `has_invalid_utf8`.
+        Pairs of the element's index, from 0, and the element as a `record` or
+        a Python value, with `INVALID_UTF8_MARK` for bytes that are not UTF-8.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is not an
             array, or ends too early. The message names the file and the record.
     """
-    raw, plain = files.open_plain(path)
-    index = -1
-    with raw, plain:
+    with _File(path, on_position) as file:
+        chunks = file.chunks()
+        start = _check_start(path, chunks, *_array_start(key))
         try:
-            stream = _CleanUtf8(plain)
-            start = _check_start(path, stream, *_array_start(key))
-            source = _Prefixed(start, stream)
-            place = "item" if key is None else f"{key}.item"
-            for index, value in enumerate(
-                ijson.items(source, place, use_float=True)
-            ):
-                yield index, value
-                if on_position is not None:
-                    on_position(raw.tell())
-            if key is not None and index < 0:
-                raise UserError(
-                    f"{path} has no records under {key!r}. Is it a file of "
-                    "another dataset?"
-                )
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged_gzip(path, index + 1, error) from None
+            for value in _elements(start, chunks, record, key):
+                yield file.count, value
+                file.advance()
         except ijson.JSONError as error:
-            detail = (str(error).strip().splitlines() or ["incomplete"])[0]
-            if "overflow" in detail:
-                raise UserError(
-                    f"{path}: after {index + 1} whole records there is a whole "
-                    "number of more than 64 bits. Write it as a string, or "
-                    "take it out."
-                ) from None
-            what = "the JSON is broken"
-            if "premature EOF" in detail or "incomplete" in detail.lower():
-                what = "the JSON ends too early"
+            raise _broken_array(path, file.count, str(error)) from None
+        if key is not None and not file.count:
             raise UserError(
-                f"{path}: {what}, after {index + 1} whole records ({detail}). "
-                "If it was downloaded or copied it may have been cut off: get "
-                "it again."
-            ) from None
+                f"{path} has no records under {key!r}. Is it a file of "
+                "another dataset?"
+            )
+
+
+def _broken_array(path: str, count: int, message: str) -> UserError:
+    detail = (message.strip().splitlines() or ["incomplete"])[0]
+    if "overflow" in detail:
+        return UserError(
+            f"{path}: after {count} whole records there is a whole number of "
+            "more than 64 bits. Write it as a string, or take it out."
+        )
+    what = "the JSON is broken"
+    if "premature EOF" in detail or "incomplete" in detail.lower():
+        what = "the JSON ends too early"
+    return UserError(
+        f"{path}: {what}, after {count} whole records ({detail}). If it was "
+        "downloaded or copied it may have been cut off: get it again."
+    )
 
 
 def _array_start(key: str | None) -> tuple[bytes, str, str]:
@@ -251,36 +270,127 @@ def _array_start(key: str | None) -> tuple[bytes, str, str]:
     )
 
 
-def _take(parts: list[bytes]) -> bytes:
-    """Joins the parts and forgets them: a line may be long."""
-    line = b"".join(parts)
-    parts.clear()
-    return line
+def _elements(
+    start: bytes, chunks: Iterator[bytes], record: type | None, key: str | None
+) -> Iterator[object]:
+    """The elements of an array; as many as possible by `_typed_elements`."""
+    place, opening = "item", [rb"\["]
+    if key is not None:
+        place = f"{key}.item"
+        opening = [rb"\{", b'"%s"' % re.escape(key).encode(), b":", rb"\["]
+    head = re.match(_SPACE + _SPACE.join(opening), start)
+    if record is None or head is None:
+        yield from _plain_elements(itertools.chain([start], chunks), place)
+        return
+    has_some, rest = yield from _typed_elements(
+        start[head.end() :], chunks, record
+    )
+    # The parser sees a zero in place of what has been read.
+    start = head[0] + b"0," * has_some + rest
+    elements = _plain_elements(itertools.chain([start], chunks), place)
+    yield from itertools.islice(elements, int(has_some), None)
+
+
+def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
+    """The elements of the array at a place of a document, by ijson."""
+    found = ijson.sendable_list()
+    parser = ijson.items_coro(found, place, use_float=True)
+    for chunk in itertools.chain(_cleaned(chunks), [None]):
+        problem = None
+        try:
+            if chunk is None:
+                parser.close()
+            elif chunk:
+                parser.send(chunk)
+        except ijson.JSONError as error:
+            problem = error
+        # What comes before the damage is handed out before the error.
+        yield from found
+        found.clear()
+        if problem is not None:
+            raise problem
+
+
+def _typed_elements(
+    buffer: bytes, chunks: Iterator[bytes], record: type
+) -> Iterator[object]:
+    """Yields the first elements of an array of objects while it is well formed.
+
+    These are all but the last, if the objects begin with the same name and none
+    is very long. Those that are not of the type come as Python values.
+
+    Returns:
+        Whether there are any, and what was read behind their last comma.
+    """
+    decode, decode_all = _TypedDecoder(record), _TypedDecoder(list[record])
+    has_some, boundary = False, None
+    while len(buffer) < _MAX_ELEMENT_BYTES:
+        if boundary is None and (first := _OBJECT_START.match(buffer)):
+            # Behind an object, before one that begins with the same name.
+            pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
+            boundary = re.compile(_SPACE.join(pattern))
+        if boundary is not None:
+            elements, buffer = _split(buffer, boundary, decode_all)
+            has_some = has_some or bool(elements)
+            for element in elements:
+                if isinstance(element, msgspec.Raw):
+                    whole, element = bytes(element), decode(element)
+                    if element is None:
+                        array = b"[" + whole + b"]"
+                        (element,) = _plain_elements([array], "item")
+                yield element
+        more = next(chunks, b"")
+        if not more:
+            break
+        buffer += more
+    return has_some, buffer
+
+
+def _split(
+    buffer: bytes, boundary: re.Pattern, decode_all: _TypedDecoder
+) -> tuple[list, bytes]:
+    """The elements before the last boundary, and what comes behind that.
+
+    They come as `msgspec.Raw` if any is not of the type.
+    """
+    end = len(buffer)
+    while (end := buffer.rfind(b"}", 0, end)) >= 0:
+        # It may be in a string, or in an object inside of an element.
+        if found := boundary.match(buffer, end):
+            array = b"[" + buffer[: end + 1] + b"]"
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                elements = decode_all(array)
+                if elements is None:
+                    elements = _split_array(array)
+                return elements, buffer[found.end() :]
+    return [], buffer
+
+
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _lines(
-    stream: _Prefixed | _CleanUtf8, most: int | None = None
-) -> Iterator[bytes]:
-    """Yields the lines of a stream with their line ends.
+    chunks: Iterable[AnyStr], line_end: AnyStr, max_size: int | None = None
+) -> Iterator[AnyStr]:
+    """Yields lines with their line ends.
 
-    Args:
-        stream: the stream.
-        most: of how many bytes at most, or hardly more; the rest of a longer
-            line follows as another one. None for whole lines.
+    What a line has beyond `max_size`, or hardly more, follows as another one.
     """
-    parts, size = [], 0
-    while chunk := stream.read(_CHUNK_BYTES):
-        *ends, rest = chunk.split(b"\n")
+    parts, size, nothing = [], 0, line_end[:0]
+    for chunk in chunks:
+        *ends, rest = chunk.split(line_end)
         for end in ends:
-            parts += [end, b"\n"]
-            yield _take(parts)
-            size = 0
+            line = nothing.join([*parts, end, line_end])
+            # A line may be long: it is forgotten before it is used.
+            parts, size = [], 0
+            yield line
         parts.append(rest)
         size += len(rest)
-        if most is not None and size >= most:
-            yield _take(parts)
-            size = 0
-    yield _take(parts)
+        if max_size is not None and size >= max_size:
+            line, parts, size = nothing.join(parts), [], 0
+            yield line
+    line, parts = nothing.join(parts), []
+    yield line
 
 
 def _reject_constant(name: str) -> None:
@@ -288,20 +398,8 @@ def _reject_constant(name: str) -> None:
 
 
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
-    """The JSON value in a line.
-
-    Args:
-        path: the file.
-        number: of the line, from 1.
-        line: the line with its line end; valid UTF-8.
-        count: how many records came before it.
-
-    Returns:
-        The value.
-
-    Raises:
-        UserError: it is no JSON.
-    """
+    """The JSON value in a line, whatever its type, or a `UserError`."""
+    line = b"".join(_cleaned([line]))
     try:
         text = line.decode("utf-8")
         return json.loads(text, parse_constant=_reject_constant)
@@ -326,115 +424,55 @@ def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
 
 
 def read_json_lines(
-    path: str, on_position: Callable[[int], None] | None = None
+    path: str, on_position: OnPosition = None, record: type | None = None
 ) -> Iterator[tuple[int, object]]:
     """Yields the values of a file of JSON lines without holding them all.
 
-    Args:
-        path: a file in UTF-8 with one JSON object a line; plain or gzipped
-            (told by its first bytes, not by its name). Blank lines are left
-            out, and the last line need not have a line end.
-        on_position: called after every value with the number of bytes of the
-            file that were read so far; for progress bars.
-
-    Yields:
-        Pairs of the value's index, from 0, and the value as Python value.
-        Bytes that are not UTF-8 are replaced by `INVALID_UTF8_MARK`; see
-        `has_invalid_utf8`.
-
-    Raises:
-        UserError: the file cannot be read, is empty, is not JSON, is one
-            array, has a line that is not JSON, or ends too early. The message
-            names the file, and the line or the number of records before.
+    Blank lines are left out, and the last line need not have an end. Arguments,
+    what is yielded and errors are as for `read_json_array`.
     """
-    raw, plain = files.open_plain(path)
-    count = 0
-    with raw, plain:
-        try:
-            stream = _CleanUtf8(plain)
-            start = _check_start(
-                path,
-                stream,
-                b"{",
-                "one JSON object a line",
-                "holds a JSON array ('[' comes first), but one JSON object a "
-                "line ('{' first) is expected. Write every element of the "
-                "array on a line of its own, without commas between them.",
-            )
-            lines = _lines(_Prefixed(start, stream))
-            for number, line in enumerate(lines, 1):
-                if not line or line.isspace():
-                    continue
-                yield count, _parse_line(path, number, line, count)
-                count += 1
-                if on_position is not None:
-                    on_position(raw.tell())
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged_gzip(path, count, error) from None
+    decode = None if record is None else _TypedDecoder(record)
+    with _File(path, on_position) as file:
+        chunks = file.chunks()
+        start = _check_start(
+            path,
+            chunks,
+            b"{",
+            "one JSON object a line",
+            "holds a JSON array ('[' comes first), but one JSON object a "
+            "line ('{' first) is expected. Write every element of the "
+            "array on a line of its own, without commas between them.",
+        )
+        lines = _lines(itertools.chain([start], chunks), b"\n")
+        for number, line in enumerate(lines, 1):
+            if not line or line.isspace():
+                continue
+            value = decode and decode(line)
+            if value is None:
+                value = _parse_line(path, number, line, file.count)
+            yield file.count, value
+            file.advance()
 
 
-def begins_with(path: str, *opening: bytes) -> bool:
-    """Whether some characters come first in a file, apart from space.
-
-    Args:
-        path: a file, plain or gzipped.
-        *opening: the characters, one each.
-
-    Returns:
-        Whether they do; False if there is nothing but space.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    raw, plain = files.open_plain(path)
-    with raw, plain:
-        try:
-            stream = _CleanUtf8(plain)
-            while chunk := stream.read(_CHUNK_BYTES):
-                if chunk.strip():
-                    return _begins_with(chunk, opening)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged_gzip(path, 0, error) from None
+def begins_with(path: str, pattern: bytes) -> bool:
+    """Whether the first text of a file, behind white space, has a pattern."""
+    with _File(path) as file:
+        for chunk in file.chunks():
+            if chunk.strip():
+                return bool(re.match(pattern, chunk.lstrip()))
     return False
 
 
-def _begins_with(text: bytes, opening: Sequence[bytes]) -> bool:
-    for character in opening:
-        text = text.lstrip()
-        if not text.startswith(character):
-            return False
-        text = text[len(character) :]
-    return True
+def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
+    """Yields the lines of a plain text, with line ends, without holding it all.
 
-
-def read_text_lines(
-    path: str, on_position: Callable[[int], None] | None = None
-) -> Iterator[str]:
-    """Yields the lines of a plain text without holding it all.
-
-    Args:
-        path: a text file in UTF-8, plain or gzipped.
-        on_position: called before every line but the first with the number of
-            bytes of the file that were read so far; for progress bars.
-
-    Yields:
-        Lines with their line ends. One of more than a million bytes comes in
-        parts, of which only the last has a line end. Bytes that are not UTF-8
-        are replaced by `INVALID_UTF8_MARK`.
+    A line of more than a million characters comes in parts, of which only the
+    last has a line end. Bytes that are not UTF-8 become `INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, or is broken off. The message names
-            the file.
+        UserError: the file cannot be read, or is broken off.
     """
-    raw, plain = files.open_plain(path)
-    count = 0
-    with raw, plain:
-        try:
-            stream = _CleanUtf8(plain, is_json=False)
-            for line in _lines(stream, _MAX_LINE_BYTES):
-                yield line.decode("utf-8")
-                count += 1
-                if on_position is not None:
-                    on_position(raw.tell())
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged_gzip(path, count, error, "lines") from None
+    with _File(path, on_position, "lines") as file:
+        for line in _lines(_decoded(file.chunks()), "\n", _MAX_LINE_SIZE):
+            yield line
+            file.advance()

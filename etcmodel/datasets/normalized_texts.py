@@ -24,46 +24,25 @@ def normalize(text: str) -> str:
     r"""Normalizes a text for comparison.
 
     HTML entities are decoded, characters are in Unicode's normal form C, and
-    white space is one space, or one line feed if it has an empty line. Example:
-    `"Caf\u00e9 &\u00a0bar"` and `"Cafe\u0301  &amp;\nbar"` become
-    `"Caf\u00e9 & bar"`.
-
-    Args:
-        text: the text.
-
-    Returns:
-        The normalized text, which may begin or end with white space.
+    white space is one space, or one line feed if it has an empty line. Spaces
+    at the ends stay. Example: `"Caf\u00e9 &\u00a0bar"` and
+    `"Cafe\u0301  &amp;\nbar"` become `"Caf\u00e9 & bar"`.
     """
     return NormalizedText(text).text
 
 
 class NormalizedText:
-    """A normalized text, whose places can be mapped to the given text.
-
-    Attributes:
-        given: the given text.
-        text: the normalized text, see `normalize`.
-    """
+    """A text as of `normalize`, whose places can be mapped to the given one."""
 
     def __init__(self, given: str):
-        """Normalizes a text.
-
-        Args:
-            given: the text.
-        """
         self.given = given
         self._steps = _steps(given)
         self.text = self._steps[-1].text if self._steps else given
 
     def given_place(self, place: int) -> int | None:
-        """Maps a place to the given text.
+        """Maps a place, a number of characters of `text`, to the given text.
 
-        Args:
-            place: number of characters of `text` before it.
-
-        Returns:
-            Number of characters of `given` before it; None within several
-            characters of `text` that are one character of `given`.
+        None within several characters of `text` that are one of `given`.
         """
         for step in reversed(self._steps):
             if place is not None:
@@ -106,7 +85,6 @@ class _Step:
 
 
 def _entities(text: str) -> Iterator[_Replacement]:
-    """HTML entities, decoded."""
     for match in _ENTITY.finditer(text):
         value = html.unescape(match[0])
         if value and value != match[0]:
@@ -146,7 +124,6 @@ def _spaces(text: str) -> Iterator[_Replacement]:
 
 
 def _steps(text: str) -> tuple[_Step, ...]:
-    """The steps of the normalization that change a text, in order."""
     steps = []
     for replacements in (_entities, _compositions, _spaces):
         step = _Step(text, replacements(text))

@@ -8,6 +8,7 @@ Modeling", 2019; https://github.com/microsoft/OpenKP.
 """
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -25,16 +26,8 @@ from etcmodel.datasets.records import Text
 from etcmodel.errors import show
 
 _OWN_FEATURES = (
-    "x",
-    "width",
-    "y",
-    "height",
-    "is_block",
-    "is_inline",
-    "is_heading",
-    "is_leaf",
-    "font_size",
-    "is_bold",
+    *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),
+    *("is_leaf", "font_size", "is_bold"),
 )
 # Of a node and of its parent, in pixels, from 0 to 1 or in points.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
@@ -47,12 +40,9 @@ Phrases = tuple[str, ...]
 
 
 class Node(NamedTuple):
-    """A node of the visual tree that has text.
+    """A node of the visual tree that has text: words from `start` to `end`.
 
-    Attributes:
-        start: its first word.
-        end: the word after its last one.
-        features: how it looks; see `FEATURES`.
+    `features` say how it looks; see `FEATURES`.
     """
 
     start: int
@@ -61,10 +51,9 @@ class Node(NamedTuple):
 
 
 class OpenKPRecord(Record, frozen=True):
-    """One web page.
+    """One web page; its id is the URL.
 
     Attributes:
-        id: its URL.
         words: its text, by single spaces; some may be empty.
         nodes: its nodes, in the order of the text.
         annotations: the keyphrases that each annotator chose, those without
@@ -87,8 +76,6 @@ class _Node(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """A record as it stands in the file."""
-
     url: Text
     text: str
     VDOM: str
@@ -96,15 +83,7 @@ class _Page(msgspec.Struct):
 
 
 def normalize_phrase(phrase: str) -> str:
-    """What is compared when phrases are compared.
-
-    Args:
-        phrase: words with white space between.
-
-    Returns:
-        The words in lower case with single spaces:
-        `" Star  Trek"` -> `"star trek"`.
-    """
+    """What is compared: `" Star  Trek"` -> `"star trek"`."""
     return " ".join(phrase.lower().split())
 
 
@@ -138,9 +117,9 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
                     '"end_idx": 3}'
                 ),
             ) from None
-        problem = _problem(node, end, words)
-        if problem:
-            raise error(problem[0], problem=f"node {i}: {problem[1]}")
+        reason, problem = _problem(node, end, words)
+        if reason:
+            raise error(reason, problem=f"node {i}: {problem}")
         end = node.end_idx
         nodes.append(Node(node.start_idx, end, node.feature))
     annotations = page.KeyPhrases
@@ -158,15 +137,14 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
     )
 
 
-def _problem(node: _Node, least: int, words) -> tuple[str, str] | None:
-    """What is wrong with a node that stands behind others."""
+def _problem(node: _Node, min_start: int, words) -> tuple[str, str]:
     start, end = node.start_idx, node.end_idx
-    if not least <= start <= end <= len(words):
+    if not min_start <= start <= end <= len(words):
         return (
             "a node that is no span of the text",
-            f"got start_idx {start} and end_idx {end}, expected {least} (where "
-            "the node before it ends) <= start_idx <= end_idx <= number of "
-            f"words, here {len(words)}",
+            f"got start_idx {start} and end_idx {end}, expected {min_start} "
+            "(where the node before it ends) <= start_idx <= end_idx <= number "
+            f"of words, here {len(words)}",
         )
     text = " ".join(words[start:end])
     if node.text != text:
@@ -187,7 +165,7 @@ def _problem(node: _Node, least: int, words) -> tuple[str, str] | None:
                 "a feature that is no such number",
                 f"feature[{i}], {FEATURES[i]}, is {value}, expected {expected}",
             )
-    return None
+    return "", ""
 
 
 def _check(record: OpenKPRecord, split: str) -> None:
@@ -204,34 +182,22 @@ def _check(record: OpenKPRecord, split: str) -> None:
         )
     if not any(record.annotations or ()):
         raise record.missing_answer(
-            "keyphrases",
-            "KeyPhrases",
-            record.annotations and [list(x) for x in record.annotations],
-            split,
+            "keyphrases", "KeyPhrases", record.annotations, split
         )
 
 
 def _num_present(record: OpenKPRecord) -> int:
-    """How many of a page's keyphrases are in its text."""
     text = f" {normalize_phrase(' '.join(record.words))} "
-    return sum(
-        f" {normalize_phrase(phrase)} " in text
-        for phrases in record.annotations or ()
-        for phrase in phrases
-    )
+    phrases = itertools.chain.from_iterable(record.annotations or ())
+    return sum(f" {normalize_phrase(x)} " in text for x in phrases)
 
 
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
-    """The page of a URL that has the most of its keyphrases in its text.
+    """The page, of several of a URL, with the most keyphrases in its text.
 
-    Of pages without keyphrases it is the first, whatever they are read for, so
-    that what is measured of stored records is what `predict` answers.
-
-    Args:
-        records: pages of the same URL; of equals the first is taken.
-
-    Returns:
-        The page, with the annotations of all.
+    Of equals it is the first, and so of pages without keyphrases, whatever they
+    are read for, so that what is measured of stored records is what `predict`
+    answers. It gets the annotations of all.
     """
     annotations = [x for record in records for x in record.annotations or ()]
     return msgspec.structs.replace(
@@ -255,26 +221,14 @@ FORMAT = Format(
 
 
 def gold(record: OpenKPRecord) -> tuple[Phrases, ...] | None:
-    """The keyphrases of each annotator; None if there are none.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The annotations with keyphrases.
-    """
+    """The keyphrases of each annotator; None if there are none."""
     return tuple(filter(None, record.annotations or ())) or None
 
 
 def write_predictions(
     predictions: Mapping[str, Sequence[str]], stream: IO[str]
 ) -> None:
-    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line.
-
-    Args:
-        predictions: URL -> keyphrases, the best first.
-        stream: what to write to.
-    """
+    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line."""
     for url, phrases in predictions.items():
         line = {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -291,34 +245,24 @@ def score(
     the keyphrases that are among them. Case does not matter. Empty and repeated
     predictions are removed before ranks are counted. Where a URL has several
     annotations, which the official files leave to the reader, each depth counts
-    the annotation that the predictions match best. Example, with
-    the predictions "Star Trek" and "x" for "star trek" and "discovery season":
-    precision 1 at 1 and 1/3 at 3, recall 1/2 at both, F1 2/3 and 2/5.
-
-    Args:
-        predictions: URL -> keyphrases, the best first.
-        gold: URL -> the keyphrases of each annotator.
+    the annotation that the predictions match best.
 
     Returns:
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0
         to 1; 0 if there are no pages.
     """
-    totals = {
-        f"{name}_at_{depth}": 0.0
-        for depth in DEPTHS
-        for name in ("precision", "recall", "f1")
-    }
+    names = ("precision", "recall", "f1")
+    totals = {f"{name}_at_{depth}": 0.0 for depth in DEPTHS for name in names}
     for url, annotations in gold.items():
         normalized = map(normalize_phrase, predictions.get(url, ()))
         predicted = list(dict.fromkeys(filter(None, normalized)))
         for depth in DEPTHS:
-            f1, precision, recall = max(
+            best = max(
                 _measure(predicted[:depth], depth, phrases)
                 for phrases in annotations
             )
-            totals[f"precision_at_{depth}"] += precision
-            totals[f"recall_at_{depth}"] += recall
-            totals[f"f1_at_{depth}"] += f1
+            for name, value in zip(("f1", *names[:2]), best, strict=True):
+                totals[f"{name}_at_{depth}"] += value
     return {name: x / max(len(gold), 1) for name, x in totals.items()}
 
 

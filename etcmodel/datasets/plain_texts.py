@@ -22,16 +22,10 @@ OnPosition = Callable[[int], None] | None
 
 
 def divide(text: str) -> Iterator[str]:
-    """Cuts a text into parts of about a million characters.
+    """Cuts a text into parts of about a million characters, if it is longer.
 
     They end with a paragraph, or else with a line, a sentence or a word, if
     one of these ends in the second half of what a part may have.
-
-    Args:
-        text: the text.
-
-    Yields:
-        The parts, of which the text consists; all of it, if it is not long.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):
@@ -50,15 +44,8 @@ def divide(text: str) -> Iterator[str]:
 def is_wikitext(path: str) -> bool:
     """Whether a file is in the format of the WikiText corpora.
 
-    Args:
-        path: a text file, plain or gzipped.
-
-    Returns:
-        Whether its first line that is not blank is a heading of the first
-        level, such as " = Valkyria Chronicles III = ".
-
-    Raises:
-        UserError: the file cannot be read.
+    Its first line that is not blank is then a heading of the first level, such
+    as " = Valkyria Chronicles III = ".
     """
     for line in json_stream.read_text_lines(path):
         if line.strip():
@@ -76,16 +63,6 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
     In the official files an empty line stands before and after each heading. A
     line such as " = 1 henry = " without these is a formula, unless the first
     heading of the file has no empty line after it either.
-
-    Args:
-        path: a text file in UTF-8, plain or gzipped.
-        on_position: see `json_stream.read_text_lines`.
-
-    Yields:
-        A text for each heading of the first level, which is its first line.
-
-    Raises:
-        UserError: the file cannot be read.
     """
 
     def lines():
@@ -107,35 +84,13 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
 
 
 def read_pieces(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields the pieces of a text that have empty lines between them.
-
-    Args:
-        path: a text file in UTF-8, plain or gzipped.
-        on_position: see `json_stream.read_text_lines`.
-
-    Yields:
-        The pieces, with line feeds inside but none at their ends.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Yields the pieces of a text that have empty lines between them."""
     lines = json_stream.read_text_lines(path, on_position)
     return _texts(x if x.strip() else None for x in lines)
 
 
 def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields all of a file as one text.
-
-    Args:
-        path: a text file in UTF-8, plain or gzipped.
-        on_position: see `json_stream.read_text_lines`.
-
-    Yields:
-        The text; in parts of about a million characters, if it is longer.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Yields a file as one text; in parts, as of `divide`, if it is long."""
     return _texts(json_stream.read_text_lines(path, on_position))
 
 

@@ -7,9 +7,9 @@ checks, and a `Format`, which reads files of them.
 import collections
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -32,35 +32,20 @@ _ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
 
 
 class Source(NamedTuple):
-    """Where a record was read.
-
-    Attributes:
-        path: the file.
-        index: position of the record in the file, from 0.
-    """
+    """The file that a record was read from, and its position there, from 0."""
 
     path: str = ""
     index: int = 0
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about what was read there, to be raised.
-
-        Args:
-            reason: a few words that group such errors.
-            **kwargs: as for `RecordError`.
-
-        Returns:
-            The error.
-        """
+        """A `RecordError` about what was read there; `kwargs` as for that."""
         return RecordError(*self, reason, **kwargs)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of all datasets have.
 
-    Attributes:
-        id: unique within the files that are read together.
-        source: where it was read.
+    Each has an `id`, unique within the files that are read together.
     """
 
     # A name that no field of a file has.
@@ -77,15 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about this record, to be raised.
-
-        Args:
-            reason: a few words that group such errors.
-            **kwargs: as for `RecordError`.
-
-        Returns:
-            The error.
-        """
+        """A `RecordError` about this record; `kwargs` as for that."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
@@ -98,15 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ) -> RecordError:
         """The error of a record that is to be learned from, but cannot be.
 
-        Args:
-            name: what is missing.
-            field: the field with it.
-            value: what the field has; None if it is not there.
-            split: what the record is for.
-            advice: what to do.
-
-        Returns:
-            The error.
+        `name` says what is missing; `value` is what the `field` has, or None.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -124,8 +93,9 @@ class Format:
     Attributes:
         record: the type of a record in the file, as msgspec reads it.
         example: what a record looks like; for messages.
-        read_values: yields index and JSON value of a file's records; see
-            `json_stream`.
+        read_values: called with a path, `json_stream.OnPosition` and `record`;
+            yields the index and the value of each record, as a `record` or as
+            JSON (see `json_stream`).
         check: called with a record and the split; raises `RecordError`s.
         make: makes a `Record` of what was read and of its `Source`, where that
             is of another type.
@@ -153,7 +123,7 @@ class Format:
         on_position: Callable[[int], None] | None = None,
         merge: bool = True,
     ) -> Iterator[Record]:
-        """Yields the records of official files one by one.
+        """Yields the usable records of official files, in their order.
 
         Args:
             paths: as for `files.find`.
@@ -163,18 +133,12 @@ class Format:
                 default.
             on_position: called with the number of bytes read so far, of all
                 files together; not when they are read for ids alone.
-            merge: whether those of one id are merged, if the format says so.
-                Otherwise each is a record.
-
-        Yields:
-            The usable records in the order of the files; what several are
-            merged into, in the place of the last of them, or at the end if
-            one of them is bad.
+            merge: whether those of one id are merged, if the format says so; in
+                the place of the last of them, or at the end if one is bad.
 
         Raises:
-            RecordError: a record is not as it should be: no object, a field is
-                missing, of a wrong type or value, an id twice, bytes that are
-                not UTF-8, or no answer where the split needs one.
+            RecordError: a record is not of the right types, has an id twice,
+                bytes that are not UTF-8, or no answer that the split needs.
             UserError: a file cannot be read.
             ValueError: unknown split.
         """
@@ -187,11 +151,11 @@ class Format:
         seen: set[str] = set()
         repeated = self._repeated(paths) if self.merge and merge else {}
         to_merge: dict[str, list[Record]] = {}
-        for source, value in _values(paths, self.read_values, on_position):
+        for source, value in self._values(paths, on_position):
             try:
                 record = self.parse(value, source)
                 # Where ids may be left out, records are told apart by file.
-                is_named = self.id_field in value
+                is_named = self._given_id(value) is not None
                 if is_named and self.merge is None and record.id in seen:
                     raise record.error(
                         f"duplicate {self.id_field!r}",
@@ -219,54 +183,58 @@ class Format:
         for same in to_merge.values():
             yield self.merge(same)
 
+    @functools.cached_property
+    def _id_attribute(self) -> str:
+        """The attribute of `record` that the field with the id becomes."""
+        fields = msgspec.structs.fields(self.record)
+        return next(x.name for x in fields if x.encode_name == self.id_field)
+
+    def _given_id(self, value: object) -> object:
+        """The id in what was read; None if there is none."""
+        if isinstance(value, dict):
+            return value.get(self.id_field)
+        return getattr(value, self._id_attribute, None)
+
+    def _values(self, paths, on_position) -> Iterator[tuple[Source, object]]:
+        before = 0
+        for path in files.find(paths):
+
+            def at(position, before=before):
+                if on_position is not None:
+                    on_position(before + position)
+
+            for index, value in self.read_values(path, at, self.record):
+                yield Source(path, index), value
+            before += files.size(path)
+
     def _repeated(self, paths) -> dict[str, int]:
         """How often each id stands there that does so more than once."""
         counts = collections.Counter()
         # Of a file that is damaged all is told when it is read to be used.
         with contextlib.suppress(UserError):
-            for _, value in _values(paths, self.read_values, None):
-                if isinstance(value, dict):
-                    counts[str(value.get(self.id_field))] += 1
+            for _, value in self._values(paths, None):
+                counts[str(self._given_id(value))] += 1
         return {key: count for key, count in counts.items() if count > 1}
 
     def parse(self, value: object, source: Source) -> Record:
-        """Makes a record of a JSON value.
-
-        Args:
-            value: the value.
-            source: where it was read.
-
-        Returns:
-            The record.
+        """Makes a record of what `read_values` yields.
 
         Raises:
             RecordError: it is not of the right types.
         """
-        problem = _Problem(self, value, source)
-        if has_invalid_utf8(value):
-            raise problem.invalid_utf8()
-        try:
-            record = msgspec.convert(value, self.record)
-        except msgspec.ValidationError as error:
-            raise problem.explained(str(error)) from None
+        record = value
+        if not isinstance(value, self.record):
+            problem = _Problem(self, value, source)
+            if has_invalid_utf8(value):
+                raise problem.invalid_utf8()
+            try:
+                record = msgspec.convert(value, self.record)
+            except msgspec.ValidationError as error:
+                raise problem.explained(str(error)) from None
         if self.make is not None:
             return self.make(record, source)
         msgspec.structs.force_setattr(record, "source", source)
         return record
-
-
-def _values(paths, read_values, on_position) -> Iterable[tuple[Source, object]]:
-    """The JSON values of several files."""
-    before = 0
-    for path in files.find(paths):
-
-        def at(position, before=before):
-            if on_position is not None:
-                on_position(before + position)
-
-        for index, value in read_values(path, at):
-            yield Source(path, index), value
-        before += files.size(path)
 
 
 class _Problem:
@@ -278,44 +246,29 @@ class _Problem:
         self._source = source
 
     def _error(self, reason: str, **kwargs) -> RecordError:
-        record_id = None
-        if isinstance(self._value, dict):
-            record_id = self._value.get(self._format.id_field)
-        if isinstance(record_id, bool) or not isinstance(record_id, str | int):
-            record_id = None
+        id_field, record_id = self._format.id_field, None
         # What is wrong with the id itself is told as its value.
-        if kwargs.get("field") == self._format.id_field:
-            record_id = None
-        return self._source.error(
-            reason,
-            record_id=None if record_id is None else str(record_id),
-            **kwargs,
-        )
+        if isinstance(self._value, dict) and kwargs.get("field") != id_field:
+            value = self._value.get(id_field)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                record_id = str(value)
+        return self._source.error(reason, record_id=record_id, **kwargs)
 
     def invalid_utf8(self) -> RecordError:
         """The error of bytes that are not UTF-8."""
-        fields = [
-            key
-            for key, value in (
-                self._value.items() if isinstance(self._value, dict) else ()
-            )
-            if has_invalid_utf8(value)
-        ]
+        items = self._value.items() if isinstance(self._value, dict) else ()
+        fields = (key for key, value in items if has_invalid_utf8(value))
         return self._error(
             "invalid UTF-8",
-            field=fields[0] if fields else None,
+            field=next(fields, None),
             problem="there are bytes that are not UTF-8",
             advice="Convert the file to UTF-8",
         )
 
     def explained(self, message: str) -> RecordError:
-        """Puts a message of msgspec into words.
+        """The error of a message of msgspec, in the words of these files.
 
-        Args:
-            message: such as "Expected `str`, got `int` - at `$.a[0].b`".
-
-        Returns:
-            The error.
+        Example of a message: "Expected `str`, got `int` - at `$.a[0].b`".
         """
         message, _, place = message.partition(" - at `$")
         place = place.rstrip("`").lstrip(".")
@@ -342,7 +295,7 @@ class _Problem:
                 problem=f"got {show(value)}, expected {self._format.example}",
             )
         group, expected = _without_positions(place), _words(type_)
-        if "matching regex" in message or "length >=" in message:
+        if "matching regex" in message:
             expected = "some text" if isinstance(value, str) else expected
             return self._error(
                 f"empty {group}",
@@ -405,7 +358,6 @@ def _words(type_, plural: bool = False) -> str:
         return f"one of {list(type_.values)}"
     items = getattr(type_, "item_type", None)
     if items is not None:
-        least = ", at least one" if type_.min_length else ""
         lists = "lists" if plural else "a list"
-        return f"{lists} of {_words(items, plural=True)}{least}"
+        return f"{lists} of {_words(items, plural=True)}"
     return _WORDS[type(type_)][plural]

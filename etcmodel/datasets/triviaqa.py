@@ -44,8 +44,6 @@ class TriviaQARecord(Record, frozen=True):
     """One question and its evidence.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
         text: the lines of all pages that are not blank, encyclopedia first.
         answers: all forms of the answer, as people write them first; None if
             the file does not tell.
@@ -78,8 +76,6 @@ class _Answer(msgspec.Struct):
 
 
 class _Question(msgspec.Struct):
-    """A record as it stands in the file."""
-
     QuestionId: Text
     Question: Text
     EntityPages: list[_Page] = []
@@ -92,14 +88,7 @@ def normalize_answer(text: str) -> str:
 
     In this order: lower case; spaces instead of underscores, of ASCII
     punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
-
-        normalize_answer("The  Quick-brown, an Apple!") -> "quick brown apple"
-
-    Args:
-        text: an answer.
-
-    Returns:
-        The normalised answer; possibly empty.
+    "The  Quick-brown, an Apple!" becomes "quick brown apple".
     """
     text = text.lower().translate(_TO_SPACES)
     return " ".join(_ARTICLES.sub(" ", text).split())
@@ -107,7 +96,6 @@ def normalize_answer(text: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _read_page(path: str) -> str:
-    """The lines of a page that are not blank."""
     lines = (x.strip() for x in json_stream.read_text_lines(path))
     text = "\n".join(filter(None, lines))
     if json_stream.INVALID_UTF8_MARK in text:
@@ -116,7 +104,7 @@ def _read_page(path: str) -> str:
 
 
 def _load_page(name: str, folder: str, source: Source) -> str | None:
-    """Returns the text of a page; None if it has no file.
+    """The text of a page; None if it has no file.
 
     Raises:
         UserError: it cannot be read, or the name is not that of a file in the
@@ -130,7 +118,6 @@ def _load_page(name: str, folder: str, source: Source) -> str | None:
 
 
 def _bad_evidence(value, source, field, problem) -> RecordError:
-    """The error of a page that cannot be read."""
     problem = f"its evidence cannot be read: {problem}"
     return source.error(
         "no evidence file",
@@ -158,21 +145,15 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
                 texts.append(text)
     if missing and not any(texts):
         place, path = missing[0]
-        raise _bad_evidence(
-            value, source, place, f"{path}: there is no such file"
-        )
+        problem = f"{path}: there is no such file"
+        raise _bad_evidence(value, source, place, problem)
     answers = truths = None
-    if value.Answer is not None:
-        told = value.Answer
-        answers = (
-            *(told.Value, *told.Aliases, *told.HumanAnswers),
-            *told.NormalizedAliases,
-        )
+    if (told := value.Answer) is not None:
+        answers = (told.Value, *told.Aliases, *told.HumanAnswers)
+        answers += told.NormalizedAliases
         answers = tuple(dict.fromkeys(x for x in answers if x.strip()))
-        truths = (
-            *told.NormalizedAliases,
-            *map(normalize_answer, told.HumanAnswers),
-        )
+        truths = told.NormalizedAliases
+        truths += tuple(map(normalize_answer, told.HumanAnswers))
     return TriviaQARecord(
         id=value.QuestionId,
         question=value.Question,
@@ -209,34 +190,19 @@ FORMAT = Format(
 
 
 def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
-    """What answers are compared with; None if the file does not tell.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The normalised aliases, and normalised answers of people.
-    """
+    """The normalized aliases and answers of people; None if not told."""
     return record.truths
 
 
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """The official metrics, in percent.
+    """The official metrics, in percent; 0 if there are no questions.
 
-    An answer counts as that of the truths which it is most like. One that is
-    missing is wrong. Example:
+    An answer counts as that of the truths which it is most like:
 
         score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
         -> {"exact_match": 0.0, "f1": 66.67}
-
-    Args:
-        predictions: record id -> answer, as in a submission.
-        gold: record id -> truths, see `gold`.
-
-    Returns:
-        `exact_match` and `f1`, from 0 to 100; 0 if there are no questions.
     """
     exact = f1 = 0.0
     for name, truths in gold.items():

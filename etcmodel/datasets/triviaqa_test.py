@@ -1,5 +1,6 @@
 """TriviaQA's records and metrics; records_test.py has more errors."""
 
+import io
 import json
 import os
 import unicodedata
@@ -10,6 +11,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import answer_spans
 from etcmodel.datasets import triviaqa
+from etcmodel.datasets import wikihop
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
@@ -66,8 +68,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def test_reads_a_record(self):
-        path = self._write([good_record()])
-        (record,) = triviaqa.FORMAT.read(path)
+        unanswered = good_record(QuestionId="b", Answer=None)
+        path = self._write([good_record(), unanswered])
+        record, other = triviaqa.FORMAT.read(path, "predict")
+        self.assertIsNone(triviaqa.gold(other))
         self.assertEqual("tc_1", record.id)
         self.assertEqual(
             "Brno is a city.\nIt has a castle.\nŠpilberk, in Brünn", record.text
@@ -77,11 +81,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             record.answers,
         )
         self.assertEqual(("brünn", "brno", "brno"), triviaqa.gold(record))
-
-    def test_without_an_answer(self):
-        path = self._write([good_record(Answer=None)])
-        (record,) = triviaqa.FORMAT.read(path, "predict")
-        self.assertIsNone(triviaqa.gold(record))
 
     @parameterized.parameters(
         (
@@ -148,10 +147,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):
         """Names of files may be written otherwise than in the record."""
-        names = [
-            unicodedata.normalize(x, "Jos\u00e9 \u1ec7.txt")
-            for x in ("NFC", "NFD")
-        ]
+        name = "Jos\u00e9 \u1ec7.txt"
+        names = [unicodedata.normalize(x, name) for x in ("NFC", "NFD")]
         path = self._write(
             [good_record(EntityPages=[{"Filename": x} for x in names])],
             **{f"wikipedia/{unicodedata.normalize(form, names[0])}": "Here."},
@@ -220,6 +217,15 @@ class MetricsTest(tf.test.TestCase):
             {"exact_match": 25.0, "f1": 100 * (1 + 2 / 3) / 4}, scores
         )
         self.assertEqual({"exact_match": 0, "f1": 0}, triviaqa.score({}, {}))
+
+    def test_predictions(self):
+        """One object as the official scripts read it; WikiHop's too."""
+        predictions = {"a": "Ä", "b": 'x"'}
+        for module in (triviaqa, wikihop):
+            stream = io.StringIO()
+            module.write_predictions(predictions, stream)
+            self.assertEqual(predictions, json.loads(stream.getvalue()))
+            self.assertIn("Ä", stream.getvalue())
 
 
 if __name__ == "__main__":

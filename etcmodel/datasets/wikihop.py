@@ -19,7 +19,6 @@ class WikiHopRecord(Record, frozen=True):
     """One question about a set of documents, with candidate answers.
 
     Attributes:
-        id: unique within its file.
         query: the question, such as `"country_of_citizenship jan novak"`.
         supports: the documents.
         candidates: the candidate answers as they stand in the file.
@@ -53,15 +52,7 @@ class WikiHopRecord(Record, frozen=True):
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared when answers are compared.
-
-    Args:
-        text: an answer or a candidate.
-
-    Returns:
-        The text in lower case without surrounding space:
-        `" The Hague "` -> `"the hague"`.
-    """
+    """What is compared: `" The Hague "` -> `"the hague"`."""
     return text.strip().lower()
 
 
@@ -106,14 +97,9 @@ FORMAT = Format(
 
 
 def gold(record: WikiHopRecord) -> str | None:
-    """Returns the right answer; None if the file does not tell.
+    """The right answer as the file writes it; None if it does not tell.
 
-    Args:
-        record: the record.
-
-    Returns:
-        The answer as the file writes it; the right candidate, if the official
-        metric tells the two apart.
+    It is the right candidate, if the official metric tells the two apart.
     """
     index = record.answer_index
     if index is None:
@@ -126,20 +112,9 @@ def gold(record: WikiHopRecord) -> str | None:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, str]
 ) -> dict[str, float]:
-    """The official metric: the share of right answers.
+    """The official metric: `accuracy`, the share of right answers.
 
-    An answer is right if it equals the true one in lower case, without
-    surrounding space. One that is missing is wrong. Example:
-
-        score({"a": "Oslo ", "b": "Rome"}, {"a": "oslo", "b": "paris"})
-        -> {"accuracy": 0.5}
-
-    Args:
-        predictions: record id -> answer, as in a submission.
-        gold: record id -> the true answer.
-
-    Returns:
-        `accuracy`, from 0 to 1; 0 if there are no questions.
+    Case and surrounding space do not matter; 0 if there are no questions.
     """
     correct = sum(
         normalize_answer(predictions[name]) == normalize_answer(answer)

@@ -37,15 +37,7 @@ def pad(rows):
 
 
 def answer(model, records):
-    """Answers records.
-
-    Args:
-        model: the loaded SavedModel.
-        records: list of dicts with `query`, `candidates` and `supports`.
-
-    Returns:
-        For every record the answer and the candidates' probabilities.
-    """
+    """The answer of each record, and its candidates' probabilities."""
     answers = []
     for start in range(0, len(records), _BATCH_SIZE):
         batch = records[start : start + _BATCH_SIZE]
@@ -54,12 +46,9 @@ def answer(model, records):
             candidates=pad([record["candidates"] for record in batch]),
             supports=pad([record["supports"] for record in batch]),
         )
-        for text, probabilities in zip(
-            outputs["answer"].numpy(),
-            outputs["candidate_probabilities"].numpy(),
-            strict=True,
-        ):
-            answers.append((text.decode("utf-8"), probabilities.tolist()))
+        texts = outputs["answer"].numpy()
+        probabilities = outputs["candidate_probabilities"].numpy().tolist()
+        answers += zip([x.decode() for x in texts], probabilities, strict=True)
     return answers
 
 
@@ -142,14 +131,13 @@ def main():
     for path in arguments.files:
         records = read_records(path)
         answers = answer(model, records)
+        pairs = list(zip(records, answers, strict=True))
         if len(records) <= _MAX_SHOWN:
-            for record, (text, probabilities) in zip(
-                records, answers, strict=True
-            ):
+            for record, (text, probabilities) in pairs:
                 show(record, text, probabilities)
         known = [
             text == record["answer"].strip().lower()
-            for record, (text, _) in zip(records, answers, strict=True)
+            for record, (text, _) in pairs
             if "answer" in record
         ]
         if known:

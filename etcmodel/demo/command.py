@@ -52,8 +52,4 @@ def run(flag_values: flags.FlagValues) -> None:
     """
     from etcmodel.demo import demo
 
-    demo.main(
-        demo.DemoConfig(
-            **{name: flag_values[name].value for name in flag_values}
-        )
-    )
+    demo.main(Flags(**{x: flag_values[x].value for x in flag_values}))

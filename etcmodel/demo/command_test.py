@@ -3,6 +3,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.demo import command
 from etcmodel.demo import demo as demo_lib
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
@@ -17,7 +18,7 @@ class DemoCommandTest(CommandTestCase):
         return main.call_args.args[0]
 
     def test_needs_no_flag(self):
-        self.assertEqual(demo_lib.DemoConfig(), self._config())
+        self.assertEqual(command.Flags(), self._config())
 
     def test_flags_reach_the_demo(self):
         given = {
@@ -30,7 +31,7 @@ class DemoCommandTest(CommandTestCase):
             "seed": 8,
         }
         self.assertEqual(
-            demo_lib.DemoConfig(**given),
+            command.Flags(**given),
             self._config(*(f"--{name}={x}" for name, x in given.items())),
         )
 

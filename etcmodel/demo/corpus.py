@@ -6,19 +6,17 @@ record draws four trades; the six islands are the six pairs of them:
     island   1   2   3   4   5   6
     has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
 
-So each trade is held by three islands and each island holds two: the islands
-differ in nothing but which pair is theirs. Whoever follows one trade alone is
-right in a third of the records; who does not read at all, in a sixth. The two
-trades of an island are told in two documents.
+So the islands differ in nothing but which pair is theirs. Whoever follows one
+trade alone is right in a third of the records; who does not read at all, in a
+sixth. The two trades of an island are told in two documents.
 
 Kinds of questions (`QUESTION_KINDS`):
 
 *   `"fixed"`: every record asks for the same two trades, the first two of
     `world.TRADES`. The question need not be matched with the documents.
 *   `"asked"`: the two trades change with the question.
-*   `"bridge"`: asks for the same two trades as `"fixed"`, but one trade of
-    every island is told of a person, and another document says on which
-    island the person lives.
+*   `"bridge"`: as `"fixed"`, but one trade of every island is told of a person,
+    and another document says on which island the person lives.
 
 Training and held-out records share no island's name (`split`).
 """
@@ -47,39 +45,21 @@ def island_names(split: str) -> list[str]:
     A name is a pair of words. Every fourth pair belongs to the held-out
     records, so that both splits know all the words:
 
-        island_names("train")[:3]    -> ["Aldera Holm", "Aldera Cay",
-                                         "Aldera Reach"]
+        island_names("train")[:2]    -> ["Aldera Holm", "Aldera Cay"]
         island_names("heldout")[:2]  -> ["Aldera Skerry", "Aldera Rock"]
-
-    Args:
-        split: `"train"` or `"heldout"`.
-
-    Returns:
-        The names, in a fixed order.
-
-    Raises:
-        ValueError: no such split.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
-    names = []
-    for w, word in enumerate(world.ISLAND_WORDS):
-        for k, kind in enumerate(world.ISLAND_KINDS):
-            if ((w + k) % 4 == 3) == (split == "heldout"):
-                names.append(f"{word} {kind}")
-    return names
+    return [
+        f"{word} {kind}"
+        for w, word in enumerate(world.ISLAND_WORDS)
+        for k, kind in enumerate(world.ISLAND_KINDS)
+        if ((w + k) % 4 == 3) == (split == "heldout")
+    ]
 
 
 def make_query(first: world.Trade, second: world.Trade) -> str:
-    """The question in WikiHop's form, a relation and its subject.
-
-    Args:
-        first: one of the two trades asked for.
-        second: the other.
-
-    Returns:
-        For example `"island_with lighthouse and beehives"`.
-    """
+    """A relation and its subject: `"island_with wine and bees"`."""
     return f"island_with {first.name} and {second.name}"
 
 
@@ -89,17 +69,9 @@ def make_records(
     split: str = "train",
     seed: int = 0,
 ) -> list[dict]:
-    """Makes records in the official WikiHop form.
+    """Makes records in the official WikiHop form, the same for the same seed.
 
-    Args:
-        num_records: how many.
-        question_kind: one of `QUESTION_KINDS`.
-        split: `"train"` or `"heldout"`; decides which names the islands have.
-        seed: the same seed gives the same records, on every machine.
-
-    Returns:
-        A list of dicts with `id`, `query`, `answer`, `candidates` (six
-        lower-case names in random order) and `supports` (four documents).
+    The split, `"train"` or `"heldout"`, decides which names the islands have.
 
     Raises:
         ValueError: a negative number, or no such kind or split.
@@ -124,10 +96,6 @@ def write_records(path: str, records: list[dict]) -> None:
     """Writes records as WikiHop's files are: one JSON array.
 
     The file appears under its name only when it is whole.
-
-    Args:
-        path: the file; its folder must exist.
-        records: what `make_records` gives.
     """
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -154,16 +122,11 @@ def _make_record(
         pair = rng.sample(pair, 2)
         if people is None:
             facts.append([_tell(rng, island, trade) for trade in pair])
-        else:
-            person = people[index]
-            residence = rng.choice(world.RESIDENCES)
-            facts.append(
-                [
-                    _tell(rng, island, pair[0]),
-                    _tell(rng, person, pair[1]),
-                    residence.format(person=person, island=island),
-                ]
-            )
+            continue
+        person = people[index]
+        residence = rng.choice(world.RESIDENCES)
+        told = [_tell(rng, island, pair[0]), _tell(rng, person, pair[1])]
+        facts.append([*told, residence.format(person=person, island=island)])
 
     candidates = [island.lower() for island in islands]
     rng.shuffle(candidates)
@@ -179,14 +142,10 @@ def _make_record(
 def _make_people(rng: random.Random) -> list[str]:
     first_names = rng.sample(world.FIRST_NAMES, NUM_CANDIDATES)
     last_names = rng.sample(world.LAST_NAMES, NUM_CANDIDATES)
-    return [
-        f"{first} {last}"
-        for first, last in zip(first_names, last_names, strict=True)
-    ]
+    return list(map("{} {}".format, first_names, last_names))
 
 
 def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
-    """One sentence which says that `who` has the trade."""
     choice = rng.randrange(len(trade.phrases) + len(trade.sayings))
     if choice < len(trade.phrases):
         frame = rng.choice(world.FRAMES)

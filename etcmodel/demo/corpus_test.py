@@ -12,9 +12,9 @@ from absl.testing import parameterized
 
 from etcmodel.demo import corpus
 
-# What tells a trade, written down here a second time: the solver below must
-# not share the generator's tables.
-_TELLTALES = {
+# The words that only one trade's sentences have: the solver below does not
+# share the generator's tables.
+TELLTALES = {
     "lighthouse": {"lighthouse", "beacon", "lantern"},
     "beehives": {"beehives", "honey", "bees"},
     "saltworks": {"saltworks", "brine", "salt"},
@@ -55,7 +55,7 @@ def _read(record):
     found = collections.defaultdict(dict)
     for document, sentence in _sentences(record):
         words = set(re.findall(r"[a-z]+", sentence))
-        trades = [t for t, tell in _TELLTALES.items() if words & tell]
+        trades = [t for t, tell in TELLTALES.items() if words & tell]
         named = [i for i in islands if _mentions(i, sentence)]
         for pattern in (
             r"^(\w+ \w+) (?:lives|was born) on",
@@ -78,7 +78,7 @@ def _read(record):
 
 def _solve(record):
     """The candidates that have both trades which the question names."""
-    asked = set(re.findall(r"\w+", record["query"])) & set(_TELLTALES)
+    asked = set(re.findall(r"\w+", record["query"])) & set(TELLTALES)
     assert len(asked) == 2, record["query"]
     return [i for i, trades in _read(record).items() if asked <= set(trades)]
 

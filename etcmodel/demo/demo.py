@@ -5,7 +5,6 @@ commands of `python -m etcmodel` are printed as such before they run.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import shlex
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 
 from etcmodel.cli import command_line
 from etcmodel.demo import corpus
+from etcmodel.demo.command import Flags
 from etcmodel.demo.question import QUESTION
 from etcmodel.errors import UserError
 
@@ -25,37 +25,13 @@ from etcmodel.errors import UserError
 MARKER_FILE = "made_by_the_etcmodel_demo.json"
 ASK_FILE = "ask.py"
 _NUM_STEPS = 8
+_BATCH_SIZE = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class DemoConfig:
-    """What the demo does.
-
-    Attributes:
-        output_dir: directory for everything; one of an earlier run is replaced.
-        question: a JSON file with a question in WikiHop's form to ask the
-            exported model; None for a built-in one.
-        num_train: number of training records.
-        num_heldout: number of held-out records, with islands never seen.
-        train_steps: number of training steps.
-        batch_size: records a step.
-        min_accuracy: accuracy on the held-out records that must be reached.
-        seed: of the corpus and of the training.
-    """
-
-    output_dir: str = "demo_output"
-    question: str | None = None
-    num_train: int = 4000
-    num_heldout: int = 400
-    train_steps: int = 275
-    batch_size: int = 16
-    min_accuracy: float = 0.95
-    seed: int = 1
-
-
-# Sizes that hold a whole record of the corpus: 22 blocks of 13 tokens.
+# They hold a whole record of the corpus: 22 blocks of 13 tokens.
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
+_LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
 # Three layers: from the words that tell a trade to the island's mention, from
 # the mention to the candidate, and one to compare. At a hidden size of 64 the
 # usual deviation of 0.02 would start all weights too small to learn in minutes.
@@ -73,35 +49,28 @@ ENCODER = {
 }
 
 
-def train_config(config: DemoConfig) -> dict:
-    """What the demo changes in the experiment `etc/wikihop`.
-
-    Args:
-        config: the demo's configuration.
-
-    Returns:
-        The content of a `--config_file`.
-    """
-    output_dir = config.output_dir
+def train_config(flags: Flags) -> dict:
+    """What the demo changes in the experiment `etc/wikihop`."""
+    records = os.path.join(flags.output_dir, "records")
     return {
         "task": {
             "model": {"encoder": ENCODER},
             "train_data": {
-                "input_path": os.path.join(output_dir, "records", "train"),
-                "global_batch_size": config.batch_size,
+                "input_path": os.path.join(records, "train"),
+                "global_batch_size": _BATCH_SIZE,
                 "shuffle_buffer_size": 1000,
-                "seed": config.seed,
+                "seed": flags.seed,
             },
             "validation_data": {
-                "input_path": os.path.join(output_dir, "records", "heldout"),
-                "global_batch_size": config.batch_size,
+                "input_path": os.path.join(records, "heldout"),
+                "global_batch_size": _BATCH_SIZE,
             },
         },
         "trainer": {
-            "train_steps": config.train_steps,
+            "train_steps": flags.train_steps,
             "steps_per_loop": 25,
             "summary_interval": 25,
-            "checkpoint_interval": config.train_steps,
+            "checkpoint_interval": flags.train_steps,
             "optimizer_config": {
                 # The gradients are tiny before the first thing is learned:
                 # BERT's epsilon of 1e-6 would keep it so.
@@ -112,7 +81,7 @@ def train_config(config: DemoConfig) -> dict:
                     "polynomial": {
                         "initial_learning_rate": 1e-3,
                         "end_learning_rate": 5e-4,
-                        "decay_steps": config.train_steps,
+                        "decay_steps": flags.train_steps,
                     }
                 },
                 "warmup": {"linear": {"warmup_steps": 20}},
@@ -121,59 +90,54 @@ def train_config(config: DemoConfig) -> dict:
     }
 
 
-def main(config: DemoConfig) -> None:
+def main(flags: Flags) -> None:
     """Runs the demo.
-
-    Args:
-        config: what to do.
 
     Raises:
         UserError: a step failed, the output directory is not the demo's, or
             the accuracy is too low.
     """
-    question = _read_question(config.question)
-    prepare_output_dir(config.output_dir)
+    question = _read_question(flags.question)
+    prepare_output_dir(flags.output_dir)
     steps = _Steps()
 
     with steps.step("Write a corpus about a fictional world"):
-        _write_corpus(config)
+        _write_corpus(flags)
     with steps.step("Build a WordPiece vocabulary from the training texts"):
-        vocab_file = _write_vocab(config)
+        vocab_file = _write_vocab(flags)
     with steps.step("Turn the texts into what the model reads"):
         for split in corpus.SPLITS:
             _run_command(
                 "preprocess",
                 task="wikihop",
-                input=_corpus_file(config, split),
+                input=_corpus_file(flags, split),
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
-                output_dir=os.path.join(config.output_dir, "records", split),
-                long_length=LONG_LENGTH,
-                global_length=GLOBAL_LENGTH,
+                output_dir=os.path.join(flags.output_dir, "records", split),
+                **_LENGTHS,
                 num_shards=4,
             )
     with steps.step("Draw the attention of one record"):
-        picture = os.path.join(config.output_dir, "attention.png")
+        picture = os.path.join(flags.output_dir, "attention.png")
         _run_command(
             "inspect",
             task="wikihop",
-            input=_corpus_file(config, "heldout"),
+            input=_corpus_file(flags, "heldout"),
             vocab_file=vocab_file,
             output=picture,
-            long_length=LONG_LENGTH,
-            global_length=GLOBAL_LENGTH,
+            **_LENGTHS,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
-    with steps.step(f"Train a small ETC for {config.train_steps} steps"):
-        model_dir = _train(config)
+    with steps.step(f"Train a small ETC for {flags.train_steps} steps"):
+        model_dir = _train(flags)
     with steps.step("Evaluate on held-out records, of islands never seen"):
-        accuracy = _evaluate(config, model_dir)
+        accuracy = _evaluate(flags, model_dir)
     with steps.step("Export a SavedModel that takes raw text"):
-        saved_model = os.path.join(config.output_dir, "saved_model")
+        saved_model = os.path.join(flags.output_dir, "saved_model")
         _run_command("export", model_dir=model_dir, output_dir=saved_model)
     with steps.step("Ask the SavedModel, in a process without this package"):
-        raw_accuracy = _ask(config, saved_model, question)
+        raw_accuracy = _ask(flags, saved_model, question)
 
     results = {
         "chance": corpus.CHANCE,
@@ -181,23 +145,18 @@ def main(config: DemoConfig) -> None:
         "accuracy_from_raw_text": raw_accuracy,
         "seconds": steps.seconds,
     }
-    with open(
-        os.path.join(config.output_dir, "results.json"), "w", encoding="utf-8"
-    ) as file:
-        json.dump(results, file, indent=2)
-    _report(config, results, model_dir, picture, saved_model)
+    _write_json(os.path.join(flags.output_dir, "results.json"), results)
+    _report(flags, results, model_dir, picture, saved_model)
     worst = min(accuracy, raw_accuracy)
-    if worst < config.min_accuracy:
+    if worst < flags.min_accuracy:
         raise UserError(
             f"The model got {worst:.1%} of the held-out records right; at "
-            f"least {config.min_accuracy:.0%} was expected. It may need more "
+            f"least {flags.min_accuracy:.0%} was expected. It may need more "
             "training: try --train_steps with a higher number."
         )
 
 
 class _Steps:
-    """Announces steps and measures how long they take."""
-
     def __init__(self):
         self.seconds = {}
 
@@ -214,9 +173,6 @@ class _Steps:
 def prepare_output_dir(output_dir: str) -> None:
     """Makes an empty output directory, in place of that of an earlier run.
 
-    Args:
-        output_dir: the directory.
-
     Raises:
         UserError: it has something in it that the demo did not make, or cannot
             be made.
@@ -231,8 +187,7 @@ def prepare_output_dir(output_dir: str) -> None:
                 f"{output_dir} exists and was not made by the demo. Choose "
                 "another directory with --output_dir, or empty it."
             )
-        with open(marker, "w", encoding="utf-8") as file:
-            json.dump({"about": "The demo replaces this directory."}, file)
+        _write_json(marker, {"about": "The demo replaces this directory."})
     except OSError as error:
         raise UserError(
             f"The output directory {output_dir} cannot be made: {error}. "
@@ -240,13 +195,22 @@ def prepare_output_dir(output_dir: str) -> None:
         ) from error
 
 
+def _read_json(path: str):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _write_json(path: str, value) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2)
+
+
 def _read_question(path: str | None) -> list[dict]:
     """The questions to ask; found wrong before minutes of training."""
     if path is None:
         return [QUESTION]
     try:
-        with open(path, encoding="utf-8") as file:
-            records = json.load(file)
+        records = _read_json(path)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--question={path} cannot be read: {error}. Expected a JSON file "
@@ -255,18 +219,12 @@ def _read_question(path: str | None) -> list[dict]:
         ) from error
     records = records if isinstance(records, list) else [records]
     for number, record in enumerate(records):
-        for field, kind in (
-            ("query", str),
-            ("candidates", list),
-            ("supports", list),
-        ):
+        for field in ("query", "candidates", "supports"):
+            kind = str if field == "query" else list
             value = record.get(field) if isinstance(record, dict) else None
             strings = value if isinstance(value, list) else [value]
-            if (
-                not isinstance(value, kind)
-                or not value
-                or not all(isinstance(s, str) for s in strings)
-            ):
+            is_text = all(isinstance(x, str) for x in strings)
+            if not (value and isinstance(value, kind) and is_text):
                 what = "a text" if kind is str else "a list of texts"
                 raise UserError(
                     f"--question={path}, record {number}: {field!r} is "
@@ -277,25 +235,22 @@ def _read_question(path: str | None) -> list[dict]:
     return records
 
 
-def _corpus_file(config: DemoConfig, split: str) -> str:
-    return os.path.join(config.output_dir, "corpus", f"{split}.json")
+def _corpus_file(flags: Flags, split: str) -> str:
+    return os.path.join(flags.output_dir, "corpus", f"{split}.json")
 
 
-def _write_corpus(config: DemoConfig) -> None:
-    os.makedirs(os.path.join(config.output_dir, "corpus"))
-    sizes = {"train": config.num_train, "heldout": config.num_heldout}
+def _write_corpus(flags: Flags) -> None:
+    os.makedirs(os.path.join(flags.output_dir, "corpus"))
+    sizes = {"train": flags.num_train, "heldout": flags.num_heldout}
     for split in corpus.SPLITS:
         records = corpus.make_records(
-            sizes[split], split=split, seed=config.seed
+            sizes[split], split=split, seed=flags.seed
         )
-        corpus.write_records(_corpus_file(config, split), records)
-        print(f"  {len(records):5d} records: {_corpus_file(config, split)}")
+        corpus.write_records(_corpus_file(flags, split), records)
+        print(f"  {len(records):5d} records: {_corpus_file(flags, split)}")
     example = records[0]
-    document = textwrap.fill(
-        example["supports"][0],
-        78,
-        initial_indent="    | ",
-        subsequent_indent="    | ",
+    document = textwrap.indent(
+        textwrap.fill(example["supports"][0], 72), "    | "
     )
     print(
         f"  The first asks {example['query']!r} about\n"
@@ -305,35 +260,32 @@ def _write_corpus(config: DemoConfig) -> None:
     )
 
 
-def _write_vocab(config: DemoConfig) -> str:
+def _write_vocab(flags: Flags) -> str:
     # TensorFlow loads here: what it prints belongs to this step.
     from etcmodel.demo import vocab
 
-    with open(_corpus_file(config, "train"), encoding="utf-8") as file:
-        records = json.load(file)
     texts = [
         text
-        for record in records[:1000]
+        for record in _read_json(_corpus_file(flags, "train"))[:1000]
         for text in (*record["supports"], record["query"])
     ]
-    vocab_file = os.path.join(config.output_dir, "vocab.txt")
+    vocab_file = os.path.join(flags.output_dir, "vocab.txt")
     size = vocab.build_vocab(texts, vocab_file)
     print(f"  {size} tokens: {vocab_file}")
     return vocab_file
 
 
-def _train(config: DemoConfig) -> str:
+def _train(flags: Flags) -> str:
     import tensorflow as tf
 
-    config_file = os.path.join(config.output_dir, "train.json")
-    with open(config_file, "w", encoding="utf-8") as file:
-        json.dump(train_config(config), file, indent=2)
-    tf.keras.utils.set_random_seed(config.seed)
+    config_file = os.path.join(flags.output_dir, "train.json")
+    _write_json(config_file, train_config(flags))
+    tf.keras.utils.set_random_seed(flags.seed)
     print(
         f"  The accuracy stays near chance ({corpus.CHANCE:.1%}) for about 100 "
         "steps, and then rises."
     )
-    model_dir = os.path.join(config.output_dir, "model")
+    model_dir = os.path.join(flags.output_dir, "model")
     _run_command(
         "train",
         experiment="etc/wikihop",
@@ -344,24 +296,21 @@ def _train(config: DemoConfig) -> str:
     return model_dir
 
 
-def _evaluate(config: DemoConfig, model_dir: str) -> float:
-    metrics_file = os.path.join(config.output_dir, "evaluation.json")
+def _evaluate(flags: Flags, model_dir: str) -> float:
+    metrics_file = os.path.join(flags.output_dir, "evaluation.json")
     _run_command("evaluate", model_dir=model_dir, output=metrics_file)
-    with open(metrics_file, encoding="utf-8") as file:
-        return json.load(file)["accuracy"]
+    return _read_json(metrics_file)["accuracy"]
 
 
-def _ask(config: DemoConfig, saved_model: str, question: list[dict]) -> float:
+def _ask(flags: Flags, saved_model: str, question: list[dict]) -> float:
     """Asks in a new process; returns the accuracy on the held-out records."""
-    question_file = os.path.join(config.output_dir, "question.json")
+    question_file = os.path.join(flags.output_dir, "question.json")
     corpus.write_records(question_file, question)
-    heldout_file = _corpus_file(config, "heldout")
-    script = os.path.join(config.output_dir, ASK_FILE)
-    shutil.copyfile(
-        os.path.join(os.path.dirname(os.path.abspath(__file__)), ASK_FILE),
-        script,
-    )
-    answers_file = os.path.join(config.output_dir, "answers.json")
+    heldout_file = _corpus_file(flags, "heldout")
+    script = os.path.join(flags.output_dir, ASK_FILE)
+    here = os.path.dirname(os.path.abspath(__file__))
+    shutil.copyfile(os.path.join(here, ASK_FILE), script)
+    answers_file = os.path.join(flags.output_dir, "answers.json")
     arguments = [script, saved_model, question_file, heldout_file]
     print(f"  $ {shlex.join([_shown_python(), *arguments])}", flush=True)
     # -I: the process finds installed packages only, and nothing beside it.
@@ -373,8 +322,7 @@ def _ask(config: DemoConfig, saved_model: str, question: list[dict]) -> float:
         raise UserError(
             f"{script} ended with exit code {done.returncode}; see above."
         )
-    with open(answers_file, encoding="utf-8") as file:
-        answers = json.load(file)
+    answers = _read_json(answers_file)
     if answers["etcmodel_modules"]:
         raise UserError(f"{script} imported {answers['etcmodel_modules']}.")
     counts = answers["files"][heldout_file]
@@ -402,16 +350,12 @@ def _shown_python() -> str:
 
 
 def _report(
-    config: DemoConfig,
-    results: dict,
-    model_dir: str,
-    picture: str,
-    saved_model: str,
+    flags: Flags, results: dict, model_dir: str, picture: str, saved_model: str
 ) -> None:
     python = _shown_python()
     print(
         f"""
-Results on {config.num_heldout} held-out records:
+Results on {flags.num_heldout} held-out records:
   chance                       {results["chance"]:7.1%}
   following one trade only     {1 / 3:7.1%}
   ETC                          {results["accuracy"]:7.1%}
@@ -419,12 +363,12 @@ Results on {config.num_heldout} held-out records:
 Time: {sum(results["seconds"].values()):.0f} s
 
 What is left:
-  the corpus              {os.path.join(config.output_dir, "corpus")}
+  the corpus              {os.path.join(flags.output_dir, "corpus")}
   TensorBoard logs        {model_dir}
   picture of attention    {picture}
   the SavedModel          {saved_model}
 Look at the logs, or ask the model something yourself:
   {python} -m tensorboard.main --logdir={model_dir}
-  {python} {os.path.join(config.output_dir, ASK_FILE)} {saved_model}""",
+  {python} {os.path.join(flags.output_dir, ASK_FILE)} {saved_model}""",
         flush=True,
     )

@@ -10,6 +10,7 @@ import tensorflow as tf
 from etcmodel.datasets import wikihop as records_lib
 from etcmodel.demo import corpus
 from etcmodel.demo import world
+from etcmodel.demo.corpus_test import TELLTALES
 from etcmodel.demo.question import QUESTION
 
 
@@ -21,7 +22,7 @@ def _told():
             words = set(re.findall("[a-z]+", sentence))
             islands = [c for c in QUESTION["candidates"] if c in sentence]
             for trade in world.TRADES:
-                if words & set(trade.keywords):
+                if words & TELLTALES[trade.name]:
                     (island,) = islands
                     told[island][trade.name].add(number)
     return told

@@ -18,17 +18,11 @@ def build_vocab(
 
     It begins with the tokens that this package needs
     (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the
-    texts, so that no word made of them is unknown.
-
-    Args:
-        texts: the texts.
-        vocab_file: where to write it, one token a line. It appears under this
-            name only when it is whole.
-        vocab_size: about how many tokens to learn; there are fewer when the
-            texts have fewer words.
+    texts, so that no word made of them is unknown. The file, one token a line,
+    appears under its name only when it is whole.
 
     Returns:
-        How many tokens it has.
+        How many tokens it has: about `vocab_size`, or fewer of few words.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(texts))
     tokens = bert_vocab_from_dataset.bert_vocab_from_dataset(

@@ -1,5 +1,3 @@
-"""Tests of the vocabulary builder."""
-
 import os
 
 import tensorflow as tf

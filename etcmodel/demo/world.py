@@ -4,9 +4,9 @@ The world is an archipelago. Every island is known for two trades out of
 eight, and the documents of a record (`corpus.py`) say so in varying words.
 Everything here is invented text; nothing is taken from a data set.
 
-The words that tell a trade (`Trade.keywords`) occur in no sentence about
-anything else, so that a reader with a dictionary could answer every question,
-and a reader who only counts names could answer none.
+The words that tell a trade occur in no sentence about anything else, so that a
+reader with a dictionary could answer every question, and a reader who only
+counts names could answer none.
 """
 
 import dataclasses
@@ -39,125 +39,73 @@ LAST_NAMES = (
 class Trade:
     """A property that an island can have.
 
-    Attributes:
-        name: how a question calls it.
-        phrases: what somebody who has it does; the subject comes before.
-        sayings: whole sentences about it, with `{who}` for its owner.
-        keywords: the words that only this trade's sentences use.
+    Questions have its name; the subject comes before its `phrases`, and in its
+    `sayings` instead of `{who}`.
     """
 
     name: str
     phrases: tuple[str, ...]
     sayings: tuple[str, ...]
-    keywords: tuple[str, ...]
 
 
 TRADES = (
     Trade(
-        name="lighthouse",
-        phrases=(
-            "keeps a tall lighthouse",
-            "lights a beacon for passing ships",
-            "burns a great lantern above the cliffs",
-        ),
-        sayings=(
-            "At night sailors look for the lantern of {who}.",
-            "Nobody has seen the beacon of {who} go dark.",
-        ),
-        keywords=("lighthouse", "beacon", "lantern"),
+        "lighthouse",
+        ("keeps a tall lighthouse", "lights a beacon for passing ships",
+         "burns a great lantern above the cliffs"),
+        ("At night sailors look for the lantern of {who}.",
+         "Nobody has seen the beacon of {who} go dark."),
     ),
     Trade(
-        name="beehives",
-        phrases=(
-            "keeps long rows of beehives",
-            "sells honey in clay jars",
-            "raises bees among the heather",
-        ),
-        sayings=(
-            "Children everywhere ask for the honey of {who}.",
-            "The gentle bees of {who} fly until late autumn.",
-        ),
-        keywords=("beehives", "honey", "bees"),
+        "beehives",
+        ("keeps long rows of beehives", "sells honey in clay jars",
+         "raises bees among the heather"),
+        ("Children everywhere ask for the honey of {who}.",
+         "The gentle bees of {who} fly until late autumn."),
     ),
     Trade(
-        name="saltworks",
-        phrases=(
-            "owns an old saltworks",
-            "dries brine in shallow pans",
-            "sends sacks of salt to the mainland",
-        ),
-        sayings=(
-            "Cooks swear by the coarse salt of {who}.",
-            "The brine of {who} is the strongest of all.",
-        ),
-        keywords=("saltworks", "brine", "salt"),
+        "saltworks",
+        ("owns an old saltworks", "dries brine in shallow pans",
+         "sends sacks of salt to the mainland"),
+        ("Cooks swear by the coarse salt of {who}.",
+         "The brine of {who} is the strongest of all."),
     ),
     Trade(
-        name="vineyard",
-        phrases=(
-            "planted a vineyard on the slopes",
-            "presses grapes every autumn",
-            "stores red wine in cool cellars",
-        ),
-        sayings=(
-            "Guests praise the wine of {who}.",
-            "The grapes of {who} ripen before all others.",
-        ),
-        keywords=("vineyard", "grapes", "wine"),
+        "vineyard",
+        ("planted a vineyard on the slopes", "presses grapes every autumn",
+         "stores red wine in cool cellars"),
+        ("Guests praise the wine of {who}.",
+         "The grapes of {who} ripen before all others."),
     ),
     Trade(
-        name="shipyard",
-        phrases=(
-            "runs a busy shipyard",
-            "carves masts and oars",
-            "builds sturdy boats of larch",
-        ),
-        sayings=(
-            "Captains order their masts from {who}.",
-            "The boats of {who} are known to last.",
-        ),
-        keywords=("shipyard", "masts", "boats"),
+        "shipyard",
+        ("runs a busy shipyard", "carves masts and oars",
+         "builds sturdy boats of larch"),
+        ("Captains order their masts from {who}.",
+         "The boats of {who} are known to last."),
     ),
     Trade(
-        name="glassworks",
-        phrases=(
-            "owns a famous glassworks",
-            "blows green bottles from sand",
-            "makes window panes of clear glass",
-        ),
-        sayings=(
-            "Chemists buy their bottles from {who}.",
-            "The blue glass of {who} is worth its weight in silver.",
-        ),
-        keywords=("glassworks", "bottles", "glass"),
+        "glassworks",
+        ("owns a famous glassworks", "blows green bottles from sand",
+         "makes window panes of clear glass"),
+        ("Chemists buy their bottles from {who}.",
+         "The blue glass of {who} is worth its weight in silver."),
     ),
     Trade(
-        name="weavers",
-        phrases=(
-            "employs a dozen weavers",
-            "works twenty wooden looms",
-            "spins fine wool for coats",
-        ),
-        sayings=(
-            "One hears the looms of {who} from afar.",
-            "Nothing is as warm as the wool of {who}.",
-        ),
-        keywords=("weavers", "looms", "wool"),
+        "weavers",
+        ("employs a dozen weavers", "works twenty wooden looms",
+         "spins fine wool for coats"),
+        ("One hears the looms of {who} from afar.",
+         "Nothing is as warm as the wool of {who}."),
     ),
     Trade(
-        name="printers",
-        phrases=(
-            "trains skilled printers",
-            "sells almanacs and maps",
-            "binds books in calfskin",
-        ),
-        sayings=(
-            "Scholars collect the books of {who}.",
-            "The almanacs of {who} are read aloud in taverns.",
-        ),
-        keywords=("printers", "almanacs", "books"),
+        "printers",
+        ("trains skilled printers", "sells almanacs and maps",
+         "binds books in calfskin"),
+        ("Scholars collect the books of {who}.",
+         "The almanacs of {who} are read aloud in taverns."),
     ),
-)
+)  # fmt: skip
 
 # How a phrase becomes a sentence: `{who}` has the trade, `{phrase}` says so.
 FRAMES = (

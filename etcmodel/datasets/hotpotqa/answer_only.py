@@ -53,24 +53,12 @@ FORMAT = dataclasses.replace(
 
 
 def gold(record: ReadingRecord) -> str | None:
-    """The right answer; None if the file does not tell.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The answer.
-    """
+    """The right answer; None if the file does not tell."""
     return record.answer
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{"answer": {id: text}, "sp": {id: []}}`.
-
-    Args:
-        predictions: record id -> answer.
-        stream: what to write to.
-    """
+    """Writes `{"answer": {id: text}, "sp": {id: []}}`."""
     official.write_predictions(
         {key: (answer, ()) for key, answer in predictions.items()}, stream
     )
@@ -79,15 +67,7 @@ def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, str]
 ) -> dict[str, float]:
-    """The official metrics of answers; see `metrics.evaluate`.
-
-    Args:
-        predictions: record id -> answer.
-        gold: record id -> the true one.
-
-    Returns:
-        `em`, `f1`, `prec` and `recall`, from 0 to 1.
-    """
+    """The official `em`, `f1`, `prec` and `recall` of answers, from 0 to 1."""
     scores = metrics.evaluate(
         predictions, {}, {key: (answer, ()) for key, answer in gold.items()}
     )

@@ -1,5 +1,3 @@
-"""Tests of `reading`."""
-
 import io
 import json
 import os
@@ -29,8 +27,7 @@ class ReadingTest(tf.test.TestCase):
             supporting_facts=[["Brno", 0], ["Jan", 1], ["Jan", 0]],
         )
         self.assertEqual(
-            "Jan was born here. He paints.\n\n\n\nBrno is a city.",
-            record.text,
+            "Jan was born here. He paints.\n\n\n\nBrno is a city.", record.text
         )
         self.assertEqual((0, 2), record.supporting_parts)
         self.assertEqual(("Czech Republic",), record.answers)
@@ -44,14 +41,11 @@ class ReadingTest(tf.test.TestCase):
         )
         self.assertEqual((0, 2), record.supporting_parts)
 
-    def test_no_answer(self):
+    def test_no_supporting_facts(self):
+        """Only whether an answer is yes, no or a span is learned from them."""
         record = self._read(answer=None, supporting_facts=None)
         self.assertIsNone(record.answers)
         self.assertIsNone(answer_only.gold(record))
-        self.assertIsNone(record.supporting_parts)
-
-    def test_no_supporting_facts(self):
-        """Only whether an answer is yes, no or a span is learned from them."""
         for split in ("train", "dev"):
             for facts in (None, []):
                 record = self._read(split, supporting_facts=facts)

@@ -30,19 +30,11 @@ def choose_paragraphs(
     """A record with some of its paragraphs, in another order.
 
     Those with supporting facts stay; of the others, chosen at random, as many
-    as there is room for. Such records cost less to learn from, and several of
-    one record differ.
+    as there is room for: `max_characters` of titles and sentences, about four
+    to a token. Such records cost less to learn from, and several of one differ.
 
     Example: with room for two of the paragraphs A, B and C, of which B has a
     fact: A and B, B and A, B and C, or C and B.
-
-    Args:
-        record: with or without supporting facts.
-        max_characters: room for titles and sentences; about four to a token.
-        rng: chooses.
-
-    Returns:
-        The record with other `context`.
     """
     kept = {title for title, _ in record.supporting_facts or ()}
     order = rng.sample(record.context, len(record.context))
@@ -64,9 +56,8 @@ def make_pseudo_question(
 
     These are its supporting facts (an inverse cloze task: Lee et al., "Latent
     Retrieval for Weakly Supervised Open Domain Question Answering", 2019). Of
-    each, words in their order are left, most are not; the answer is a name or
-    a year of the second, and is left out. The record's own question, answer
-    and facts are not looked at.
+    each, some words are left, in their order; the answer is a name or a year of
+    the second, and is left out. None if there are no such sentences.
 
     Where a sentence names another paragraph, half of the questions are about
     two such, and that name is left out: the second sentence can then be found
@@ -75,14 +66,6 @@ def make_pseudo_question(
     Example: of "Jan was born in 1901 in the town of Brno." and, in the
     paragraph Brno, "Brno is a city in the region of South Moravia.", it may be
     "where Jan born 1901 town whose city region?" and the answer South Moravia.
-
-    Args:
-        record: with paragraphs; see `choose_paragraphs`.
-        rng: chooses.
-
-    Returns:
-        The record with other `question`, `answer`, `supporting_facts` and
-        `type`; None if its paragraphs have no such sentences.
     """
     context = record.context
     # Paragraph and number of the sentences that say something.
@@ -131,7 +114,6 @@ def make_pseudo_question(
 def _choose_words(
     text: str, left_out: Collection[str], rng: random.Random
 ) -> list[str]:
-    """Some words of a text, in their order."""
     for part in filter(None, left_out):
         text = text.replace(part, " ")
     share = rng.uniform(0.2, 0.6)

@@ -4,22 +4,21 @@ The numbers equal those of the official script, `hotpot_evaluate_v1.py`, from 0
 to 1. Its less obvious rules:
 
 *   The sums are divided by the number of all gold records. An answer that is
-    missing counts 0 for the answer, but the record's supporting facts still
-    count; and the other way round. Both are needed for the joint metrics.
+    missing counts 0, but the record's supporting facts still count; and the
+    other way round. Both are needed for the joint metrics.
 *   An empty prediction is not a missing one: without any gold facts, an empty
-    list of facts has EM 1, though precision, recall and F1 are 0. In the same
-    way an answer of articles and punctuation alone normalises to nothing;
-    against another such answer it has EM 1 and F1 0.
+    list of facts has EM 1, though precision, recall and F1 are 0; and so has an
+    answer of articles and punctuation alone against another such one.
 *   Only ASCII punctuation is stripped, and words are joined across it:
     "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
 """
 
 import collections
-import dataclasses
 import re
 import string
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 Fact = tuple[str, int]
 """A supporting fact: title of the paragraph, index of the sentence."""
@@ -32,16 +31,8 @@ _ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
 _METRICS = ("em", "f1", "prec", "recall")
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """How good one prediction is; every score is from 0 to 1.
-
-    Attributes:
-        em: 1 for an exact match, else 0.
-        f1: harmonic mean of precision and recall; 0 if both are 0.
-        precision: share of what was predicted that is right.
-        recall: share of what is right that was predicted.
-    """
+class Scores(NamedTuple):
+    """How good one prediction is, from 0 to 1; EM is for an exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -60,49 +51,27 @@ def _overlap_scores(
     """Scores of a (multi)set, from the sizes of the sets and their overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
-    return Scores(
-        em=float(exact),
-        f1=_harmonic_mean(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
+    f1 = _harmonic_mean(precision, recall)
+    return Scores(float(exact), f1, precision, recall)
 
 
 def normalize_answer(text: str) -> str:
-    """Takes away what should not matter when answers are compared.
+    """Normalizes an answer for comparison.
 
-    In this order: lower case; no ASCII punctuation (nothing replaces it); no
-    words "a", "an", "the"; single spaces:
-
-        normalize_answer("The  Quick-brown, an Apple!") -> "quickbrown apple"
-
-    Args:
-        text: an answer.
-
-    Returns:
-        The normalised answer; possibly empty.
+    Lower case, without ASCII punctuation (nothing replaces it), without the
+    words "a", "an", "the", with single spaces: "The  Quick-brown, an Apple!"
+    becomes "quickbrown apple".
     """
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def answer_scores(prediction: str, gold: str) -> Scores:
-    """Compares two answers word by word, after normalisation.
+    """Compares two answers word by word, after normalization.
 
-    Words are counted as often as they occur:
-
-        answer_scores("Paris Paris Texas", "the Paris, Texas")
-        -> Scores(em=0.0, f1=0.8, precision=2/3, recall=1.0)
-
-    If one side is "yes", "no" or "noanswer" and the other is not the same, all
-    scores are 0, so that "no" gets nothing from "no man".
-
-    Args:
-        prediction: the predicted answer.
-        gold: the true one.
-
-    Returns:
-        The scores.
+    Words are counted as often as they occur: "Paris Paris Texas" has an F1 of
+    0.8 for "the Paris, Texas". If one is "yes", "no" or "noanswer" and the
+    other differs, all scores are 0, so that "no" gets nothing from "no man".
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
@@ -122,21 +91,7 @@ def answer_scores(prediction: str, gold: str) -> Scores:
 def supporting_fact_scores(
     predicted: Iterable[Fact], gold: Iterable[Fact]
 ) -> Scores:
-    """Compares two sets of supporting facts; repeated facts count once.
-
-    For example, with one of two facts found and one too many:
-
-        supporting_fact_scores([("Oslo", 0), ("Rome", 2)],
-                               [("Oslo", 0), ("Oslo", 1)])
-        -> Scores(em=0.0, f1=0.5, precision=0.5, recall=0.5)
-
-    Args:
-        predicted: pairs of title and sentence; lists, as in JSON, do as well.
-        gold: the true ones.
-
-    Returns:
-        The scores.
-    """
+    """Compares two sets of supporting facts; repeated facts count once."""
     predicted_set = {tuple(fact) for fact in predicted}
     gold_set = {tuple(fact) for fact in gold}
     return _overlap_scores(
@@ -148,29 +103,14 @@ def supporting_fact_scores(
 
 
 def joint_scores(answer: Scores, facts: Scores) -> Scores:
-    """Scores of a record's answer and its supporting facts taken together.
+    """Scores of an answer and its supporting facts taken together.
 
-    Precision, recall and EM are products; F1 is computed from the products:
-
-        joint_scores(Scores(em=1, f1=1, precision=1, recall=1),
-                     Scores(em=0, f1=2/3, precision=0.5, recall=1))
-        -> Scores(em=0, f1=2/3, precision=0.5, recall=1)
-
-    Args:
-        answer: scores of the answer.
-        facts: scores of the supporting facts.
-
-    Returns:
-        The joint scores.
+    Precision, recall and EM are products; F1 is computed from the products.
     """
     precision = answer.precision * facts.precision
     recall = answer.recall * facts.recall
-    return Scores(
-        em=answer.em * facts.em,
-        f1=_harmonic_mean(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
+    f1 = _harmonic_mean(precision, recall)
+    return Scores(answer.em * facts.em, f1, precision, recall)
 
 
 def evaluate(
@@ -178,18 +118,16 @@ def evaluate(
     supporting_facts: Mapping[str, Iterable[Fact]],
     gold: Mapping[str, tuple[str, Iterable[Fact]]],
 ) -> dict[str, float]:
-    """The official metrics of a data set.
+    """The official metrics of a data set, from 0 to 1; 0 without records.
 
     Args:
         answers: record id -> predicted answer; the official file's "answer".
-            Records without gold are ignored.
         supporting_facts: record id -> predicted facts; the file's "sp".
         gold: record id -> true answer and facts.
 
     Returns:
-        Means over all of `gold`, from 0 to 1, by their official names: `em`,
-        `f1`, `prec` and `recall` of the answers; the same after `sp_` and
-        `joint_`. All 0 if there are no records.
+        Means over all of `gold`: `em`, `f1`, `prec` and `recall` of the
+        answers; the same after `sp_` and `joint_`.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():
@@ -204,10 +142,8 @@ def evaluate(
         rows[""].append(answer)
         rows["sp_"].append(facts)
         rows["joint_"].append(joint_scores(answer, facts))
-    result = {}
-    for prefix, scores in rows.items():
-        columns = zip(*map(dataclasses.astuple, scores), strict=True)
-        sums = [sum(column) for column in columns] or [0.0] * len(_METRICS)
-        for name, total in zip(_METRICS, sums, strict=True):
-            result[prefix + name] = total / max(1, len(gold))
-    return result
+    return {
+        prefix + name: sum(x[i] for x in scores) / max(1, len(gold))
+        for prefix, scores in rows.items()
+        for i, name in enumerate(_METRICS)
+    }

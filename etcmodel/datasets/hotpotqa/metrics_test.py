@@ -1,4 +1,3 @@
-import dataclasses
 import unittest
 
 from absl.testing import parameterized
@@ -30,9 +29,7 @@ class NormalizeAnswerTest(unittest.TestCase):
 
 class ScoresTest(parameterized.TestCase):
     def _check(self, expected, scores):
-        self.assertSequenceAlmostEqual(
-            expected, dataclasses.astuple(scores), places=12
-        )
+        self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     # Prediction, right answer; EM, F1, precision and recall.
     @parameterized.parameters(
@@ -68,11 +65,7 @@ class ScoresTest(parameterized.TestCase):
             (0, 0.4, 1 / 3, 0.5),
         ),
         # Order, repetition and lists do not matter, but case does.
-        (
-            [["b", 1], ["a", 0], ["b", 1]],
-            [("a", 0), ("b", 1)],
-            (1, 1, 1, 1),
-        ),
+        ([["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)], (1, 1, 1, 1)),
         ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
         ([], [("a", 0)], (0, 0, 0, 0)),
         ([("a", 0)], [], (0, 0, 0, 0)),

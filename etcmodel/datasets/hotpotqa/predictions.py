@@ -13,14 +13,7 @@ Answer = tuple[str, Sequence[metrics.Fact]]
 
 
 def gold(record: HotpotQARecord) -> Answer | None:
-    """The right answer; None if the file does not tell.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The answer and its supporting facts.
-    """
+    """The right answer and its supporting facts; None if not told."""
     if record.answer is None or record.supporting_facts is None:
         return None
     return record.answer, record.supporting_facts
@@ -29,12 +22,7 @@ def gold(record: HotpotQARecord) -> Answer | None:
 def write_predictions(
     predictions: Mapping[str, Answer], stream: IO[str]
 ) -> None:
-    """Writes `{"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}`.
-
-    Args:
-        predictions: record id -> answer and supporting facts.
-        stream: what to write to.
-    """
+    """Writes `{"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}`."""
     text = json.dumps(
         {
             "answer": {key: answer for key, (answer, _) in predictions.items()},
@@ -52,15 +40,7 @@ def write_predictions(
 def score(
     predictions: Mapping[str, Answer], gold: Mapping[str, Answer]
 ) -> dict[str, float]:
-    """All official metrics; see `metrics.evaluate`.
-
-    Args:
-        predictions: record id -> answer and supporting facts.
-        gold: record id -> the true ones.
-
-    Returns:
-        name -> value, from 0 to 1.
-    """
+    """All official metrics, from 0 to 1; see `metrics.evaluate`."""
     return metrics.evaluate(
         {key: answer for key, (answer, _) in predictions.items()},
         {key: facts for key, (_, facts) in predictions.items()},

@@ -22,9 +22,7 @@ class Paragraph(
 ):
     """The beginning of a Wikipedia article.
 
-    Attributes:
-        title: of the article.
-        sentences: as they stand in the file, most with a space in front.
+    Sentences are as they stand in the file, most with a space in front.
     """
 
     title: str
@@ -50,9 +48,6 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     """One question about a set of paragraphs.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
-        context: the paragraphs.
         answer: a piece of the text, or "yes", or "no"; None if the file does
             not tell.
         supporting_facts: title and number of the sentences, from 0, that the
@@ -71,14 +66,20 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     type: str = ""
     level: str = ""
 
-    def _fact_position(
-        self, title: str, sentence: int
-    ) -> tuple[int, int] | None:
-        for index, paragraph in enumerate(self.context):
-            num_sentences = len(paragraph.sentences)
-            if paragraph.title == title and 0 <= sentence < num_sentences:
-                return index, sentence
-        return None
+    def _find_facts(self) -> list[tuple[int, int] | None]:
+        """Where each fact is; None for those that the context does not have."""
+        return [
+            next(
+                (
+                    (index, number)
+                    for index, paragraph in enumerate(self.context)
+                    if paragraph.title == title
+                    and 0 <= number < len(paragraph.sentences)
+                ),
+                None,
+            )
+            for title, number in self.supporting_facts or ()
+        ]
 
     @property
     def fact_positions(self) -> tuple[tuple[int, int], ...]:
@@ -88,18 +89,12 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
         not have are left out: the official files have such. Of several
         paragraphs of the same title it is the first that has the sentence.
         """
-        found = (
-            self._fact_position(*fact) for fact in self.supporting_facts or ()
-        )
-        return tuple(dict.fromkeys(at for at in found if at is not None))
+        return tuple(dict.fromkeys(filter(None, self._find_facts())))
 
     @property
     def num_missing_facts(self) -> int:
         """How many supporting facts the context does not have."""
-        return sum(
-            self._fact_position(*fact) is None
-            for fact in self.supporting_facts or ()
-        )
+        return self._find_facts().count(None)
 
 
 def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
@@ -118,21 +113,11 @@ def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
 
 
 def check_answer(record: HotpotQARecord, split: str) -> None:
-    """Checks that a record has text and, unless to predict, an answer.
-
-    Args:
-        record: the record.
-        split: what the record is for.
-
-    Raises:
-        RecordError: it has not.
-    """
+    """Checks that a record has text and, unless to predict, an answer."""
     if split == "predict":
         return
     if split == "train" and not any(
-        sentence.strip()
-        for paragraph in record.context
-        for sentence in paragraph.sentences
+        any(map(str.strip, paragraph.sentences)) for paragraph in record.context
     ):
         raise record.error(
             "no sentences with text",

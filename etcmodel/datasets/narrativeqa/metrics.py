@@ -23,28 +23,12 @@ _BETA = 1.2
 
 
 def f_score(precision, recall):
-    """What ROUGE-L makes of precision and recall.
-
-    Args:
-        precision: `<float>[...]`.
-        recall: `<float>[...]`; not both are 0 (arrays give NaN there).
-
-    Returns:
-        `<float>[...]`.
-    """
+    """ROUGE-L of precision and recall, `<float>[...]`; NaN if both are 0."""
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared when answers are compared.
-
-    Args:
-        text: an answer.
-
-    Returns:
-        The text in lower case, with single spaces, without spaces and periods
-        at its end: `"A Mule ."` -> `"a mule"`.
-    """
+    """What is compared: `"A Mule  ."` -> `"a mule"`."""
     return " ".join(text.lower().split()).rstrip(" .")
 
 
@@ -68,13 +52,6 @@ def rouge_l(prediction: str, truths: Sequence[str]) -> float:
 
     The best precision and the best recall, each of any truth, count together,
     recall 1.2 times as much.
-
-    Args:
-        prediction: the prediction.
-        truths: what it is compared with.
-
-    Returns:
-        The score.
     """
     scores = [
         _rouge_scorer().score(truth, prediction)["rougeL"] for truth in truths
@@ -87,13 +64,12 @@ def rouge_l(prediction: str, truths: Sequence[str]) -> float:
 def _bleu(
     predictions: Sequence[str], truths: Sequence[Sequence[str]], order: int
 ) -> float:
-    """BLEU of a corpus, in percent."""
     extras.require("sacrebleu")
     from sacrebleu.metrics import BLEU
 
     # As many truths of each: a repeated one changes nothing.
-    most = max(map(len, truths))
-    columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(most)]
+    number = max(map(len, truths))
+    columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(number)]
     # nlg-eval adds 1e-15 to what is counted.
     metric = BLEU(
         max_ngram_order=order,
@@ -117,17 +93,10 @@ def _meteor(prediction: str, truths: Sequence[str]) -> float:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """All metrics, in percent.
+    """`rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100.
 
-    A prediction that is missing counts as one without words.
-
-    Args:
-        predictions: record id -> answer.
-        gold: record id -> answers of people.
-
-    Returns:
-        `rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100; 0 if there
-        are no questions.
+    A prediction that is missing counts as one without words. All are 0 if there
+    are no questions.
     """
     if not gold:
         return dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), 0.0)

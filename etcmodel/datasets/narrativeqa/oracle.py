@@ -13,13 +13,7 @@ from etcmodel.datasets.narrativeqa import metrics
 
 
 class Span(NamedTuple):
-    """A span of words.
-
-    Attributes:
-        start: its first character.
-        end: the character behind its last.
-        score: ROUGE-L with the answer, from 0 to 1.
-    """
+    """A span of characters, and its ROUGE-L with the answer, from 0 to 1."""
 
     start: int
     end: int
@@ -36,11 +30,6 @@ class Words:
     """
 
     def __init__(self, text: str):
-        """Takes a text apart.
-
-        Args:
-            text: the text.
-        """
         found = list(re.finditer(r"\S+", text))
         self.spans = [x.span() for x in found]
         self.known: dict[str, int] = {}
@@ -61,11 +50,11 @@ def _scores(words: np.ndarray, answer: np.ndarray):
         spans of 1, 2, 3, ... words; -1 where the text is at its end.
     """
     (starts,) = np.nonzero(np.isin(words, answer))
-    longest = 2 * len(answer) + 5
+    max_length = 2 * len(answer) + 5
     # [starts, n + 1]: common subsequence with the answer's first words
     common = np.zeros([len(starts), len(answer) + 1], np.int16)
-    scores = np.full([len(starts), longest], -1.0, np.float32)
-    for length in range(1, longest + 1):
+    scores = np.full([len(starts), max_length], -1.0, np.float32)
+    for length in range(1, max_length + 1):
         is_inside = starts + length <= len(words)
         word = words[np.minimum(starts + length - 1, len(words) - 1)]
         # [starts, n]
@@ -87,24 +76,14 @@ def find_approximate_answers(
     top_percentile: float = 0.9,
     top_k: int = 100,
 ) -> list[Span]:
-    """The spans that are most like an answer, the best first.
+    """The `top_k` spans that are most like an answer, the best first.
 
     A span begins with a word of the answer, and has at most five more than
     twice as many words. Words are what is between white space, and case does
     not matter. Of spans that overlap the best is taken, and of those with the
     same words the last. Example: of "aaa bbb aaa ccc", with the answer "aaa
     bbb" and the least score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
-    `top_percentile` of 1.0 the first alone.
-
-    Args:
-        text: the text.
-        answer: the answer.
-        min_score: the least score, from 0 to 1.
-        top_percentile: the least score as a share of the best one's.
-        top_k: the most spans.
-
-    Returns:
-        The spans; none if the text has no word of the answer.
+    `top_percentile` of 1.0, a share of the best score, the first alone.
 
     Raises:
         ValueError: a share is not from 0 to 1, or `top_k` is below 1.
@@ -118,8 +97,8 @@ def find_approximate_answers(
     if not any(x >= 0 for x in numbers):
         return []
     starts, scores = _scores(text.numbers, np.array(numbers, np.int32))
-    least = max(min_score, scores.max() * top_percentile, 1e-6)
-    rows, columns = np.nonzero(scores >= least)
+    min_score = max(min_score, scores.max() * top_percentile, 1e-6)
+    rows, columns = np.nonzero(scores >= min_score)
     # Best first; of equals the last one, and of those the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
     taken = np.zeros(len(text.numbers), bool)

@@ -1,5 +1,3 @@
-"""Tests of `oracle`."""
-
 import random
 
 import tensorflow as tf
@@ -29,14 +27,14 @@ def _reference(text, answer, min_score, top_percentile, top_k):
             shared = _common(span, target)
             p, r = shared / size, shared / len(target)
             spans.append((2.44 * p * r / (r + 1.44 * p), start, start + size))
-    least = max(min_score, top_percentile * max(spans, default=[0])[0])
+    lowest = max(min_score, top_percentile * max(spans, default=[0])[0])
     chosen = []
     for score, start, end in sorted(spans, reverse=True):
         is_new = all(
             (end <= s or e <= start) and words[start:end] != words[s:e]
             for _, s, e in chosen
         )
-        if is_new and score >= least - 1e-6 and len(chosen) < top_k:
+        if is_new and score >= lowest - 1e-6 and len(chosen) < top_k:
             chosen.append((score, start, end))
     return chosen
 

@@ -15,7 +15,6 @@ import functools
 import io
 import json
 import os
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import IO
@@ -42,7 +41,6 @@ class NarrativeQARecord(Record, frozen=True):
     Attributes:
         id: `"<document id>: <question>"`; with a number, if the story has the
             question twice.
-        question: the question.
         text: the story; see `stories.clean`.
         answers: two answers of people; None if the file does not tell.
     """
@@ -54,12 +52,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row of the file.
-
-    Attributes:
-        problem: what is wrong with its columns: in short, in full, and what to
-            do; or nothing.
-    """
+    """A row; `problem`: what is wrong with it in short, in full, what to do."""
 
     id: str
     document_id: Text
@@ -71,10 +64,12 @@ class _Row(msgspec.Struct):
 
 def _read_rows(
     path: str,
-    on_position: Callable[[int], None] | None = None,
+    on_position: json_stream.OnPosition = None,
+    record: type | None = None,
     which: str = "all",
 ) -> Iterator[tuple[int, object]]:
     """The rows of a set; with their numbers among all rows of the file."""
+    del record
     rows = _read_cells(path, on_position)
     head = next(rows, [])
     if any(json_stream.INVALID_UTF8_MARK in x for x in head):
@@ -118,11 +113,7 @@ def _read_rows(
 
 
 def _read_cells(path: str, on_position) -> Iterator[list[str]]:
-    """All rows that are not blank, the first one included.
-
-    Raises:
-        UserError: a row is not csv; the message names its first line.
-    """
+    """All rows that are not blank, the first one included."""
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(_read_lines(path, on_position), strict=True)
     line = 1
@@ -205,24 +196,12 @@ FORMAT = FORMATS["all"]
 
 
 def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
-    """The answers of people; None if the file does not tell.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The answers.
-    """
+    """The answers of people; None if the file does not tell."""
     return record.answers
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{"id": "<document id>: <question>", "answer": "..."}` a line.
-
-    Args:
-        predictions: record id -> answer.
-        stream: what to write to.
-    """
+    """Writes `{"id": "<document id>: <question>", "answer": "..."}` a line."""
     for name, answer in predictions.items():
         line = {"id": name, "answer": answer}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")

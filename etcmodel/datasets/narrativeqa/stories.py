@@ -90,7 +90,6 @@ def _strip_html(text: str) -> str:
 
 
 def _strip_boilerplate(text: str) -> str:
-    """A book without what Project Gutenberg writes before and behind it."""
     # Who made a book may stand at its end, too.
     head = len(text) // 2
     marks = [x for x in _STARTS.finditer(text) if x.start() < head]
@@ -100,7 +99,7 @@ def _strip_boilerplate(text: str) -> str:
 
 
 def decode(content: bytes) -> str:
-    """The text of a file.
+    """The text of a file, with U+FFFD for bytes that mean nothing.
 
     It is written as its byte order mark says; or, with a zero in nearly every
     second byte, in UTF-16 or UTF-32; or as it says itself ("Character set
@@ -108,12 +107,6 @@ def decode(content: bytes) -> str:
     has other characters; or else in UTF-8, or if most of what is not ASCII is
     not that, in Windows-1252 as many old files. That is also how ISO-8859-1 is
     read.
-
-    Args:
-        content: its bytes.
-
-    Returns:
-        The text, with U+FFFD for bytes that mean nothing.
     """
     head = content[:_HEAD_BYTES]
     names = [x for mark, x in _BYTE_ORDER_MARKS if content.startswith(mark)]
@@ -138,20 +131,13 @@ def decode(content: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    r"""The story in a file.
+    r"""The story in a file: paragraphs with an empty line between them.
 
     Of an HTML page it is the text, between its first `<pre>` and its last
     `</pre>` if there are such; of a book, what is between the marks of Project
     Gutenberg that it has. Example:
 
         "<body>Once  upon\na time<p>x" -> "Once upon a time\n\nx"
-
-    Args:
-        text: the text of a file.
-
-    Returns:
-        Its paragraphs, without space but single ones between words, with an
-        empty line between them; possibly nothing.
     """
     if _IS_HTML.search(text, 0, _HEAD_BYTES):
         text = _strip_html(text)
@@ -161,13 +147,7 @@ def clean(text: str) -> str:
 
 
 def load(path: str) -> str:
-    """Reads a story.
-
-    Args:
-        path: the file, plain or gzipped.
-
-    Returns:
-        See `clean`.
+    """Reads a story, plain or gzipped; see `clean`.
 
     Raises:
         UserError: it cannot be read.

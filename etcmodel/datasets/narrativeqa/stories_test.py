@@ -1,5 +1,3 @@
-"""Tests of `stories`."""
-
 import codecs
 import gzip
 import os

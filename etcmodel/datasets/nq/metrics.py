@@ -14,17 +14,16 @@ development set has five annotations, which may disagree:
     among the gold ones. Only predictions with at least a certain score count;
     the metrics are those of the score threshold with the greatest F1.
 
-"At least two" is meant for five annotations. The official script takes no note
-of how many there are: a question with one annotation never has a gold answer,
-and any answer predicted for it counts as wrong. To score data with one
-annotation, as the training set has, use `min_annotations=1`.
+The official script takes no note of how many annotations there are: any answer
+to a question with one counts as wrong. To score data with one annotation, as
+the training set has, use `min_annotations=1`.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,16 +39,10 @@ _PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
 
 def is_null(span: Span) -> bool:
-    """Tells whether a span stands for "there is no answer".
-
-    Args:
-        span: start and end.
-
-    Returns:
-        True if both are negative.
+    """Whether a span stands for "there is no answer".
 
     Raises:
-        ValueError: one is negative, or the span is empty or backwards.
+        ValueError: one end is negative, or the span is empty or backwards.
     """
     start, end = span
     if start < 0 and end < 0:
@@ -63,7 +56,6 @@ def is_null(span: Span) -> bool:
 
 
 def _span_set(spans: Iterable[Span]) -> frozenset[Span]:
-    """The spans without the null ones."""
     return frozenset(tuple(span) for span in spans if not is_null(span))
 
 
@@ -77,19 +69,10 @@ def _check_yes_no(value: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NQGold:
-    """What the annotators answered to one question.
+    """What the annotators answered to one question; an item for each.
 
-    Two annotators, one of whom found no answer:
-
-        NQGold(long_answers=((10, 50), (-1, -1)),
-               short_answers=(((12, 14), (20, 21)), ()),
-               yes_no=("none", "none"))
-
-    Attributes:
-        long_answers: one span per annotator.
-        short_answers: a collection of spans per annotator; order, repetition
-            and null spans do not matter.
-        yes_no: "none", "yes" or "no" per annotator.
+    One that found no answer has `NULL_SPAN`, no short answers and "none".
+    Order, repetition and null spans of short answers do not matter.
     """
 
     long_answers: tuple[Span, ...]
@@ -97,9 +80,8 @@ class NQGold:
     yes_no: tuple[str, ...]
 
     def __post_init__(self):
-        counts = tuple(
-            map(len, (self.long_answers, self.short_answers, self.yes_no))
-        )
+        answers = (self.long_answers, self.short_answers, self.yes_no)
+        counts = tuple(map(len, answers))
         if len(set(counts)) > 1:
             raise ValueError(
                 "Different numbers of annotators for long answers, short "
@@ -113,12 +95,8 @@ class NQGold:
 class NQPrediction:
     """What a model answers to one question.
 
-    Attributes:
-        long_answer: the long answer, or `NULL_SPAN`.
-        long_score: how sure the model is of it; any scale, greater is surer.
-        short_answers: spans of the short answer; empty if there is none.
-        short_score: how sure the model is of the short answer, or of yes/no.
-        yes_no: "yes" or "no" instead of short answers, else "none".
+    Scores say how sure it is of an answer, on any scale. `yes_no` is "yes" or
+    "no" instead of short answers, and has their score, else "none".
     """
 
     long_answer: Span
@@ -141,16 +119,8 @@ class NQPrediction:
 _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Outcome:
-    """One prediction of one kind (long or short) against its gold.
-
-    Attributes:
-        has_gold: there is a gold answer.
-        has_predicted: there is a predicted answer.
-        is_right: there are both, and they match.
-        score: the prediction's score.
-    """
+class _Outcome(NamedTuple):
+    """One prediction of one kind (long or short) against its gold."""
 
     has_gold: bool
     has_predicted: bool
@@ -158,47 +128,26 @@ class _Outcome:
     score: float
 
 
-def _long_outcome(
-    prediction: NQPrediction, gold: NQGold, min_annotations: int
+def _outcome(
+    kind: str, prediction: NQPrediction, gold: NQGold, min_annotations: int
 ) -> _Outcome:
-    spans = [tuple(span) for span in gold.long_answers if not is_null(span)]
-    has_gold = len(spans) >= min_annotations
-    has_predicted = not is_null(prediction.long_answer)
-    matches = tuple(prediction.long_answer) in spans
-    return _Outcome(
-        has_gold=has_gold,
-        has_predicted=has_predicted,
-        is_right=has_gold and has_predicted and matches,
-        score=prediction.long_score,
-    )
-
-
-def _short_outcome(
-    prediction: NQPrediction, gold: NQGold, min_annotations: int
-) -> _Outcome:
-    span_sets = [_span_set(spans) for spans in gold.short_answers]
-    num_answers = sum(
-        bool(spans) or yes_no != "none"
-        for spans, yes_no in zip(span_sets, gold.yes_no, strict=True)
-    )
-    has_gold = num_answers >= min_annotations
-    predicted = _span_set(prediction.short_answers)
-    if prediction.yes_no != "none":
-        has_predicted, matches = True, prediction.yes_no in gold.yes_no
+    if kind == "long":
+        spans = [tuple(x) for x in gold.long_answers if not is_null(x)]
+        num_answers, score = len(spans), prediction.long_score
+        has_predicted = not is_null(prediction.long_answer)
+        matches = tuple(prediction.long_answer) in spans
     else:
+        span_sets = [_span_set(spans) for spans in gold.short_answers]
+        num_answers, score = 0, prediction.short_score
+        for spans, yes_no in zip(span_sets, gold.yes_no, strict=True):
+            num_answers += bool(spans) or yes_no != "none"
+        predicted = _span_set(prediction.short_answers)
         has_predicted, matches = bool(predicted), predicted in span_sets
-    return _Outcome(
-        has_gold=has_gold,
-        has_predicted=has_predicted,
-        is_right=has_gold and has_predicted and matches,
-        score=prediction.short_score,
-    )
-
-
-_OUTCOMES: dict[str, Callable[[NQPrediction, NQGold, int], _Outcome]] = {
-    "long": _long_outcome,
-    "short": _short_outcome,
-}
+        if prediction.yes_no != "none":
+            has_predicted, matches = True, prediction.yes_no in gold.yes_no
+    has_gold = num_answers >= min_annotations
+    is_right = has_gold and has_predicted and matches
+    return _Outcome(has_gold, has_predicted, is_right, score)
 
 
 def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
@@ -208,113 +157,45 @@ def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
     return np.where(is_zero, 0.0, numerator / np.where(is_zero, 1, denominator))
 
 
-def _f1(precision: npt.ArrayLike, recall: npt.ArrayLike) -> np.ndarray:
-    return _divide(2 * precision * recall, precision + recall)
+def _curve(
+    outcomes: Iterable[_Outcome],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Score thresholds, the greatest first, and precision and recall at each.
 
-
-@dataclasses.dataclass(frozen=True)
-class _Curve:
-    """Precision, recall and F1 at all score thresholds of a data set.
-
-    At thresholds[i], the predictions with at least that score count.
-
-    Attributes:
-        thresholds: the different scores, from the greatest to the least.
-        precision: array of the same length.
-        recall: likewise.
-        f1: likewise.
+    At a threshold, the predictions with at least that score count.
     """
-
-    thresholds: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
-    f1: np.ndarray
-
-    @classmethod
-    def from_outcomes(cls, outcomes: list[_Outcome]) -> "_Curve":
-        """Sorts by score; predictions with the same score count together."""
-        scores = np.array([x.score for x in outcomes], dtype=np.float64)
-        order = np.argsort(-scores, kind="stable")
-        scores = scores[order]
-        is_last = np.ones(len(scores), dtype=bool)
-        is_last[:-1] = scores[:-1] != scores[1:]
-
-        def running_count(values: list[bool]) -> np.ndarray:
-            return np.cumsum(np.array(values, dtype=np.int64)[order])[is_last]
-
-        right = running_count([x.is_right for x in outcomes])
-        predicted = running_count([x.has_predicted for x in outcomes])
-        precision = _divide(right, predicted)
-        recall = _divide(right, sum(x.has_gold for x in outcomes))
-        return cls(
-            thresholds=scores[is_last],
-            precision=precision,
-            recall=recall,
-            f1=_f1(precision, recall),
-        )
-
-    def best(self) -> dict[str, float]:
-        """The point of the greatest F1; of several, that of fewest answers.
-
-        All values are 0, the threshold too, if no prediction is right.
-        """
-        index = int(np.argmax(self.f1)) if self.f1.any() else None
-        return {
-            "best-threshold-f1": _item(self.f1, index),
-            "best-threshold-precision": _item(self.precision, index),
-            "best-threshold-recall": _item(self.recall, index),
-            "best-threshold": _item(self.thresholds, index),
-        }
-
-    def at_precision(self, target: float) -> dict[str, float]:
-        """The greatest recall with at least a certain precision.
-
-        Of several such points, that of fewest answers, so that of the greatest
-        precision. Both values are 0 if there is none with any recall.
-        """
-        recall = np.where(self.precision >= target, self.recall, 0.0)
-        index = int(np.argmax(recall)) if recall.any() else None
-        return {
-            f"recall-at-precision>={target:.2}": _item(recall, index),
-            f"precision-at-precision>={target:.2}": _item(
-                self.precision, index
-            ),
-        }
+    columns = np.array(list(outcomes), np.float64).reshape([-1, 4]).T
+    has_gold, has_predicted, is_right, scores = columns
+    order = np.argsort(-scores, kind="stable")
+    sorted_scores = scores[order]
+    # Predictions with the same score count together.
+    is_last = np.ones(len(scores), bool)
+    is_last[:-1] = sorted_scores[:-1] != sorted_scores[1:]
+    right, predicted = (
+        np.cumsum(x[order])[is_last] for x in (is_right, has_predicted)
+    )
+    return (
+        sorted_scores[is_last],
+        _divide(right, predicted),
+        _divide(right, has_gold.sum()),
+    )
 
 
-def _item(values: np.ndarray, index: int | None) -> float:
-    return 0.0 if index is None else float(values[index])
-
-
-def _outcomes(
-    kind: str,
-    predictions: Mapping[str, NQPrediction],
-    gold: Mapping[str, NQGold],
-    min_annotations: int,
-) -> list[_Outcome]:
-    if min_annotations < 1:
-        raise ValueError(
-            f"min_annotations is {min_annotations}, expected 1 or more."
-        )
-    return [
-        _OUTCOMES[kind](
-            predictions.get(example_id, _NO_PREDICTION),
-            example_gold,
-            min_annotations,
-        )
-        for example_id, example_gold in gold.items()
-    ]
+def _at_greatest(
+    criterion: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Values where the criterion is greatest; 0 if it is 0 everywhere."""
+    if not criterion.any():
+        return dict.fromkeys(columns, 0.0)
+    index = int(np.argmax(criterion))
+    return {name: float(column[index]) for name, column in columns.items()}
 
 
 def usual_min_annotations(gold: Iterable[NQGold]) -> int:
     """How many annotators must have an answer, for the data at hand.
 
-    Args:
-        gold: the answers of all examples.
-
-    Returns:
-        2, as officially, or 1 if no example has more than one annotator, as
-        in the training data.
+    2, as officially, or 1 if no example has more than one annotator, as in the
+    training data.
     """
     return min(2, max((len(x.yes_no) for x in gold), default=2))
 
@@ -326,33 +207,20 @@ def evaluate(
 ) -> dict[str, float]:
     """The official metrics, each at the best score threshold for it.
 
-    A worked example with `min_annotations=1`, one annotator, and these long
-    answers (the third question has none):
-
-        example  gold      predicted  score  right  precision  recall  F1
-        a        (10, 50)  (10, 50)   9.0    yes    1/1        1/2     2/3
-        c        null      (3, 8)     5.0    no     1/2        1/2     1/2
-        b        (60, 70)  (60, 70)   4.0    yes    2/3        2/2     4/5
-
-    The best F1 is 0.8, at a threshold of 4.0. Recall at precision >= 0.5 is 1,
-    and at precision >= 0.75 or 0.9 it is 1/2.
-
     Args:
         predictions: example id -> prediction. One without gold is ignored. A
             gold example without one counts as answered by nothing, with a
             score below all others. (The official script accepts neither.)
         gold: example id -> annotations.
         min_annotations: how many annotators must have found an answer (a long
-            one; a short one) for the example to have a gold answer. With one
-            annotation per example, use 1.
+            one; a short one) for the example to have a gold answer.
 
     Returns:
         By their official names, for `long` and then `short` answers:
 
         *   `long-best-threshold-f1`, the greatest F1 over all thresholds, with
-            its `long-best-threshold-precision`, `long-best-threshold-recall`
-            and `long-best-threshold`; of several, the one with the highest
-            threshold. All are 0 if no prediction is right.
+            its `...-precision`, `...-recall` and `long-best-threshold`, the
+            highest of several. All are 0 if no prediction is right.
         *   `long-recall-at-precision>=0.5`, the greatest recall where
             precision is at least 0.5, and `long-precision-at-precision>=0.5`,
             the precision there; likewise for 0.75 and 0.9.
@@ -363,16 +231,36 @@ def evaluate(
     Raises:
         ValueError: `min_annotations` is less than 1, or some span is none.
     """
-    result = {}
-    for kind in _OUTCOMES:
-        curve = _Curve.from_outcomes(
-            _outcomes(kind, predictions, gold, min_annotations)
+    if min_annotations < 1:
+        raise ValueError(
+            f"min_annotations is {min_annotations}, expected 1 or more."
         )
-        metrics = curve.best()
+    result = {}
+    pairs = [(predictions.get(x, _NO_PREDICTION), y) for x, y in gold.items()]
+    for kind in ("long", "short"):
+        thresholds, precision, recall = _curve(
+            _outcome(kind, *pair, min_annotations) for pair in pairs
+        )
+        # Of several thresholds the first, that of fewest answers.
+        f1 = _divide(2 * precision * recall, precision + recall)
+        metrics = _at_greatest(
+            f1,
+            {
+                "best-threshold-f1": f1,
+                "best-threshold-precision": precision,
+                "best-threshold-recall": recall,
+                "best-threshold": thresholds,
+            },
+        )
         for target in _PRECISION_TARGETS:
-            metrics |= curve.at_precision(target)
-        for name, value in metrics.items():
-            result[f"{kind}-{name}"] = value
+            metrics |= _at_greatest(
+                np.where(precision >= target, recall, 0.0),
+                {
+                    f"recall-at-precision>={target:.2}": recall,
+                    f"precision-at-precision>={target:.2}": precision,
+                },
+            )
+        result |= {f"{kind}-{name}": value for name, value in metrics.items()}
     result["average-best-threshold-f1"] = (
         result["long-best-threshold-f1"] + result["short-best-threshold-f1"]
     ) / 2

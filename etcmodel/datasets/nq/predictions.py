@@ -15,8 +15,8 @@ the official script takes for "compare the tokens".
 """
 
 import json
+import re
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import IO
 
 from etcmodel.datasets.nq import metrics
@@ -25,61 +25,30 @@ from etcmodel.datasets.nq.metrics import NQGold
 from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.datasets.nq.metrics import Span
 from etcmodel.datasets.nq.metrics import is_null
-from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import NQRecord
 
 
 def _id_to_json(example_id: str) -> int | str:
     """Official ids are integers; others stay the strings they are."""
-    try:
-        number = int(example_id)
-    except ValueError:
-        return example_id
-    return number if str(number) == example_id else example_id
+    is_number = re.fullmatch(r"0|-?[1-9]\d*", example_id, re.ASCII)
+    return int(example_id) if is_number else example_id
 
 
 def _span_to_json(span: Span) -> dict[str, int]:
-    start, end = NULL_SPAN if is_null(span) else span
+    start, end = map(int, NULL_SPAN if is_null(span) else span)
+    bytes_ = {"start_byte": -1, "end_byte": -1}
+    return {"start_token": start, "end_token": end, **bytes_}
+
+
+def _to_json(example_id: str, prediction: NQPrediction) -> dict[str, object]:
+    spans = [x for x in prediction.short_answers if not is_null(x)]
     return {
-        "start_token": int(start),
-        "end_token": int(end),
-        "start_byte": -1,
-        "end_byte": -1,
-    }
-
-
-def predictions_to_json(
-    predictions: Mapping[str, NQPrediction],
-) -> dict[str, list[dict[str, object]]]:
-    """Puts predictions into the official format.
-
-    Args:
-        predictions: example id -> prediction.
-
-    Returns:
-        An object for `json.dump`. Ids that are integers in decimal notation, as
-        the official ones, become integers; any others remain strings. Null
-        spans among the short answers are left out.
-
-    Raises:
-        ValueError: some span is none, such as (7, 3).
-    """
-    return {
-        "predictions": [
-            {
-                "example_id": _id_to_json(example_id),
-                "long_answer": _span_to_json(prediction.long_answer),
-                "long_answer_score": float(prediction.long_score),
-                "short_answers": [
-                    _span_to_json(span)
-                    for span in prediction.short_answers
-                    if not is_null(span)
-                ],
-                "short_answers_score": float(prediction.short_score),
-                "yes_no_answer": prediction.yes_no.upper(),
-            }
-            for example_id, prediction in predictions.items()
-        ]
+        "example_id": _id_to_json(example_id),
+        "long_answer": _span_to_json(prediction.long_answer),
+        "long_answer_score": float(prediction.long_score),
+        "short_answers": list(map(_span_to_json, spans)),
+        "short_answers_score": float(prediction.short_score),
+        "yes_no_answer": prediction.yes_no.upper(),
     }
 
 
@@ -88,59 +57,34 @@ def write_predictions(
 ) -> None:
     """Writes `{"predictions": [...]}`.
 
-    Args:
-        predictions: example id -> prediction.
-        stream: what to write to.
+    Raises:
+        ValueError: some span is none, such as (7, 3).
     """
-    json.dump(predictions_to_json(predictions), stream)
+    values = [_to_json(*x) for x in predictions.items()]
+    json.dump({"predictions": values}, stream)
     stream.write("\n")
 
 
-def make_gold(annotations: Sequence[Annotation]) -> NQGold:
-    """Answers as the official metrics take them.
-
-    Args:
-        annotations: the answers.
-
-    Returns:
-        The same.
-    """
-    return NQGold(
-        long_answers=tuple((x.long_start, x.long_end) for x in annotations),
-        short_answers=tuple(x.short_answers for x in annotations),
-        yes_no=tuple(x.yes_no for x in annotations),
-    )
-
-
 def gold(record: NQRecord) -> NQGold | None:
-    """The answers of all annotators; None if there are none.
-
-    Args:
-        record: the record.
-
-    Returns:
-        The answers.
-    """
-    return make_gold(record.annotations) if record.annotations else None
+    """The answers of all annotators; None if there are none."""
+    if not record.annotations:
+        return None
+    return NQGold(
+        tuple((x.long_start, x.long_end) for x in record.annotations),
+        tuple(x.short_answers for x in record.annotations),
+        tuple(x.yes_no for x in record.annotations),
+    )
 
 
 def score(
     predictions: Mapping[str, NQPrediction], gold: Mapping[str, NQGold]
 ) -> dict[str, float]:
-    """All official metrics; see `metrics.evaluate`.
+    """All official metrics, from 0 to 1; see `metrics.evaluate`.
 
-    Args:
-        predictions: example id -> prediction.
-        gold: example id -> the answers of all annotators.
-
-    Returns:
-        name -> value, from 0 to 1. Names are made identifiers:
-        `long_best_threshold_f1` is the official `long-best-threshold-f1`.
+    Names are made identifiers: `long_best_threshold_f1` is the official
+    `long-best-threshold-f1`.
     """
-    results = metrics.evaluate(
-        predictions, gold, metrics.usual_min_annotations(gold.values())
-    )
-    return {
-        name.replace("-", "_").replace(">=", "_"): value
-        for name, value in results.items()
-    }
+    number = metrics.usual_min_annotations(gold.values())
+    results = metrics.evaluate(predictions, gold, number)
+    names = str.maketrans({"-": "_", ">": "_", "=": None})
+    return {name.translate(names): x for name, x in results.items()}

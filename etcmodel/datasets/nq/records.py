@@ -5,9 +5,8 @@ Source: https://ai.google.com/research/NaturalQuestions; Kwiatkowski et al.,
 
 Both formats are JSON lines, and a record's fields tell them apart. The original
 one has the list `document_tokens`; in the simplified one they are joined by
-single spaces to `document_text`. Only the fields that `NQRecord` is made of are
-read: `document_html`, byte offsets, `annotation_id`, `candidate_index` and the
-like may be absent.
+single spaces to `document_text`. Fields that `NQRecord` is not made of, such as
+`document_html`, byte offsets and `candidate_index`, may be absent.
 """
 
 from typing import Annotated
@@ -30,12 +29,9 @@ _Id = Annotated[
 
 
 class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
-    """A part of the page that may be the long answer.
+    """A part of the page that may be the long answer, from token to token.
 
-    Attributes:
-        start: its first token.
-        end: the token after its last one.
-        top_level: whether it lies inside no other candidate.
+    Those with `top_level` lie inside no other candidate.
     """
 
     start: int
@@ -64,10 +60,7 @@ class NQRecord(Record, frozen=True):
     """One question about a Wikipedia page.
 
     Attributes:
-        id: unique within its file.
-        question: the question.
-        tokens: the words of the page, and its HTML tags.
-        is_html: for every token whether it is an HTML tag.
+        tokens: the words of the page, and its HTML tags, see `is_html`.
         candidates: the parts of the page that may be the long answer.
         annotations: the answers; None if the file does not tell.
     """
@@ -82,9 +75,7 @@ class NQRecord(Record, frozen=True):
     @property
     def top_level_candidates(self) -> tuple[Candidate, ...]:
         """The candidates that lie inside no other one."""
-        return tuple(
-            candidate for candidate in self.candidates if candidate.top_level
-        )
+        return tuple(x for x in self.candidates if x.top_level)
 
 
 class _Token(msgspec.Struct):
@@ -142,8 +133,7 @@ def _make(value: _Json, source: Source) -> NQRecord:
     if annotations is not None:
         annotations = tuple(
             Annotation(
-                x.long_answer.start,
-                x.long_answer.end,
+                *(x.long_answer.start, x.long_answer.end),
                 tuple((span.start, span.end) for span in x.short_answers),
                 x.yes_no_answer.lower(),
             )
@@ -178,11 +168,9 @@ def _check_span(
 
 
 def _check(record: NQRecord, split: str) -> None:
-    for i, candidate in enumerate(record.candidates):
+    for i, x in enumerate(record.candidates):
         field = f"long_answer_candidates[{i}]"
-        _check_span(
-            record, candidate.start, candidate.end, field, "a candidate"
-        )
+        _check_span(record, x.start, x.end, field, "a candidate")
     for i, annotation in enumerate(record.annotations or ()):
         field = f"annotations[{i}].long_answer"
         start, end = annotation.long_start, annotation.long_end
