@@ -66,7 +66,7 @@ class Flags(preprocess.VocabularyFlags):
     experiment: str | None = None
     preset: str | None = None
     local_radius: int | None = None
-    relative_pos_max_distance: int | None = option(None, least=0)
+    relative_pos_max_distance: int | None = option(None, min_value=0)
     use_hard_g2l_mask: bool | None = None
 
 

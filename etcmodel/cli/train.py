@@ -88,7 +88,7 @@ class Flags(training.TrainerFlags):
     learning_rate: float | None = None
     preset: str | None = None
     init_checkpoint: str | None = option(None, path="weights")
-    seed: int | None = option(None, least=0)
+    seed: int | None = option(None, min_value=0)
     small: bool = False
     dry_run: bool = False
     print_config: bool = False

@@ -40,8 +40,8 @@ class Flags:
     num_train: int = 4000
     num_heldout: int = 400
     train_steps: int = 275
-    min_accuracy: float = option(0.95, most=1.0)
-    seed: int = option(1, least=0)
+    min_accuracy: float = option(0.95, max_value=1.0)
+    seed: int = option(1, min_value=0)
 
 
 def run(flag_values: flags.FlagValues) -> None:

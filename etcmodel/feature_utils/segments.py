@@ -38,7 +38,7 @@ class SegmentConfig:
     """Sizes of segments.
 
     Fields of type `int` are at least 1, unless their metadata tell what is
-    `least`.
+    `min_value`.
 
     Attributes:
         block_length: tokens of a segment: the CLS and at least one of text.
@@ -46,16 +46,18 @@ class SegmentConfig:
             entities are kept, spread over the segment; repeated ones come last.
     """
 
-    block_length: int = dataclasses.field(default=512, metadata={"least": 2})
+    block_length: int = dataclasses.field(
+        default=512, metadata={"min_value": 2}
+    )
     max_num_annotations: int = 32
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = field.metadata.get("least", 1)
-            if field.type is int and value < least:
+            min_value = field.metadata.get("min_value", 1)
+            if field.type is int and value < min_value:
                 raise ValueError(
-                    f"{field.name} is {value}, expected at least {least}."
+                    f"{field.name} is {value}, expected at least {min_value}."
                 )
 
 

@@ -13,10 +13,10 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
 
     Args:
         default: its default value; without one the flag must be given.
-        **metadata: `least` and `most`, bounds of a number; `one_of`, the
-            values that a string may have; `several`, whether the flag may be
-            given several times; `path`, what a path must be (see
-            `commands.paths`).
+        **metadata: `min_value` and `max_value`, bounds of a number;
+            `one_of`, the values that a string may have; `several`, whether
+            the flag may be given several times; `path`, what a path must be
+            (see `etcmodel.cli.paths`).
 
     Returns:
         The field.
@@ -89,13 +89,13 @@ def define(flag_values: flags.FlagValues, options: type) -> None:
         elif kind is float:
             flags.DEFINE_float(
                 **arguments,
-                lower_bound=bounds.get("least", 0.0),
-                upper_bound=bounds.get("most"),
+                lower_bound=bounds.get("min_value", 0.0),
+                upper_bound=bounds.get("max_value"),
             )
         elif kind is int:
-            least = 0 if field.default == 0 else 1
+            default_min = 0 if field.default == 0 else 1
             flags.DEFINE_integer(
-                **arguments, lower_bound=bounds.get("least", least)
+                **arguments, lower_bound=bounds.get("min_value", default_min)
             )
         elif "one_of" in bounds:
             flags.DEFINE_enum(**arguments, enum_values=bounds["one_of"])

@@ -17,7 +17,7 @@ class _Base:
     """
 
     name: str
-    rate: float | None = options.option(None, most=1.0)
+    rate: float | None = options.option(None, max_value=1.0)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -41,7 +41,9 @@ class QuestionFeatureConfig(segments.SegmentConfig):
             together. A longer document is divided.
     """
 
-    block_overlap: int = dataclasses.field(default=128, metadata={"least": 0})
+    block_overlap: int = dataclasses.field(
+        default=128, metadata={"min_value": 0}
+    )
     max_question_length: int = 128
     num_blocks_per_example: int = 128
 
