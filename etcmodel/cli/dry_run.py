@@ -13,12 +13,8 @@ from etcmodel.cli import training
 def describe(params) -> str:
     """Builds everything, makes two steps, and leaves nothing behind.
 
-    Args:
-        params: the `ExperimentConfig`.
-
     Returns:
-        Lines about the inputs of the model, its parameters, the memory of the
-        process and the time of a step.
+        Lines about the model's inputs and parameters, memory and time.
 
     Raises:
         UserError: the configuration does not fit the data, or the data are

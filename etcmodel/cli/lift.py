@@ -90,11 +90,7 @@ class Flags:
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the source cannot be read, or something does not fit.
-    """
+    """Runs the command."""
     for kind, names in _OF_ONE_MODEL.items():
         for name in names if kind != flag_values.model else ():
             if flag_values[name].value != flag_values[name].default:
@@ -138,37 +134,39 @@ def _lift(flag_values, source, folder):
             "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
             "equivalent SentencePiece model."
         )
+    kinds = {
+        "etc": (models.EtcConfig, models.EtcModel, checkpoints.save_etc),
+        "read_twice": (
+            models.ReadTwiceConfig,
+            models.ReadTwiceModel,
+            checkpoints.save_read_twice,
+        ),
+    }
+    config_class, model_class, save = kinds[flag_values.model]
+    is_etc = flag_values.model == "etc"
     changes = {"vocab_file": vocab_file}
-    if flag_values.model == "etc":
+    if is_etc:
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global
         )
-        if flag_values.local_radius is not None:
-            changes["local_radius"] = flag_values.local_radius
-        config = checkpoints.lifted_config(
-            bert,
-            models.EtcConfig,
-            flag_values.preset,
-            flag_values.absolute_positions,
-            **changes,
-        )
-        model, save = models.EtcModel(config), checkpoints.save_etc
-    else:
-        if flag_values.num_hidden_layers is not None:
-            changes["num_hidden_layers"] = flag_values.num_hidden_layers
-        config = checkpoints.lifted_config(
-            bert, models.ReadTwiceConfig, flag_values.preset, **changes
-        )
-        model = models.ReadTwiceModel(config)
-        save = checkpoints.save_read_twice
-    head = None
+    for name in ("local_radius", "num_hidden_layers"):
+        # Flags of the other model are None.
+        if flag_values[name].value is not None:
+            changes[name] = flag_values[name].value
+    config = checkpoints.lifted_config(
+        bert,
+        config_class,
+        flag_values.preset,
+        flag_values.absolute_positions,
+        **changes,
+    )
+    model, head = model_class(config), None
     if bert.has_head:
-        # Pre-training goes on with it.
+        # Pre-training resumes with the source's head.
         head = pretraining_heads.make_language_model_head(
-            config,
-            layer_norm_epsilon=1e-12 if flag_values.model == "etc" else 1e-3,
+            config, layer_norm_epsilon=1e-12 if is_etc else 1e-3
         )
-    # What it warns of is in the report's notes, too, which are printed.
+    # Its warnings are in the report's notes, too, which are printed.
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:

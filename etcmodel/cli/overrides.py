@@ -31,10 +31,10 @@ _MAX_LISTED = 40
 
 
 def read(text: str, source: str) -> dict[str, Any]:
-    """Reads parameters.
+    """Reads parameters from `a.b=1,c.d=x`, YAML, JSON, or a file of it.
 
     Args:
-        text: `a.b=1,c.d=x`, or YAML or JSON, or the path of a file of it.
+        text: the parameters, or the path of their file.
         source: the flag, for messages.
 
     Returns:
@@ -55,17 +55,10 @@ def read(text: str, source: str) -> dict[str, Any]:
 
 
 def read_file(path: str, source: str) -> dict[str, Any]:
-    """Reads the parameters of a YAML or JSON file.
-
-    Args:
-        path: the file.
-        source: the flag, for messages.
-
-    Returns:
-        See `read`.
+    """Reads the parameters of a file; see `read`.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: the file cannot be read, or holds something else.
     """
     try:
         with tf.io.gfile.GFile(path) as stream:
@@ -110,7 +103,7 @@ def check(
 
     Args:
         values: from `read`.
-        params: the configuration that they are for.
+        params: the configuration that they override.
         source: the flag, for messages.
         place: path of `params` in the whole configuration, such as "task.".
 
@@ -169,7 +162,7 @@ def _check_type(value, default, hint, name, source):
 
 
 def _unknown(path, name, names, source) -> str:
-    """Makes the error of a parameter that does not exist."""
+    """The message about a parameter that does not exist."""
     close = difflib.get_close_matches(name, names)
     parent = path.removesuffix(name)
     advice = (

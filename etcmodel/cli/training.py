@@ -1,4 +1,4 @@
-"""What `train` and `evaluate` share: flags, configuration, the runner."""
+"""What `train`, `evaluate` and `export` share: configuration and runner."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,7 @@ import io
 import math
 import os
 import sys
+from collections.abc import Callable
 
 import yaml
 from absl import flags
@@ -31,12 +32,8 @@ class TrainerFlags(runs.RunFlags):
     tf_data_service: str | None = None
 
 
-def set_up_logging(verbose: bool) -> None:
-    """Shows the trainer's log, or only its errors.
-
-    Args:
-        verbose: whether to show all of it.
-    """
+def _set_up_logging(verbose: bool) -> None:
+    """Shows the trainer's whole log, or only its errors."""
     import tensorflow as tf
 
     logging.set_verbosity(logging.INFO if verbose else logging.ERROR)
@@ -70,11 +67,7 @@ def _parse(options):
 
 
 def parse_params(flag_values: flags.FlagValues, experiment: str):
-    """The experiment's configuration with all overrides applied.
-
-    Args:
-        flag_values: the parsed flags.
-        experiment: name of the experiment.
+    """Configures an experiment with all overrides, and sets up logging.
 
     Returns:
         Pair of the task and the `ExperimentConfig`.
@@ -82,6 +75,7 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     Raises:
         UserError: unknown experiment, or an override that does not fit.
     """
+    _set_up_logging(flag_values.verbose)
     spec = registry.task_of_experiment(experiment)
     registry.register_experiments(spec.name)
     from official.core import exp_factory
@@ -89,30 +83,31 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
 
     from etcmodel.cli import overrides
 
-    def of(name, default):
-        return default if name not in flag_values else flag_values[name].value
+    def given(name):
+        return shortcut_flags.given(flag_values, name)
 
     defaults = exp_factory.get_exp_config(experiment)
-    # The Model Garden takes paths and texts, too, but tells no mistakes.
+    # The Model Garden takes paths and texts, too, but its errors name no
+    # mistakes.
     values = []
-    if of("small", False):
-        values.append(shortcut_flags.small_values(of("train_data", None)))
+    if given("small"):
+        values.append(shortcut_flags.small_values(given("train_data")))
     for path in flag_values.config_file or []:
         source = f"--config_file={path}"
         values.append(overrides.read_file(path, source))
         overrides.check(values[-1], defaults, source)
-    given = {}
+    last = {}
     if flag_values.params_override:
         source = "--params_override"
-        given = overrides.read(flag_values.params_override, source)
-        overrides.check(given, defaults, source)
+        last = overrides.read(flag_values.params_override, source)
+        overrides.check(last, defaults, source)
     params = _parse(
         train_utils.ParseConfigOptions(
             experiment=experiment,
             config_file=values,
-            tpu=of("tpu", None),
-            tf_data_service=of("tf_data_service", None) or "",
-            params_override=given,
+            tpu=given("tpu"),
+            tf_data_service=given("tf_data_service") or "",
+            params_override=last,
         )
     )
     shortcut_flags.apply(params, flag_values)
@@ -126,21 +121,18 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
 
 
 def resolved(params, spec) -> dict:
-    """Returns a configuration with the sizes that a preset stands for.
+    """Returns a configuration as nested dicts, with the preset's sizes.
 
-    Args:
-        params: the `ExperimentConfig`.
-        spec: the task.
-
-    Returns:
-        It as nested dicts. The size of the vocabulary stays None if the
-        records are to say it and are not there.
+    The size of the vocabulary stays None if the records, which tell it, are not
+    there.
 
     Raises:
         UserError: there is no such preset, or sizes do not fit together.
     """
+    from etcmodel.training import experiments
+
     values, encoder = params.as_dict(), params.task.model.encoder
-    metadata = find_metadata(params, spec) or {}
+    metadata = experiments.find_metadata(params.task, spec) or {}
     sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
     if not metadata and not encoder.config_file:
         del sizes["vocab_size"]
@@ -180,11 +172,7 @@ def _choose_devices(params, defaults) -> None:
 
 
 def set_precision(params) -> None:
-    """Sets the global precision policy as the configuration says.
-
-    Args:
-        params: the `ExperimentConfig`.
-    """
+    """Sets the global precision policy as the configuration says."""
     from official.modeling import performance
 
     if params.runtime.mixed_precision_dtype:
@@ -200,12 +188,12 @@ def make_runner(
 
     Args:
         params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
+        mode: value of the flag `--mode`.
         model_dir: directory of the run.
-        spec: the task, if what validation chooses is to be kept.
+        spec: the task, if thresholds that validation chooses are saved.
         show: the `TrainingProgress`, if there is one.
-        out: where to say that a damaged checkpoint is passed over; the standard
-            output by default.
+        out: where to report a damaged checkpoint that is skipped; by default
+            the standard output.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -236,6 +224,7 @@ def make_runner(
             show.validated(f"Validation at step {step()}: {', '.join(shown)}")
 
     trainer = params.trainer
+    set_precision(params)
     run_directory.prepare(model_dir, out)
     try:
         strategy = distribute_utils.get_distribution_strategy(
@@ -264,14 +253,7 @@ def make_runner(
 
 @contextlib.contextmanager
 def quiet(verbose: bool):
-    """Hides what the trainer prints.
-
-    Args:
-        verbose: whether not to.
-
-    Yields:
-        Where to print all the same.
-    """
+    """Hides what the trainer prints, unless verbose; yields the real stdout."""
     out = sys.stdout
     with contextlib.ExitStack() as stack:
         if not verbose:
@@ -282,22 +264,15 @@ def quiet(verbose: bool):
 def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     """Trains and evaluates. Training that is interrupted is saved.
 
-    The runner has a method for this, which afterwards counts operations on a
-    copy of the model with its weights as constants; that takes minutes and
-    gigabytes for large models.
-
-    Args:
-        runner: from `make_runner`.
-        params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
-        show: the `TrainingProgress`, if there is one.
+    The runner's own method also counts operations on a copy of the model with
+    its weights as constants, which takes minutes and gigabytes for large
+    models.
 
     Returns:
         The metrics of the last evaluation, if there was one.
 
     Raises:
-        UserError: a file of records is damaged, or holds those of another
-            task.
+        UserError: a file of records is damaged, or of another task.
     """
     from etcmodel.training import damaged_records
 
@@ -340,54 +315,46 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     }
 
 
-# What a mode reads, by words in its name.
+# Word in the name of a mode -> the data that it reads.
 _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
-def check_data(params, mode: str) -> None:
-    """Checks that the data that a mode reads are named.
+def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
+    """Raises a `UserError` unless all data that a mode reads are named."""
+    for word, field in _DATA.items():
+        if word in mode and not is_named(field):
+            raise UserError(
+                f"There is no {field}. Give the --output_dir of `preprocess`: "
+                f"--{field}=DIR."
+            )
 
-    Args:
-        params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
+
+def check_data(params, mode: str) -> None:
+    """Checks that the configuration has the paths of data that a mode reads.
 
     Raises:
         UserError: a path is missing.
     """
-    for word, field in _DATA.items():
-        if word in mode and not getattr(params.task, field).input_path:
-            raise _no_data(field)
+    _check_named(mode, lambda field: getattr(params.task, field).input_path)
 
 
 def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
     """Checks the same by the flags alone, before TensorFlow is loaded.
 
-    Args:
-        flag_values: the parsed flags.
-        mode: as of the flag `--mode`.
-
     Raises:
         UserError: no flag, and nothing that a flag names, can hold the path.
     """
-    for word, field in _DATA.items():
-        if word in mode and not _may_name(flag_values, field):
-            raise _no_data(field)
-
-
-def _no_data(field) -> UserError:
-    """The error that data are not named."""
-    return UserError(
-        f"There is no {field}. Give the --output_dir of `preprocess`: "
-        f"--{field}=DIR."
-    )
+    _check_named(mode, lambda field: _may_name(flag_values, field))
 
 
 def _may_name(flag_values, field) -> bool:
     """Whether flags, or files that they name, can hold the path of data."""
-    if field in flag_values and flag_values[field].value:
-        return True
     override = flag_values.params_override or ""
-    if "input_path" in override or os.path.exists(override):
+    if (
+        shortcut_flags.given(flag_values, field)
+        or "input_path" in override
+        or os.path.exists(override)
+    ):
         return True
     for path in flag_values.config_file or []:
         if files.is_remote(path):
@@ -399,23 +366,5 @@ def _may_name(flag_values, field) -> bool:
         except (KeyError, TypeError):
             pass  # It does not name them.
         except (OSError, ValueError, yaml.YAMLError):
-            return True  # Is told when it is read.
+            return True  # The error is raised when it is read.
     return False
-
-
-def find_metadata(params, spec) -> dict | None:
-    """What `preprocess` noted about the records of a configuration.
-
-    Args:
-        params: the `ExperimentConfig`.
-        spec: the task.
-
-    Returns:
-        See `tfrecords.read_metadata`.
-
-    Raises:
-        UserError: see `training.experiments.find_metadata`.
-    """
-    from etcmodel.training import experiments
-
-    return experiments.find_metadata(params.task, spec)

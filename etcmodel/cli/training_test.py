@@ -49,7 +49,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def test_logging(self, verbose, expected):
         self.addCleanup(logging.set_verbosity, logging.get_verbosity())
         self.addCleanup(tf.get_logger().setLevel, tf.get_logger().level)
-        training.set_up_logging(verbose)
+        training._set_up_logging(verbose)
         self.assertEqual(expected, logging.get_verbosity())
 
     def test_later_ones_win(self):
