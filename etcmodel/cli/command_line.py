@@ -20,9 +20,9 @@ _WIDTH = 78
 
 
 # Command -> its module and what it does. A module has its `DESCRIPTION`, an
-# `EXAMPLE`, `Flags` (see `options.define`) and `run(flag_values)`, which raises
-# a `UserError` if something cannot be used. What needs no TensorFlow is checked
-# before it is imported: paths by `paths.check`, all else at the head of `run`.
+# `EXAMPLE`, `Flags` (see `options.define`) and `run(flag_values)`. Paths are
+# checked by `paths.check`, other flags at the head of `run`, before TensorFlow
+# is imported.
 # `TASK_FLAGS`: the command also has the flags of the task in `--task`.
 # `ARGUMENT`: the flag whose name may be left out.
 COMMANDS = {
@@ -66,8 +66,7 @@ Usage: python -m etcmodel COMMAND [--flag=value ...]
        python -m etcmodel COMMAND --help
        python -m etcmodel COMMAND ... --debug   (errors with all their lines)
 
-Commands:
-"""
+Commands:"""
 
 _WALKTHROUGH = """\
 
@@ -87,11 +86,6 @@ From a data file to answers:
 """
 
 
-def _general_help() -> str:
-    lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
-    return _INTRODUCTION + "\n".join(lines) + "\n" + _WALKTHROUGH
-
-
 def _command_help(
     name: str, module: ModuleType, flag_values: flags.FlagValues
 ) -> str:
@@ -101,12 +95,10 @@ def _command_help(
     parts += ["", "Example:", ""]
     parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
     needed = options.required(module.Flags)
-    required = [flag for flag in flag_values if flag in needed]
     optional = [flag for flag in flag_values if flag not in needed]
-    for title, names in [("Needed:", required), ("Optional:", optional)]:
-        if not names:
-            continue
-        parts += ["", title, ""]
+    for title, names in [("Needed:", needed), ("Optional:", optional)]:
+        if names:
+            parts += ["", title, ""]
         for flag_name in names:
             flag = flag_values[flag_name]
             head = f"  --{flag_name}"
@@ -141,12 +133,7 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
 
 
 def _parse(name: str, module: ModuleType, arguments: list[str]):
-    """Reads the flags of a command; None if help was printed instead.
-
-    Raises:
-        UserError: an unknown, ill-formed or missing flag, or a path that
-            cannot be read or written.
-    """
+    """Reads the flags of a command; None if help was printed instead."""
     flag_values = flags.FlagValues()
     options.define(flag_values, module.Flags)
     advice = f"See `python -m etcmodel {name} --help`."
@@ -223,7 +210,8 @@ def main(arguments: list[str]) -> int:
     """
     prepare_environment()
     if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
-        print(_general_help(), end="")
+        lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
+        print(_INTRODUCTION, *lines, _WALKTHROUGH, sep="\n", end="")
         return 0
     name, *rest = arguments
     debug = "--debug" in rest

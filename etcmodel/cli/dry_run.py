@@ -15,10 +15,6 @@ def describe(params) -> str:
 
     Returns:
         Lines about the model's inputs and parameters, memory and time.
-
-    Raises:
-        UserError: the configuration does not fit the data, or the data are
-            damaged.
     """
     from etcmodel.training import damaged_records
 

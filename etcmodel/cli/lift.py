@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 
 from absl import flags
 from absl import logging
@@ -185,8 +186,5 @@ def _lift(flag_values, source, folder):
     settings = tokenizers.make_tokenizer(written).settings
     vocabulary = os.path.basename(written)
     lifted.write(folder, vocabulary, source, settings)
-    with open(
-        os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
-    ) as stream:
-        stream.write(str(report))
+    pathlib.Path(folder, "lift.txt").write_text(str(report), "utf-8")
     return report, vocabulary

@@ -29,10 +29,6 @@ def check(flag_values: flags.FlagValues, flags_class: type) -> None:
     Args:
         flag_values: the parsed flags.
         flags_class: the command's dataclass of flags.
-
-    Raises:
-        UserError: an input does not exist, or an output cannot be written, or
-            exists and may not be replaced.
     """
     overwrite = bool(shortcut_flags.given(flag_values, "overwrite"))
     for name, kind in options.paths(flags_class).items():

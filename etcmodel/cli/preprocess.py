@@ -105,15 +105,7 @@ class Flags(InputFlags, VocabularyFlags):
 
 
 def feature_config(task, flag_values: flags.FlagValues):
-    """The sizes of the features that the flags say.
-
-    Args:
-        task: the `TaskSpec`.
-        flag_values: the parsed flags.
-
-    Returns:
-        See `TaskSpec.feature_config`.
-    """
+    """The sizes of the features that the flags say."""
     return task.feature_config(
         {
             field.name: flag_values[field.name].value
@@ -123,19 +115,7 @@ def feature_config(task, flag_values: flags.FlagValues):
 
 
 def record_encoder(task, config, flag_values: flags.FlagValues):
-    """Makes the encoder of records, with the flags' vocabulary.
-
-    Args:
-        task: the `TaskSpec`.
-        config: the sizes of the features.
-        flag_values: the parsed flags.
-
-    Returns:
-        A `RecordEncoder`.
-
-    Raises:
-        UserError: the vocabulary or a size cannot be used.
-    """
+    """Makes the encoder of records, with the flags' vocabulary."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     settings = tokenizer_settings.TokenizerSettings(
@@ -145,12 +125,7 @@ def record_encoder(task, config, flag_values: flags.FlagValues):
 
 
 def print_tokenizer(encoder, flag_values: flags.FlagValues) -> None:
-    """Prints the settings of the tokenizer, and where they come from.
-
-    Args:
-        encoder: the `RecordEncoder`.
-        flag_values: the parsed flags.
-    """
+    """Prints the settings of the tokenizer, and where they come from."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     settings = encoder.builder.tokenizer.settings
@@ -167,25 +142,17 @@ def print_tokenizer(encoder, flag_values: flags.FlagValues) -> None:
 
 
 def check_split(task, split: str) -> None:
-    """Checks the flag `--split`.
-
-    Args:
-        task: the `TaskSpec`.
-        split: the flag.
-
-    Raises:
-        UserError: the task has no such split.
-    """
+    """Raises a `UserError` if the task has no such split."""
     splits = task.dataset.FORMAT.splits
     if split not in splits:
         raise UserError(f"--split={split}: {task.name} has {', '.join(splits)}")
 
 
 def _encode(encoder, records, split):
-    """Encodes a batch; if that fails, one by one to find who is to blame.
+    """Encodes a batch; if that fails, each record alone to find the bad ones.
 
     Returns:
-        What could be encoded, and the `RecordError`s of what could not.
+        The encoded records, and the `RecordError`s of the others.
     """
     try:
         return encoder.encode(records, split), []
@@ -200,17 +167,7 @@ def _encode(encoder, records, split):
 
 
 def encode_all(encoder, records, split, bad_records):
-    """Encodes records in the background, in order.
-
-    Args:
-        encoder: a `RecordEncoder`.
-        records: iterable of records.
-        split: what the records are for.
-        bad_records: what to do with records that do not fit.
-
-    Yields:
-        For every batch what `RecordEncoder.encode` returns.
-    """
+    """Encodes records in parallel, in order; yields batches of them."""
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -229,70 +186,34 @@ def encode_all(encoder, records, split, bad_records):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the data, the vocabulary or a flag cannot be used.
-    """
+    """Runs the command."""
     split = flag_values.split
     task = registry.get(flag_values.task)
     check_split(task, split)
     config = feature_config(task, flag_values)
     paths = files.find(flag_values.input)
-    import tensorflow as tf
-
-    from etcmodel.cli.progress import file_progress
-    from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.pipeline import tfrecords
 
     encoder = record_encoder(task, config, flag_values)
     bad_records = BadRecords(flag_values.skip_bad_records)
-    totals = collections.Counter()
-    written = left_out = 0
-    extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
-    tokenizer = encoder.builder.tokenizer
-    vocab_name = "vocab" + extension[tokenizer.kind]
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
-        with (
-            file_progress(paths, "Preprocessing") as progress,
-            tfrecords.ShardedWriter(
-                directory, split, flag_values.num_shards
-            ) as writer,
-        ):
-            records = task.format(config).read(
-                paths, split, bad_records, progress.at
+        with tfrecords.ShardedWriter(
+            directory, split, flag_values.num_shards
+        ) as writer:
+            read = task.format(config).read
+            records, totals = _write_examples(
+                encoder, read, paths, split, bad_records, writer
             )
-            packer = encoder.make_packer()
-            for encoded in encode_all(encoder, records, split, bad_records):
-                for record in encoded:
-                    for example in record.examples:
-                        for packed in packer.add(example):
-                            writer.write(packed)
-                    totals.update(record.counts)
-                    written += bool(record.examples)
-                    left_out += not record.examples
-                progress.done(len(encoded))
-            for packed in packer.flush():
-                writer.write(packed)
         if not writer.count:
-            found = ", ".join(
-                f"{name.replace('_', ' ')}: {count}"
-                for name, count in sorted(totals.items())
-                if count
-            )
-            raise UserError(
-                f"{flag_values.input}: no usable record was found. "
-                f"{bad_records.summary()}"
-                + (f" Of what was read, {found}." if found else "")
-            )
+            raise _nothing_written(flag_values.input, totals, bad_records)
         summary = encoder.summarize(totals, writer.count)
         stats = {
             "input": [files.full_name(path) for path in paths],
-            "records_read": written + left_out + bad_records.total,
-            "records_written": written,
-            "records_left_out": left_out,
+            "records_read": records.total() + bad_records.total,
+            "records_written": records["written"],
+            "records_left_out": records["left out"],
             "examples_written": writer.count,
             "records_dropped": bad_records.total,
             "records_dropped_why": dict(bad_records.counts),
@@ -301,40 +222,28 @@ def run(flag_values: flags.FlagValues) -> None:
             **summary,
         }
         tfrecords.write_json(directory, STATS_FILE, stats)
-        tf.io.gfile.copy(
-            flag_values.vocab_file, os.path.join(directory, vocab_name)
+        vocabulary = _write_vocabulary(
+            directory, encoder, flag_values.vocab_file
         )
-        if tokenizer.settings:
-            tokenizer_settings.write_settings(directory, tokenizer.settings)
-        tfrecords.write_json(
-            directory,
-            tfrecords.METADATA_FILE,
-            {
-                "task": task.name,
-                "format": tfrecords.FORMAT,
-                "split": split,
-                # How files were read is not to be seen in what is stored.
-                "features": {
-                    name: value
-                    for name, value in dataclasses.asdict(config).items()
-                    if name != task.format_size
-                },
-                "vocab_file": vocab_name,
-                "vocab_fingerprint": tfrecords.fingerprint(
-                    flag_values.vocab_file
-                ),
-                "vocab_size": int(tokenizer.vocab_size),
-                "tokenizer": tokenizer.settings
-                and tokenizer.settings._asdict(),
-                "special_ids": dict(tokenizer.special_ids),
-                "num_examples": writer.count,
-                "shards": writer.describe(),
+        metadata = {
+            "task": task.name,
+            "format": tfrecords.FORMAT,
+            "split": split,
+            # How files were read does not change what is stored.
+            "features": {
+                name: value
+                for name, value in dataclasses.asdict(config).items()
+                if name != task.format_size
             },
-        )
+            **vocabulary,
+            "num_examples": writer.count,
+            "shards": writer.describe(),
+        }
+        tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:
         print(bad_records.summary())
     print(
-        f"Wrote {written} of {stats['records_read']} records to "
+        f"Wrote {records['written']} of {stats['records_read']} records to "
         f"{flag_values.output_dir}."
     )
     for name, count in sorted(totals.items()):
@@ -342,3 +251,61 @@ def run(flag_values: flags.FlagValues) -> None:
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
     print_tokenizer(encoder, flag_values)
+
+
+def _write_examples(encoder, read, paths, split, bad_records, writer):
+    """Writes all records; returns counts of records, and of their content."""
+    from etcmodel.cli.progress import file_progress
+
+    records, totals = collections.Counter(), collections.Counter()
+    packer = encoder.make_packer()
+    with file_progress(paths, "Preprocessing") as progress:
+        source = read(paths, split, bad_records, progress.at)
+        for encoded in encode_all(encoder, source, split, bad_records):
+            for record in encoded:
+                for example in record.examples:
+                    for packed in packer.add(example):
+                        writer.write(packed)
+                totals.update(record.counts)
+                records["written" if record.examples else "left out"] += 1
+            progress.done(len(encoded))
+        for packed in packer.flush():
+            writer.write(packed)
+    return records, totals
+
+
+def _nothing_written(path, totals, bad_records) -> UserError:
+    """The error that no record could be used."""
+    found = ", ".join(
+        f"{name.replace('_', ' ')}: {count}"
+        for name, count in sorted(totals.items())
+        if count
+    )
+    return UserError(
+        f"{path}: no usable record was found. {bad_records.summary()}"
+        + (f" Of what was read, {found}." if found else "")
+    )
+
+
+def _write_vocabulary(directory: str, encoder, vocab_file: str) -> dict:
+    """Copies the vocabulary; returns what is noted about it."""
+    import tensorflow as tf
+
+    from etcmodel.feature_utils.text import tokenizer_settings
+    from etcmodel.pipeline import tfrecords
+
+    tokenizer = encoder.builder.tokenizer
+    settings = tokenizer.settings
+    name = {"wordpiece": "vocab.txt", "sentencepiece": "vocab.model"}[
+        tokenizer.kind
+    ]
+    tf.io.gfile.copy(vocab_file, os.path.join(directory, name))
+    if settings:
+        tokenizer_settings.write_settings(directory, settings)
+    return {
+        "vocab_file": name,
+        "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
+        "vocab_size": int(tokenizer.vocab_size),
+        "tokenizer": settings and settings._asdict(),
+        "special_ids": dict(tokenizer.special_ids),
+    }

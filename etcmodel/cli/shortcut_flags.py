@@ -99,18 +99,14 @@ def apply(params, flag_values: flags.FlagValues) -> None:
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
-            data.input_path = ",".join(
-                map(files.full_name, data.input_path.split(","))
-            )
+            paths = data.input_path.split(",")
+            data.input_path = ",".join(map(files.full_name, paths))
 
 
 def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
     """Copies the encoder's sizes from the checkpoint that it starts from.
 
     The run then does not need that checkpoint's directory any more.
-
-    Raises:
-        UserError: a preset was given, too, or the values do not fit together.
     """
     task = params.task
     if not task.init_checkpoint:
@@ -167,11 +163,7 @@ def _encoder_beside(path: str) -> dict | None:
 
 
 def check(params) -> None:
-    """Checks batch sizes, numbers of steps, and the preset.
-
-    Raises:
-        UserError: a number is less than 1, or there is no such preset.
-    """
+    """Checks batch sizes, numbers of steps, and the preset."""
     for name in (*_BATCH_SIZES, *_NUMBERS):
         value = operator.attrgetter(name)(params)
         if value < 1:
@@ -189,12 +181,7 @@ def follow_records(
 ) -> None:
     """Sets the number of steps by epochs and records, unless it was given.
 
-    Args:
-        params: the `ExperimentConfig`, which is changed.
-        defaults: the experiment's own, without overrides.
-        spec: the task.
-        experiment: its name.
-        flag_values: the parsed flags.
+    `defaults` is the experiment's own configuration, without overrides.
     """
     if "epochs" not in flag_values or not params.task.train_data.input_path:
         return
@@ -211,19 +198,17 @@ def follow_records(
     metadata = _metadata(params.task.train_data.input_path)
     if epochs is None or metadata is None:
         return
-    number = metadata["num_examples"]
-    rows = number * _num_blocks(metadata)
+    number, blocks = metadata["num_examples"], _num_blocks(metadata)
     size = params.task.train_data.global_batch_size
-    each = max(rows // size, 1)
+    each = max(number * blocks // size, 1)
     trainer.train_steps = max(round(each * epochs), 1)
     for name in ("validation_interval", "checkpoint_interval"):
         value = getattr(trainer, name)
         if value == getattr(defaults.trainer, name):
             setattr(trainer, name, min(value, each))
     segments, of_segments = "", ""
-    if rows != number:
-        segments = " segments"
-        of_segments = f" of {_num_blocks(metadata)} segments each"
+    if blocks > 1:
+        segments, of_segments = " segments", f" of {blocks} segments each"
     print(
         f"{number} examples{of_segments} in batches of {size}{segments}: "
         f"{_count(each, 'step')} an epoch, {_count(epochs, 'epoch')}."

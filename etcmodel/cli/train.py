@@ -128,11 +128,7 @@ def run(flag_values: flags.FlagValues) -> None:
 
 
 def _is_finished(params, spec, mode: str, model_dir: str) -> bool:
-    """Whether a run, which may be resumed, has nothing left to do.
-
-    Raises:
-        UserError: the run or the records do not fit the configuration.
-    """
+    """Whether a run, which may be resumed, has nothing left to do."""
     from etcmodel.training import experiments
 
     metadata = experiments.find_metadata(params.task, spec)

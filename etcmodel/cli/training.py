@@ -71,9 +71,6 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
 
     Returns:
         Pair of the task and the `ExperimentConfig`.
-
-    Raises:
-        UserError: unknown experiment, or an override that does not fit.
     """
     _set_up_logging(flag_values.verbose)
     spec = registry.task_of_experiment(experiment)
@@ -125,9 +122,6 @@ def resolved(params, spec) -> dict:
 
     The size of the vocabulary stays None if the records, which tell it, are not
     there.
-
-    Raises:
-        UserError: there is no such preset, or sizes do not fit together.
     """
     from etcmodel.training import experiments
 
@@ -136,19 +130,13 @@ def resolved(params, spec) -> dict:
     sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
     if not metadata and not encoder.config_file:
         del sizes["vocab_size"]
-    of_encoder = values["task"]["model"]["encoder"]
-    for name, value in of_encoder.items():
-        if value is None:
-            of_encoder[name] = sizes.get(name)
+    own = values["task"]["model"]["encoder"]
+    own |= {x: sizes.get(x) for x, value in own.items() if value is None}
     return values
 
 
 def _choose_devices(params, defaults) -> None:
-    """Uses a TPU if one was named, and all GPUs unless told otherwise.
-
-    Raises:
-        UserError: there are not as many GPUs as asked for.
-    """
+    """Uses a TPU if one was named, and all GPUs unless told otherwise."""
     import tensorflow as tf
 
     runtime, trainer = params.runtime, params.trainer
@@ -171,16 +159,6 @@ def _choose_devices(params, defaults) -> None:
         )
 
 
-def set_precision(params) -> None:
-    """Sets the global precision policy as the configuration says."""
-    from official.modeling import performance
-
-    if params.runtime.mixed_precision_dtype:
-        performance.set_mixed_precision_policy(
-            params.runtime.mixed_precision_dtype
-        )
-
-
 def make_runner(
     params, mode: str, model_dir: str, spec=None, show=None, out=None
 ):
@@ -197,14 +175,11 @@ def make_runner(
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
-
-    Raises:
-        UserError: the configuration does not fit the data, or the checkpoint
-            of the run is damaged.
     """
     from official.common import distribute_utils
     from official.core import task_factory
     from official.core import train_lib
+    from official.modeling import performance
 
     from etcmodel.checkpoints import files as checkpoint_files
     from etcmodel.training import run_directory
@@ -223,15 +198,16 @@ def make_runner(
             shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
             show.validated(f"Validation at step {step()}: {', '.join(shown)}")
 
-    trainer = params.trainer
-    set_precision(params)
+    trainer, runtime = params.trainer, params.runtime
+    if runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
     run_directory.prepare(model_dir, out)
     try:
         strategy = distribute_utils.get_distribution_strategy(
-            distribution_strategy=params.runtime.distribution_strategy,
-            all_reduce_alg=params.runtime.all_reduce_alg,
-            num_gpus=params.runtime.num_gpus,
-            tpu_address=params.runtime.tpu,
+            distribution_strategy=runtime.distribution_strategy,
+            all_reduce_alg=runtime.all_reduce_alg,
+            num_gpus=runtime.num_gpus,
+            tpu_address=runtime.tpu,
         )
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
@@ -255,9 +231,7 @@ def make_runner(
 def quiet(verbose: bool):
     """Hides what the trainer prints, unless verbose; yields the real stdout."""
     out = sys.stdout
-    with contextlib.ExitStack() as stack:
-        if not verbose:
-            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    with contextlib.redirect_stdout(out if verbose else io.StringIO()):
         yield out
 
 
@@ -270,9 +244,6 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
 
     Returns:
         The metrics of the last evaluation, if there was one.
-
-    Raises:
-        UserError: a file of records is damaged, or of another task.
     """
     from etcmodel.training import damaged_records
 
@@ -330,20 +301,12 @@ def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
 
 
 def check_data(params, mode: str) -> None:
-    """Checks that the configuration has the paths of data that a mode reads.
-
-    Raises:
-        UserError: a path is missing.
-    """
+    """Checks that the configuration has the paths of data that a mode reads."""
     _check_named(mode, lambda field: getattr(params.task, field).input_path)
 
 
 def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
-    """Checks the same by the flags alone, before TensorFlow is loaded.
-
-    Raises:
-        UserError: no flag, and nothing that a flag names, can hold the path.
-    """
+    """Checks the same by the flags alone, before TensorFlow is loaded."""
     _check_named(mode, lambda field: _may_name(flag_values, field))
 
 

@@ -107,19 +107,6 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertEqual(expected, params.runtime.num_gpus)
 
-    def test_precision(self):
-        params = types.SimpleNamespace(
-            runtime=types.SimpleNamespace(mixed_precision_dtype=None)
-        )
-        precision = tf.keras.mixed_precision
-        before = precision.global_policy().name
-        self.addCleanup(precision.set_global_policy, before)
-        training.set_precision(params)
-        self.assertEqual(before, precision.global_policy().name)
-        params.runtime.mixed_precision_dtype = "bfloat16"
-        training.set_precision(params)
-        self.assertEqual("mixed_bfloat16", precision.global_policy().name)
-
     @parameterized.parameters(
         ("runtime.distribution_strategy=nothing", "cannot be run.*[Nn]othing"),
         ("task.label_smoothing=0.5", "long_length .* is not known"),
@@ -129,14 +116,20 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, message):
             training.make_runner(params, "train", self.get_temp_dir())
 
-    def test_runner_shows_steps_and_validations(self):
-        params, _ = self._parse()
+    def test_runner_shows_steps_and_validations_and_sets_the_precision(self):
+        precision = tf.keras.mixed_precision
+        before = precision.global_policy().name
+        self.addCleanup(precision.set_global_policy, before)
+        params, _ = self._parse(
+            "--params_override=runtime.mixed_precision_dtype=bfloat16"
+        )
         show = mock.Mock()
         with (
             mock.patch.object(task_factory, "get_task"),
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
             training.make_runner(params, "train", "dir", show=show)
+        self.assertEqual("mixed_bfloat16", precision.global_policy().name)
         make.return_value.trainer.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]
         (on_validation,) = make.call_args.kwargs["eval_actions"]
