@@ -27,8 +27,8 @@ _WIDTH = 78
 # `ARGUMENT`: the flag whose name may be left out.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
-    "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` begins with"),
-    "experiments": ("cli.experiments", "what there is to train, by task"),
+    "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
+    "experiments": ("cli.experiments", "the experiments to train, by task"),
     "train": ("cli.train", "train a model on TFRecords"),
     "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),

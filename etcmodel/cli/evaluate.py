@@ -14,9 +14,9 @@ DESCRIPTION = """
 Measures a checkpoint of a run on validation records: the one that `export`
 takes, which gives the same answers. The run's own configuration
 (MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
-A threshold is the one that the run's validation chose, --tune chooses it
-anew. Records may be longer than those learned from, if the configuration says
-so, as it has to to `export` then: --params_override=task.model.long_length=N.
+Thresholds are those that the run's validation chose; --tune chooses them again.
+Records may be longer than the training records with
+--params_override=task.model.long_length=N, which `export` then needs, too.
 To measure a SavedModel on a data file use `predict`, which prints the
 official metric when the file has answers.
 """
@@ -34,7 +34,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
         mode: evaluate one checkpoint, or every new one as it appears.
         validation_data: the records, if not those of the run: the --output_dir
             of `preprocess --split=dev`.
-        tune: choose thresholds with these records, and keep them in the run.
+        tune: choose thresholds with these records, and save them in the run.
         output: a JSON file to write the metrics to.
     """
 

@@ -76,19 +76,6 @@ class EvaluateTest(tasks.CommandTestCase):
             "best_ckpt", params.trainer.best_checkpoint_export_subdir
         )
 
-    def test_nothing_to_evaluate(self):
-        for saved, params, message in (
-            (
-                False,
-                _PARAMS,
-                f"No checkpoint was found .model_dir {self.directory}.*Run `tr",
-            ),
-            (True, {}, "There is no validation_data"),
-        ):
-            write_run(self.directory, params=params)
-            self.assert_fails(self._evaluate(saved=saved), message)
-            self.run_mode.assert_not_called()
-
 
 if __name__ == "__main__":
     tf.test.main()

@@ -1,4 +1,4 @@
-"""`experiments`: what there is to train."""
+"""`experiments`: lists the experiments to train."""
 
 import dataclasses
 

@@ -12,7 +12,7 @@ from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.pipeline.options import option
 
 DESCRIPTION = """
-Makes an ETC or ReadTwice encoder from the weights of BERT, RoBERTa,
+Initializes an ETC or ReadTwice encoder with the weights of BERT, RoBERTa,
 XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, with the same number of layers,
 width, heads and inner width (ETC paper, Appendix D). --from is a directory on
 disk: nothing is downloaded. It holds config.json and safetensors files, as
@@ -60,19 +60,19 @@ class Flags:
             another one, whose tokens get the rows of the same tokens. For
             RoBERTa the equivalent SentencePiece model.
         absolute_positions: of ETC: "none", as in the paper, which takes long
-            pre-training; or "paragraph": BERT's, which begin anew in every
-            paragraph, behind the question.
+            pre-training; or "paragraph": BERT's, which restart after the
+            question in every paragraph.
         question_words_in_global: of ETC: let the global tokens of a question
-            begin as its words.
-        global_tokens: how the rows of global tokens begin: as [CLS], as the
-            mean of all tokens, or as they are in the source.
-        own_text_bias: of ETC: how a global token is drawn to the tokens of its
-            own sentence; 3 gives them most of its attention.
-        local_radius: how many tokens a long token sees to each side, if not as
-            in the preset.
-        num_hidden_layers: of ReadTwice: layers of the first read, if it leaves
-            the BERT's last ones to the second read alone, as "SS, 10L" does in
-            the paper; otherwise it has all.
+            start as its words.
+        global_tokens: initial embeddings of global tokens: that of [CLS], the
+            mean of all tokens, or those of the source.
+        own_text_bias: of ETC: bias of a global token's attention towards the
+            tokens of its own sentence; with 3 they get most of it.
+        local_radius: how many tokens a long token sees to each side; by default
+            as in the preset.
+        num_hidden_layers: of ReadTwice: layers of the first read; BERT's
+            remaining layers initialize the second read, as in the paper's
+            "SS, 10L". By default the first read has all.
         overwrite: replace the output directory if it exists.
     """
 

@@ -44,8 +44,8 @@ class Flags(InputFlags):
     Attributes:
         saved_model: the SavedModel: the --output_dir of `export`.
         output: the file to write.
-        data_split: which of the records of a file are answered, where it tells:
-            of NarrativeQA's "train", "valid" or "test"; by default all.
+        data_split: which records of a file are answered: "train", "valid" or
+            "test" of NarrativeQA; by default all.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to.
         overwrite: replace the files to write if they exist.
@@ -125,7 +125,7 @@ def run(flag_values: flags.FlagValues) -> None:
         dataset.write_predictions(predictions, stream)
     if bad_records.total:
         print(bad_records.summary())
-        print("They are not in the figures; official ones count them as wrong.")
+        print("They are not in the metrics; official ones count them as wrong.")
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     for name, count in counts.items():
         if count:

@@ -25,7 +25,7 @@ The whole configuration is written to MODEL_DIR/params.yaml. The same command
 resumes an interrupted run from its newest complete checkpoint. A finished run
 is not changed; with more --epochs it is trained longer, and fewer steps than it
 has are an error. Missing or truncated files of records raise an error before
-the training; a damaged file stops it with an error that names the file. With
+the training; a damaged file raises one that names it during the training. With
 --validation_data the checkpoint with the best validation metric is kept in
 MODEL_DIR/best_ckpt. To watch it:
 
@@ -43,28 +43,28 @@ class Flags(training.TrainerFlags):
     """The flags.
 
     Attributes:
-        mode: what to do: train; train and evaluate from time to time; evaluate
-            the last checkpoint, or every new one.
+        mode: whether to train, to evaluate during training or after it, or to
+            evaluate the last checkpoint or every new one.
         train_data: the records to learn from: the --output_dir of `preprocess`.
         validation_data: the records to evaluate with: the --output_dir of
             `preprocess --split=dev`. With it, --mode is train_and_eval unless
             it is given.
-        epochs: how often every record is seen, if not as in the experiment.
+        epochs: passes over the records; by default the experiment's.
         batch_size: records of a step, over all replicas.
-        learning_rate: the highest.
+        learning_rate: the highest one, after the warm-up.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: weights that the encoder starts from: the output of
             `lift`, a published checkpoint with its etc_config.json, or another
             run. The encoder's sizes are taken from there, too.
-        seed: of the weights, the order of records and dropout.
-        small: a try that takes minutes on two cores: the preset tiny (not the
-            preset small, which is larger), batches of 8, a learning rate of
-            0.001, no dropout. Other flags come after it.
+        seed: seed of the weights, the order of records and dropout.
+        small: a trial run of minutes on two cores: the preset tiny (not small,
+            which is larger), batches of 8, a learning rate of 0.001, no
+            dropout. Other flags override it.
         dry_run: build everything, make two steps, print shapes, parameters,
-            memory and time, and leave nothing behind.
-        print_config: print the whole configuration, with the sizes that the
-            preset stands for, and do nothing.
+            memory and time, and write nothing.
+        print_config: print the whole configuration, with the preset's sizes,
+            and exit.
     """
 
     # Needed here, unlike elsewhere.
@@ -189,7 +189,7 @@ def _print_next_steps(spec, model_dir: str) -> None:
         )
     else:
         print(
-            "To train a task that begins with it:\n"
+            "To train a task that starts from it:\n"
             "  python -m etcmodel train --experiment=EXPERIMENT "
             f"--init_checkpoint={model_dir} ..."
         )

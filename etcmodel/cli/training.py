@@ -275,7 +275,7 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
             if "train" in mode:
                 controller.save_checkpoint()
                 write = print if show is None else show.write
-                write("Saved: the same command goes on.")
+                write("Saved. The same command resumes the run.")
             raise
         if mode in ("eval", "train_and_post_eval"):
             logs = controller.evaluate(steps=trainer.validation_steps)

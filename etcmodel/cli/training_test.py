@@ -45,11 +45,13 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             config.warmup.linear.warmup_steps,
         )
 
-    @parameterized.parameters((True, logging.INFO), (False, logging.ERROR))
-    def test_logging(self, verbose, expected):
+    @parameterized.parameters(
+        ("--verbose", logging.INFO), ("--noverbose", logging.ERROR)
+    )
+    def test_logging(self, flag, expected):
         self.addCleanup(logging.set_verbosity, logging.get_verbosity())
         self.addCleanup(tf.get_logger().setLevel, tf.get_logger().level)
-        training._set_up_logging(verbose)
+        self._parse(flag)
         self.assertEqual(expected, logging.get_verbosity())
 
     def test_later_ones_win(self):
@@ -150,12 +152,9 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         ("continuous_eval", ["evaluate_continuously"]),
     )
     def test_what_the_controller_does(self, mode, expected):
-        trainer = types.SimpleNamespace(
-            train_steps=30,
-            validation_steps=4,
-            validation_interval=10,
-            continuous_eval_timeout=60,
-        )
+        sizes = {"train_steps": 30, "validation_steps": 4}
+        sizes |= {"validation_interval": 10, "continuous_eval_timeout": 60}
+        trainer = types.SimpleNamespace(**sizes)
         runner = mock.MagicMock()
         runner.controller.evaluate.return_value = {
             "accuracy": tf.constant(0.5),
@@ -169,14 +168,11 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         }
         self.assertEqual(expected, list(calls))
         self.assertEqual({"accuracy": 0.5} if "evaluate" in calls else {}, logs)
+        both = {"train_steps": 30, "eval_steps": 4, "eval_interval": 10}
         arguments = {
             "train": {"steps": 30},
             "evaluate": {"steps": 4},
-            "train_and_evaluate": {
-                "train_steps": 30,
-                "eval_steps": 4,
-                "eval_interval": 10,
-            },
+            "train_and_evaluate": both,
             "evaluate_continuously": mock.ANY,
         }
         self.assertEqual({name: arguments[name] for name in expected}, calls)
