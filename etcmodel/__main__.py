@@ -6,11 +6,7 @@ from etcmodel.extras import MissingExtraError
 
 
 def run() -> int:
-    """Runs the command that the program was called with.
-
-    Returns:
-        The exit code.
-    """
+    """Runs the program's command; returns its exit code."""
     try:
         from etcmodel.cli import command_line
     except MissingExtraError as error:

@@ -1,4 +1,4 @@
-"""Errors that are the user's to fix, told without a traceback."""
+"""Errors that the user can fix, shown without a traceback."""
 
 import collections
 import re
@@ -13,13 +13,13 @@ _OWNERS = {
 }
 _MAX_SHOWN = 80
 _MAX_EXAMPLES = 5
-# Lines of TensorFlow's errors that say where in a graph, not what.
+# Lines of TensorFlow's errors that say where in a graph, not what is wrong.
 _OF_THE_GRAPH = (
     "Graph execution error",
     "Detected at node",
     "<stack traces unavailable>",
 )
-# Parts of other lines that do not, either.
+# Parts of other lines that say no more.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
     r"|Error in user-defined function passed to .*?Iterator::\S+: +"
@@ -30,21 +30,11 @@ _PLACES = re.compile(
 
 
 class UserError(Exception):
-    """Something the person at the keyboard can put right.
-
-    The command line prints the message alone and ends with exit code 1.
-    """
+    """An error whose message the command line prints alone (exit code 1)."""
 
 
 def show(value: object) -> str:
-    """A value as it appears in a message: quoted, and never long.
-
-    Args:
-        value: anything.
-
-    Returns:
-        At most about 80 characters, such as `'berl...mitte'`.
-    """
+    """Quotes a value in at most about 80 characters: `'berl...mitte'`."""
     shortener = reprlib.Repr()
     shortener.maxstring = shortener.maxother = _MAX_SHOWN
     shortener.maxlist = shortener.maxdict = shortener.maxtuple = 4
@@ -75,7 +65,7 @@ class RecordError(UserError):
         Args:
             path: the file.
             index: position of the record in the file, from 0.
-            reason: a few words that group such errors.
+            reason: see the class.
             record_id: the record's own id, if it could be read.
             field: the field at fault, if it is one field.
             problem: what was found and what was expected.
@@ -94,7 +84,10 @@ class RecordError(UserError):
 
 
 class BadRecords:
-    """What to do with records that cannot be used, and how many there were.
+    """Counts records that cannot be used, or raises their errors.
+
+    Args:
+        skip: count bad records instead of raising an error.
 
     Attributes:
         counts: reason -> number of records skipped for it.
@@ -102,24 +95,12 @@ class BadRecords:
     """
 
     def __init__(self, skip: bool = False):
-        """Creates an empty account.
-
-        Args:
-            skip: count bad records and go on, instead of raising.
-        """
         self.skip = skip
         self.counts: collections.Counter[str] = collections.Counter()
         self.examples: list[str] = []
 
     def report(self, error: RecordError) -> None:
-        """Takes note of a bad record.
-
-        Args:
-            error: what is wrong with it.
-
-        Raises:
-            RecordError: the error itself, unless bad records are skipped.
-        """
+        """Counts a bad record; raises `error` unless bad ones are skipped."""
         if not self.skip:
             raise error
         self.counts[error.reason] += 1
@@ -144,13 +125,9 @@ class BadRecords:
 
 
 def without_stack(message: str) -> list[str]:
-    """What is wrong, without TensorFlow's stack of calls.
+    """The lines of a TensorFlow error that are not about the graph.
 
-    Args:
-        message: of an error of TensorFlow.
-
-    Returns:
-        Its lines that are not about the graph; the message if all are.
+    The whole message if all are.
     """
     lines = [
         re.sub(_PLACES, "", line)
@@ -161,14 +138,7 @@ def without_stack(message: str) -> list[str]:
 
 
 def download_advice(path: str) -> str:
-    """Says how to get another project's model whose weights are not there.
-
-    Args:
-        path: the directory or the checkpoint that does not exist.
-
-    Returns:
-        One sentence.
-    """
+    """Says how to get a published model whose directory does not exist."""
     name = path.rstrip("/")
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         name = name.split("/")[-1]

@@ -5,8 +5,7 @@ import importlib.util
 
 from etcmodel.errors import UserError
 
-# Extra of pyproject.toml -> the modules it brings. Of a module in several
-# extras the first one is named.
+# Extra of pyproject.toml -> the modules it installs.
 EXTRAS = {
     "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
@@ -30,16 +29,10 @@ class MissingExtraError(ModuleNotFoundError, UserError):
 
 
 def require(*modules: str) -> None:
-    """Raises an error that names the extra if a module is not installed.
+    """Raises a `MissingExtraError` if one of these modules is not installed.
 
-    Packages call it in `__init__`, so that this error comes before those of
-    their modules; functions call it before their own imports. Imports nothing.
-
-    Args:
-        *modules: top-level modules of `EXTRAS`.
-
-    Raises:
-        MissingExtraError: one of them is not installed.
+    Imports nothing. Packages call it in `__init__`, before their modules'
+    imports would fail.
     """
     missing = [x for x in modules if importlib.util.find_spec(x) is None]
     if not missing:
@@ -55,14 +48,7 @@ def require(*modules: str) -> None:
 
 @functools.cache
 def require_extra(extra: str) -> None:
-    """Raises an error that names the extra if any of its modules is missing.
-
-    Args:
-        extra: of `EXTRAS`; "tasks" has the modules of "text", too.
-
-    Raises:
-        MissingExtraError: a module is not installed.
-    """
+    """Does the same for all modules of an extra; "tasks" includes "text"."""
     modules = EXTRAS[extra]
     if extra == "tasks":
         modules += EXTRAS["text"]

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 
 def get_weight_paths(layer) -> dict:
-    """The weights of a layer by the attributes that lead to them.
+    """Returns a layer's weights by the attributes that lead to them.
 
-    A path such as "long_query_projection/linear/kernel" is the same under both
-    Kerases. A weight that has several gets the first, as attributes were set.
+    For example "long_query_projection/linear/kernel". A weight with several
+    paths gets the first one, in the order in which attributes were set.
     """
     paths, seen = {}, set()
 

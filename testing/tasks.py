@@ -300,12 +300,14 @@ class EndToEndTestCase(tf.test.TestCase):
             raise AssertionError(err)
         return out
 
-    def evaluate(self, *arguments: str) -> dict:
+    @classmethod
+    @functools.cache
+    def evaluate(cls, *arguments: str) -> dict:
         """The metrics of the last checkpoint, with further flags."""
-        output = self.path("metrics.json")
-        self.run_command(
+        output = cls.path("metrics.json")
+        cls.run_command(
             "evaluate",
-            f"--model_dir={self.model_dir}",
+            f"--model_dir={cls.model_dir}",
             f"--output={output}",
             *arguments,
         )

@@ -1,4 +1,8 @@
-"""The commands of `python -m etcmodel`."""
+"""The commands of `python -m etcmodel`.
+
+Functions here raise a `UserError` for what the user can fix: flags, files and
+configurations that cannot be used.
+"""
 
 from etcmodel import extras
 

@@ -19,16 +19,16 @@ from etcmodel.tasks import registry
 _WIDTH = 78
 
 
-# The commands of `python -m etcmodel`: each one's module and what it does. A
-# module has its `DESCRIPTION`, an `EXAMPLE`, `Flags` (see `options.define`) and
-# `run(flag_values)`. What needs no TensorFlow is checked before it is imported:
-# paths by `paths.check`, from what `Flags` says of them, all else at the head
-# of `run`. A module that has the flags of the task that `--task` names, too,
-# has `TASK_FLAGS`. One that takes a flag without its name has it as `ARGUMENT`.
+# Command -> its module and what it does. A module has its `DESCRIPTION`, an
+# `EXAMPLE`, `Flags` (see `options.define`) and `run(flag_values)`. Paths are
+# checked by `paths.check`, other flags at the head of `run`, before TensorFlow
+# is imported.
+# `TASK_FLAGS`: the command also has the flags of the task in `--task`.
+# `ARGUMENT`: the flag whose name may be left out.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
-    "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` begins with"),
-    "experiments": ("cli.experiments", "what there is to train, by task"),
+    "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
+    "experiments": ("cli.experiments", "the experiments to train, by task"),
     "train": ("cli.train", "train a model on TFRecords"),
     "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
@@ -44,14 +44,7 @@ COMMANDS = {
 
 
 def load(name: str) -> ModuleType:
-    """The module of a command.
-
-    Args:
-        name: the command.
-
-    Returns:
-        The module, loaded now.
-    """
+    """Imports the module of a command."""
     return importlib.import_module(f"etcmodel.{COMMANDS[name][0]}")
 
 
@@ -73,8 +66,7 @@ Usage: python -m etcmodel COMMAND [--flag=value ...]
        python -m etcmodel COMMAND --help
        python -m etcmodel COMMAND ... --debug   (errors with all their lines)
 
-Commands:
-"""
+Commands:"""
 
 _WALKTHROUGH = """\
 
@@ -94,22 +86,6 @@ From a data file to answers:
 """
 
 
-def _general_help() -> str:
-    lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
-    return _INTRODUCTION + "\n".join(lines) + "\n" + _WALKTHROUGH
-
-
-def _wrap(text: str, indent: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _command_help(
     name: str, module: ModuleType, flag_values: flags.FlagValues
 ) -> str:
@@ -119,12 +95,10 @@ def _command_help(
     parts += ["", "Example:", ""]
     parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
     needed = options.required(module.Flags)
-    required = [flag for flag in flag_values if flag in needed]
     optional = [flag for flag in flag_values if flag not in needed]
-    for title, names in [("Needed:", required), ("Optional:", optional)]:
-        if not names:
-            continue
-        parts += ["", title, ""]
+    for title, names in [("Needed:", needed), ("Optional:", optional)]:
+        if names:
+            parts += ["", title, ""]
         for flag_name in names:
             flag = flag_values[flag_name]
             head = f"  --{flag_name}"
@@ -132,8 +106,15 @@ def _command_help(
                 head = f"  --[no]{flag_name}"
             if flag.default not in (None, "", False):
                 head += f" (default: {flag.default})"
-            text = flag.help
-            parts += [head, _wrap(text, "      ")]
+            text = textwrap.fill(
+                flag.help,
+                _WIDTH,
+                initial_indent=" " * 6,
+                subsequent_indent=" " * 6,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            parts += [head, text]
     return "\n".join(parts) + "\n"
 
 
@@ -143,7 +124,7 @@ def _suggestion(word: str, choices, prefix: str = "") -> str:
 
 
 def _value_of(name: str, arguments: list[str]) -> str | None:
-    """What a flag is set to, before all flags are known."""
+    """The value of a flag, before all flags are defined."""
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
         flag, is_set, value = argument.lstrip("-").partition("=")
         if flag == name and argument.startswith("-"):
@@ -152,12 +133,7 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
 
 
 def _parse(name: str, module: ModuleType, arguments: list[str]):
-    """Reads the flags of a command; None if help was printed instead.
-
-    Raises:
-        UserError: an unknown, ill-formed or missing flag, or a path that
-            cannot be read or written.
-    """
+    """Reads the flags of a command; None if help was printed instead."""
     flag_values = flags.FlagValues()
     options.define(flag_values, module.Flags)
     advice = f"See `python -m etcmodel {name} --help`."
@@ -199,10 +175,9 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
 
 
 def prepare_environment() -> None:
-    """Sets what must be set before TensorFlow is imported, if it is not yet.
+    """Selects Keras 2 and hides TensorFlow's log, unless it is imported yet.
 
-    The training engine needs Keras 2, and TensorFlow's own log is for those
-    who ask for it.
+    The training engine needs Keras 2.
     """
     if "tensorflow" not in sys.modules:
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -210,7 +185,7 @@ def prepare_environment() -> None:
 
 
 def _is_of_the_machine(error: Exception) -> bool:
-    """Whether it is TensorFlow's or the system's, not a mistake of ours."""
+    """Whether TensorFlow or the system raised it: not a bug of this package."""
     if isinstance(error, OSError | MemoryError):
         return True
     tensorflow = sys.modules.get("tensorflow")
@@ -220,7 +195,7 @@ def _is_of_the_machine(error: Exception) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """What is wrong and what may help, without TensorFlow's stack of calls."""
+    """The message and advice, without TensorFlow's stack of calls."""
     text = str(getattr(error, "message", error)) or type(error).__name__
     text = without_stack(text)[0].rstrip(".")
     for words, advice in _ADVICE.items():
@@ -230,17 +205,15 @@ def _one_line(error: Exception) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command.
-
-    Args:
-        arguments: the command and its flags, without the program's name.
+    """Runs a command, which `arguments` names first, before its flags.
 
     Returns:
         The exit code: 0, 1 for an error of the user, 130 if interrupted.
     """
     prepare_environment()
     if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
-        print(_general_help(), end="")
+        lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
+        print(_INTRODUCTION, *lines, _WALKTHROUGH, sep="\n", end="")
         return 0
     name, *rest = arguments
     debug = "--debug" in rest

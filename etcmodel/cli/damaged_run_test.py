@@ -5,6 +5,7 @@ Nothing is trained here: commands end before they build a model.
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import shutil
@@ -21,19 +22,15 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import lifted
 from etcmodel.training import runs
+from etcmodel.training.runs_test import write_run
 from testing.models import small_records
 from testing.tasks import CommandTestCase
 from testing.tasks import read_json
 from testing.tasks import run_cli
-from testing.tasks import write_json
 
+_COMMANDS = ("train", "evaluate", "export")
 # What a disk that was full, or a broken copy, leaves.
-_DAMAGE = {
-    "empty": b"",
-    "no text": b"\xff\xfe\x00\x01",
-    "no JSON": b'{"task": ',
-    "a list": b"[1, 2]",
-}
+_DAMAGE = (b"", b"\xff\xfe\x00\x01", b'{"task": ', b"[1, 2]")
 
 
 class DamagedRunTest(CommandTestCase):
@@ -55,16 +52,9 @@ class DamagedRunTest(CommandTestCase):
             "vocab_size",
             "vocab_fingerprint",
         )
-        write_json(
-            self.path("run", "etcmodel.json"),
-            {
-                "task": "wikihop",
-                "experiment": "etc/wikihop",
-                "records": {name: self.note[name] for name in names},
-            },
-        )
-        with open(self.path("run", "params.yaml"), "w") as stream:
-            yaml.dump(params.as_dict(), stream)
+        note = {"task": "wikihop", "experiment": "etc/wikihop"}
+        note["records"] = {name: self.note[name] for name in names}
+        write_run(self.model_dir, note, params.as_dict())
         shutil.copy(os.path.join(self.records, "vocab.txt"), self.model_dir)
         step = tf.Variable(1, dtype=tf.int64)
         checkpoint = tf.train.Checkpoint(global_step=step)
@@ -98,48 +88,35 @@ class DamagedRunTest(CommandTestCase):
         with open(self.path(*names), "wb") as stream:
             stream.write(content)
 
-    @parameterized.product(
-        name=["etcmodel.json", "params.yaml"],
-        command=["train", "evaluate", "export"],
+    @parameterized.parameters(
+        ("run/etcmodel.json", "Copy it", _COMMANDS),
+        ("run/params.yaml", "Copy it", _COMMANDS),
+        ("records/preprocessing_config.json", "preprocess", _COMMANDS[:2]),
     )
-    def test_damaged_note_or_configuration(self, name, command):
-        path = self.path("run", name)
-        for damage, content in _DAMAGE.items():
-            with self.subTest(damage):
-                self._damage(content, "run", name)
+    def test_damaged_files(self, name, advice, commands):
+        for command, content in itertools.product(commands, _DAMAGE):
+            with self.subTest(f"{command} {content}"):
+                self._damage(content, name)
                 self._fails(
                     self._command(command),
-                    f"^Error: {re.escape(path)}: .*; expected a (JSON|YAML) obj"
-                    ".*Copy it",
+                    f"^Error: {re.escape(self.path(name))}: .*; expected a "
+                    f"(JSON|YAML) object.*{advice}",
                 )
 
-    @parameterized.parameters("train", "evaluate")
-    def test_damaged_note_of_records(self, command):
-        for damage, content in _DAMAGE.items():
-            with self.subTest(damage):
-                self._damage(content, "records", "preprocessing_config.json")
-                self._fails(
-                    self._command(command),
-                    f"^Error: {self.records}/preprocessing_config.json: .*; "
-                    "expected a JSON object.*preprocess",
-                )
-
-    @parameterized.product(
-        name=["etcmodel.json", "params.yaml"],
-        command=["train", "evaluate", "export"],
-    )
-    def test_note_or_configuration_is_gone(self, name, command):
+    @parameterized.parameters("etcmodel.json", "params.yaml")
+    def test_note_or_configuration_is_gone(self, name):
         os.remove(self.path("run", name))
-        self._fails(self._command(command), f"{self.model_dir} .*no {name}")
+        for command in _COMMANDS:
+            self._fails(self._command(command), f"{self.model_dir} .*no {name}")
 
     def test_configuration_that_is_cut_off(self):
         """At the end of a line, so that it is YAML all the same."""
         path = self.path("run", "params.yaml")
         with open(path) as stream:
-            lines = stream.readlines()
+            lines = yaml.dump(yaml.safe_load(stream)).splitlines(True)
         with open(path, "w") as stream:
             stream.writelines(lines[:-10])
-        for command in ("train", "evaluate", "export"):
+        for command in _COMMANDS:
             self._fails(self._command(command), f"{path}: .* is missing")
 
     def test_an_experiment_that_is_named_needs_no_note(self):
@@ -162,17 +139,11 @@ class DamagedRunTest(CommandTestCase):
         self._fails(
             self._command("export"), f"{path} is missing.*Copy it there"
         )
-        with open(self.path("words.txt")) as stream:
-            content = stream.read()
-        for place, flags in (
-            (path, []),
-            (
-                self.path("other.txt"),
-                [f"--vocab_file={self.path('other.txt')}"],
-            ),
-        ):
-            with open(place, "w") as stream:
-                stream.write(content + "word\n")
+        other = self.path("other.txt")
+        for place, flags in ((path, []), (other, [f"--vocab_file={other}"])):
+            shutil.copy(self.path("words.txt"), place)
+            with open(place, "a") as stream:
+                stream.write("word\n")
             self._fails(
                 self._command("export", *flags),
                 f"{place} is not the vocabulary of {self.model_dir}.*"
@@ -185,11 +156,8 @@ class DamagedRunTest(CommandTestCase):
         os.remove(path)
         if content:
             self._damage(content.encode(), "records", "vocab.txt")
-        task = mock.Mock(
-            metadata={
-                **tfrecords.read_metadata(tfrecords.find_files(self.records))
-            }
-        )
+        metadata = tfrecords.read_metadata(tfrecords.find_files(self.records))
+        task = mock.Mock(metadata=metadata)
         spec = registry.get("wikihop")
         with self.assertRaisesRegex(UserError, f"{path} {message}"):
             runs.save(task, None, spec, "etc/wikihop", self.path("new"))
@@ -197,7 +165,7 @@ class DamagedRunTest(CommandTestCase):
         # Before a model is built.
         self._fails(self._command("train"), f"{path} {message}")
 
-    @parameterized.parameters(*_DAMAGE.values(), b'{"x": {}}', b'{"3": 4}')
+    @parameterized.parameters(*_DAMAGE, b'{"x": {}}', b'{"3": 4}')
     def test_damaged_thresholds(self, content):
         self._damage(content, "run", "tuned.json")
         spec = registry.get("hotpotqa")
@@ -210,19 +178,9 @@ class DamagedRunTest(CommandTestCase):
         with self.assertRaisesRegex(UserError, "run/tuned.json"):
             runs.save_tuned(spec, {spec.tuned.option: 1.0}, 5, self.model_dir)
 
-    @parameterized.parameters(*_DAMAGE.values())
-    def test_damaged_configuration_of_the_user(self, content):
-        self._damage(content, "own.yaml")
-        path = self.path("own.yaml")
-        for flag in ("config_file", "params_override"):
-            self._fails(
-                self._command("evaluate", f"--{flag}={path}"),
-                f"--{flag}={path}: .*(no parameters|not YAML|cannot be read)",
-            )
-
     @parameterized.parameters("lift.json", "run/etcmodel.json")
     def test_damaged_note_of_weights_to_begin_with(self, name):
-        self._damage(b"{", *name.split("/"))
+        self._damage(b"{", name)
         directory = os.path.dirname(self.path(name))
         with self.assertRaisesRegex(UserError, f"{name}: it is not JSON"):
             lifted.check_vocabulary(directory, self.note)
@@ -243,22 +201,19 @@ class DamagedRunTest(CommandTestCase):
                     self.path(place), {**note, "vocab_fingerprint": "f"}
                 )
 
-    @parameterized.parameters(*_DAMAGE.values())
-    def test_damaged_configuration_of_weights_to_begin_with(self, content):
-        os.mkdir(self.path("published"))
-        self._damage(content, "published", "etc_config.json")
-        self._damage(content, "run", "params.yaml")
-        for place, name in (
-            ("published", "etc_config.json"),
-            ("run", "params.yaml"),
-        ):
+    @parameterized.parameters("published/etc_config.json", "run/params.yaml")
+    def test_damaged_configuration_of_weights_to_begin_with(self, name):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        for content in _DAMAGE:
+            self._damage(content, name)
             self._fails(
                 self._command(
                     "train",
                     f"--model_dir={self.path('new')}",
-                    f"--init_checkpoint={self.path(place)}",
+                    f"--init_checkpoint={os.path.dirname(path)}",
                 ),
-                f"{self.path(place, name)}: .*; expected a (JSON|YAML) object",
+                f"{path}: .*; expected a (JSON|YAML) object",
             )
 
 

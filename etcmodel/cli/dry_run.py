@@ -13,16 +13,8 @@ from etcmodel.cli import training
 def describe(params) -> str:
     """Builds everything, makes two steps, and leaves nothing behind.
 
-    Args:
-        params: the `ExperimentConfig`.
-
     Returns:
-        Lines about the inputs of the model, its parameters, the memory of the
-        process and the time of a step.
-
-    Raises:
-        UserError: the configuration does not fit the data, or the data are
-            damaged.
+        Lines about the model's inputs and parameters, memory and time.
     """
     from etcmodel.training import damaged_records
 

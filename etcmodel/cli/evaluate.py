@@ -14,9 +14,9 @@ DESCRIPTION = """
 Measures a checkpoint of a run on validation records: the one that `export`
 takes, which gives the same answers. The run's own configuration
 (MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
-A threshold is the one that the run's validation chose, --tune chooses it
-anew. Records may be longer than those learned from, if the configuration says
-so, as it has to to `export` then: --params_override=task.model.long_length=N.
+Thresholds are those that the run's validation chose; --tune chooses them again.
+Records may be longer than the training records with
+--params_override=task.model.long_length=N, which `export` then needs, too.
 To measure a SavedModel on a data file use `predict`, which prints the
 official metric when the file has answers.
 """
@@ -34,7 +34,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
         mode: evaluate one checkpoint, or every new one as it appears.
         validation_data: the records, if not those of the run: the --output_dir
             of `preprocess --split=dev`.
-        tune: choose thresholds with these records, and keep them in the run.
+        tune: choose thresholds with these records, and save them in the run.
         output: a JSON file to write the metrics to.
     """
 
@@ -47,22 +47,20 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: there is no checkpoint, or the data cannot be used.
-    """
+    """Runs the command."""
     model_dir, mode = flag_values.model_dir, flag_values.mode
     experiment = runs.use_saved_params(flag_values, model_dir)
     training.check_flags(flag_values, mode)
     if mode == "eval":
         runs.check_checkpoint(model_dir, flag_values.checkpoint)
-    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, experiment)
     training.check_data(params, mode)
-    # The training records need not be there any more.
+    from etcmodel.training import experiments
+    from etcmodel.training import run_directory
+
+    # The training records may be gone.
     params.task.train_data.input_path = ""
-    metadata = training.find_metadata(params, spec)
+    metadata = experiments.find_metadata(params.task, spec)
     runs.check_records(model_dir, metadata, params.task.model)
     checkpoint = None
     is_tuned = flag_values.tune or mode != "eval"
@@ -72,9 +70,6 @@ def run(flag_values: flags.FlagValues) -> None:
         params.trainer.best_checkpoint_export_subdir = ""
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
-    training.set_precision(params)
-    from etcmodel.training import run_directory
-
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
             params, mode, model_dir, spec if is_tuned else None, out=out
@@ -83,11 +78,10 @@ def run(flag_values: flags.FlagValues) -> None:
             with run_directory.restoring(checkpoint):
                 runner.controller.restore_checkpoint(checkpoint)
         metrics = training.run_mode(runner, params, mode)
-    if checkpoint is not None:
-        print(f"Checkpoint: {checkpoint}")
-    metrics["step"] = int(runner.trainer.global_step.numpy())
     if mode == "continuous_eval":
         return
+    print(f"Checkpoint: {checkpoint}")
+    metrics["step"] = int(runner.trainer.global_step.numpy())
     for name, value in sorted(metrics.items()):
         print(f"{name}: {value:.6g}")
     if flag_values.output:

@@ -3,6 +3,7 @@ from unittest import mock
 import tensorflow as tf
 
 from etcmodel.cli import training
+from etcmodel.training import experiments
 from etcmodel.training.runs_test import write_run
 from testing import tasks
 from testing.tasks import run_cli
@@ -26,7 +27,7 @@ class EvaluateTest(tasks.CommandTestCase):
             checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
             checkpoint.save(self.path("ckpt"))
         with (
-            mock.patch.object(training, "find_metadata", return_value=None),
+            mock.patch.object(experiments, "find_metadata", return_value=None),
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):
@@ -74,19 +75,6 @@ class EvaluateTest(tasks.CommandTestCase):
         self.assertEqual(
             "best_ckpt", params.trainer.best_checkpoint_export_subdir
         )
-
-    def test_nothing_to_evaluate(self):
-        for saved, params, message in (
-            (
-                False,
-                _PARAMS,
-                f"No checkpoint was found .model_dir {self.directory}.*Run `tr",
-            ),
-            (True, {}, "There is no validation_data"),
-        ):
-            write_run(self.directory, params=params)
-            self.assert_fails(self._evaluate(saved=saved), message)
-            self.run_mode.assert_not_called()
 
 
 if __name__ == "__main__":

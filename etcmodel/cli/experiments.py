@@ -1,4 +1,4 @@
-"""`experiments`: what there is to train."""
+"""`experiments`: lists the experiments to train."""
 
 import dataclasses
 
@@ -30,11 +30,7 @@ class Flags:
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: there is no such task.
-    """
+    """Runs the command."""
     wanted = flag_values.task
     for name in registry.tasks() if wanted is None else [wanted]:
         task = registry.get(name)

@@ -45,11 +45,7 @@ class Flags(runs.CheckpointFlags):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the run or its vocabulary cannot be used.
-    """
+    """Runs the command."""
     model_dir = flag_values.model_dir
     experiment = runs.use_saved_params(flag_values, model_dir)
     registry.get_with_answers(registry.task_of_experiment(experiment).name)
@@ -65,7 +61,6 @@ def run(flag_values: flags.FlagValues) -> None:
     runs.check_checkpoint(model_dir, flag_values.checkpoint)
     if records:
         runs.check_vocabulary(vocab_file, records, model_dir)
-    training.set_up_logging(flag_values.verbose)
     spec, params = training.parse_params(flag_values, experiment)
     checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
     runs.use_tuned(spec, params.task, checkpoint, model_dir)

@@ -71,30 +71,18 @@ class Flags(preprocess.VocabularyFlags):
 
 
 def _find_record(task, flag_values: flags.FlagValues):
-    """The record that was asked for.
-
-    Raises:
-        UserError: there is no such record, or it is a bad one.
-    """
     path, wanted = flag_values.input, flag_values.record
     records = task.dataset.FORMAT.read(path, flag_values.split, merge=False)
-    last = None
+    last = ""
     for record in records:
         if wanted in (str(record.index), record.id):
             return record
-        last = record
-    raise UserError(
-        f"{path} has no record {wanted!r}"
-        + (f": the last one is {last.index} (id {last.id})." if last else ".")
-    )
+        last = f": the last one is {record.index} (id {record.id})"
+    raise UserError(f"{path} has no record {wanted!r}{last}.")
 
 
 def _model_params(task: TaskSpec, name: str):
-    """The parameters of the model that an experiment trains.
-
-    Raises:
-        UserError: the task has no such experiment.
-    """
+    """The parameters of the model that an experiment of the task trains."""
     owner = registry.task_of_experiment(name)
     if owner != task:
         raise UserError(
@@ -107,11 +95,7 @@ def _model_params(task: TaskSpec, name: str):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the record, the vocabulary or a flag cannot be used.
-    """
+    """Runs the command."""
     task = registry.get_with_answers(flag_values.task)
     if task.reads_segments:
         raise UserError(
@@ -141,16 +125,9 @@ def run(flag_values: flags.FlagValues) -> None:
         2 * values["relative_pos_max_distance"] + 4,
     )
     examples = preprocess.example_writer(task, config, flag_values)
-    inspection = inspect(
-        examples,
-        record,
-        EtcConfig.from_dict(values),
-        params,
-    )
-    inspection = dataclasses.replace(
-        inspection,
-        summary=[("experiment", experiment), *inspection.summary],
-    )
+    inspection = inspect(examples, record, EtcConfig.from_dict(values), params)
+    summary = [("experiment", experiment), *inspection.summary]
+    inspection = dataclasses.replace(inspection, summary=summary)
     num_tokens = len(inspection.long_labels)
     if flag_values.first_token >= num_tokens:
         raise UserError(

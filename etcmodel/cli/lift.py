@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 
 from absl import flags
 from absl import logging
@@ -11,7 +12,7 @@ from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.pipeline.options import option
 
 DESCRIPTION = """
-Makes an ETC or ReadTwice encoder from the weights of BERT, RoBERTa,
+Initializes an ETC or ReadTwice encoder with the weights of BERT, RoBERTa,
 XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, with the same number of layers,
 width, heads and inner width (ETC paper, Appendix D). --from is a directory on
 disk: nothing is downloaded. It holds config.json and safetensors files, as
@@ -59,19 +60,19 @@ class Flags:
             another one, whose tokens get the rows of the same tokens. For
             RoBERTa the equivalent SentencePiece model.
         absolute_positions: of ETC: "none", as in the paper, which takes long
-            pre-training; or "paragraph": BERT's, which begin anew in every
-            paragraph, behind the question.
+            pre-training; or "paragraph": BERT's, which restart after the
+            question in every paragraph.
         question_words_in_global: of ETC: let the global tokens of a question
-            begin as its words.
-        global_tokens: how the rows of global tokens begin: as [CLS], as the
-            mean of all tokens, or as they are in the source.
-        own_text_bias: of ETC: how a global token is drawn to the tokens of its
-            own sentence; 3 gives them most of its attention.
-        local_radius: how many tokens a long token sees to each side, if not as
-            in the preset.
-        num_hidden_layers: of ReadTwice: layers of the first read, if it leaves
-            the BERT's last ones to the second read alone, as "SS, 10L" does in
-            the paper; otherwise it has all.
+            start as its words.
+        global_tokens: initial embeddings of global tokens: that of [CLS], the
+            mean of all tokens, or those of the source.
+        own_text_bias: of ETC: bias of a global token's attention towards the
+            tokens of its own sentence; with 3 they get most of it.
+        local_radius: how many tokens a long token sees to each side; by default
+            as in the preset.
+        num_hidden_layers: of ReadTwice: layers of the first read; BERT's
+            remaining layers initialize the second read, as in the paper's
+            "SS, 10L". By default the first read has all.
         overwrite: replace the output directory if it exists.
     """
 
@@ -90,11 +91,7 @@ class Flags:
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the source cannot be read, or something does not fit.
-    """
+    """Runs the command."""
     for kind, names in _OF_ONE_MODEL.items():
         for name in names if kind != flag_values.model else ():
             if flag_values[name].value != flag_values[name].default:
@@ -138,37 +135,39 @@ def _lift(flag_values, source, folder):
             "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
             "equivalent SentencePiece model."
         )
+    kinds = {
+        "etc": (models.EtcConfig, models.EtcModel, checkpoints.save_etc),
+        "read_twice": (
+            models.ReadTwiceConfig,
+            models.ReadTwiceModel,
+            checkpoints.save_read_twice,
+        ),
+    }
+    config_class, model_class, save = kinds[flag_values.model]
+    is_etc = flag_values.model == "etc"
     changes = {"vocab_file": vocab_file}
-    if flag_values.model == "etc":
+    if is_etc:
         changes["question_words_in_global"] = (
             flag_values.question_words_in_global
         )
-        if flag_values.local_radius is not None:
-            changes["local_radius"] = flag_values.local_radius
-        config = checkpoints.lifted_config(
-            bert,
-            models.EtcConfig,
-            flag_values.preset,
-            flag_values.absolute_positions,
-            **changes,
-        )
-        model, save = models.EtcModel(config), checkpoints.save_etc
-    else:
-        if flag_values.num_hidden_layers is not None:
-            changes["num_hidden_layers"] = flag_values.num_hidden_layers
-        config = checkpoints.lifted_config(
-            bert, models.ReadTwiceConfig, flag_values.preset, **changes
-        )
-        model = models.ReadTwiceModel(config)
-        save = checkpoints.save_read_twice
-    head = None
+    for name in ("local_radius", "num_hidden_layers"):
+        # Flags of the other model are None.
+        if flag_values[name].value is not None:
+            changes[name] = flag_values[name].value
+    config = checkpoints.lifted_config(
+        bert,
+        config_class,
+        flag_values.preset,
+        flag_values.absolute_positions,
+        **changes,
+    )
+    model, head = model_class(config), None
     if bert.has_head:
-        # Pre-training goes on with it.
+        # Pre-training resumes with the source's head.
         head = pretraining_heads.make_language_model_head(
-            config,
-            layer_norm_epsilon=1e-12 if flag_values.model == "etc" else 1e-3,
+            config, layer_norm_epsilon=1e-12 if is_etc else 1e-3
         )
-    # What it warns of is in the report's notes, too, which are printed.
+    # Its warnings are in the report's notes, too, which are printed.
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -187,8 +186,5 @@ def _lift(flag_values, source, folder):
     settings = tokenizers.make_tokenizer(written).settings
     vocabulary = os.path.basename(written)
     lifted.write(folder, vocabulary, source, settings)
-    with open(
-        os.path.join(folder, "lift.txt"), "w", encoding="utf-8"
-    ) as stream:
-        stream.write(str(report))
+    pathlib.Path(folder, "lift.txt").write_text(str(report), "utf-8")
     return report, vocabulary

@@ -19,7 +19,7 @@ from official.modeling.hyperparams import params_dict
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
-# Type of a parameter -> what its value may be, and what a message calls that.
+# Type of a parameter -> types of its values, and their name in messages.
 _TYPES = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
@@ -31,17 +31,14 @@ _MAX_LISTED = 40
 
 
 def read(text: str, source: str) -> dict[str, Any]:
-    """Reads parameters.
+    """Reads parameters from `a.b=1,c.d=x`, YAML, JSON, or a file of it.
 
     Args:
-        text: `a.b=1,c.d=x`, or YAML or JSON, or the path of a file of it.
+        text: the parameters, or the path of their file.
         source: the flag, for messages.
 
     Returns:
         Nested dicts: `{"a": {"b": 1}, "c": {"d": "x"}}`.
-
-    Raises:
-        UserError: it is none of these.
     """
     values = _load(text, source)
     if isinstance(values, dict):
@@ -55,18 +52,7 @@ def read(text: str, source: str) -> dict[str, Any]:
 
 
 def read_file(path: str, source: str) -> dict[str, Any]:
-    """Reads the parameters of a YAML or JSON file.
-
-    Args:
-        path: the file.
-        source: the flag, for messages.
-
-    Returns:
-        See `read`.
-
-    Raises:
-        UserError: it cannot be read, or holds something else.
-    """
+    """Reads the parameters of a file; see `read`."""
     try:
         with tf.io.gfile.GFile(path) as stream:
             values = _load(stream.read(), source)
@@ -110,12 +96,9 @@ def check(
 
     Args:
         values: from `read`.
-        params: the configuration that they are for.
+        params: the configuration that they override.
         source: the flag, for messages.
         place: path of `params` in the whole configuration, such as "task.".
-
-    Raises:
-        UserError: there is no such parameter, or a value has another type.
     """
     names = _names(params)
     hints = typing.get_type_hints(type(params))
@@ -126,7 +109,7 @@ def check(
                 "reads words such as on, yes and 1 as values."
             )
         if name not in names:
-            raise UserError(_unknown(f"{place}{name}", name, names, source))
+            raise _unknown(f"{place}{name}", name, names, source)
         default = getattr(params, name)
         if isinstance(default, base_config.Config):
             if not isinstance(value, dict):
@@ -156,31 +139,29 @@ def _check_type(value, default, hint, name, source):
     kinds = typing.get_args(hint) or (hint,)
     if not {*kinds} <= {*_TYPES} or type(value) is type(default):
         return
-    for kind in kinds:
-        # For Python, true is the number 1.
-        if isinstance(value, _TYPES[kind][0]) and (
-            kind is bool or not isinstance(value, bool)
-        ):
-            return
-    expected = " or ".join(_TYPES[kind][1] for kind in kinds)
-    raise UserError(
-        f"{source}: {name} is {show(value)}, but must be {expected}."
+    # For Python, true is the number 1.
+    fits = (
+        isinstance(value, _TYPES[kind][0])
+        and (kind is bool or not isinstance(value, bool))
+        for kind in kinds
     )
+    if not any(fits):
+        expected = " or ".join(_TYPES[kind][1] for kind in kinds)
+        raise UserError(
+            f"{source}: {name} is {show(value)}, but must be {expected}."
+        )
 
 
-def _unknown(path, name, names, source) -> str:
-    """Makes the error of a parameter that does not exist."""
+def _unknown(path, name, names, source) -> UserError:
+    """The error that a parameter does not exist."""
     close = difflib.get_close_matches(name, names)
-    parent = path.removesuffix(name)
-    advice = (
-        f"Did you mean {' or '.join(parent + x for x in close)}?"
-        if close
-        else f"There are: {_listed(names)}."
-    )
-    return f"{source}: there is no parameter {path}. {advice}"
+    close = [path.removesuffix(name) + x for x in close]
+    advice = f"There are: {_listed(names)}."
+    if close:
+        advice = f"Did you mean {' or '.join(close)}?"
+    return UserError(f"{source}: there is no parameter {path}. {advice}")
 
 
 def _listed(names) -> str:
-    """Names, not too many."""
     more = ", ..." if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more

@@ -47,13 +47,16 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_is_no_form(self, text, message):
         with self.assertRaisesRegex(UserError, message):
             overrides.read(text, "--flag")
-        path = self._write(text)
         with self.assertRaisesRegex(UserError, "--flag: "):
-            overrides.read_file(path, "--flag")
+            overrides.read_file(self._write(text), "--flag")
 
-    def test_missing_file(self):
-        with self.assertRaisesRegex(UserError, "--flag: cannot be read"):
-            overrides.read_file("/no/such/file", "--flag")
+    def test_what_is_no_file(self):
+        binary = self._write("")
+        with open(binary, "wb") as stream:
+            stream.write(b"\xff\xfe\x00\x01")
+        for path in (binary, "/no/such/file"):
+            with self.assertRaisesRegex(UserError, "--flag: cannot be read"):
+                overrides.read_file(path, "--flag")
 
     @parameterized.parameters(
         ("task.model.encoder.hiden_size=3", "no parameter task.*hiden_size. "),

@@ -1,7 +1,7 @@
 """Checks the paths that flags name, before a command loads anything.
 
 A field of a dataclass of flags says with `option(..., path=KIND)` what its
-path must be; `check` looks at all of them. Paths in a bucket are checked when
+path must be; `check` looks at all of them. Inputs in a bucket are checked when
 they are read: that needs TensorFlow.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from absl import flags
 
+from etcmodel.cli import shortcut_flags
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import download_advice
@@ -28,34 +29,20 @@ def check(flag_values: flags.FlagValues, flags_class: type) -> None:
     Args:
         flag_values: the parsed flags.
         flags_class: the command's dataclass of flags.
-
-    Raises:
-        UserError: an input does not exist, or an output exists and is not to
-            be replaced, or cannot be written.
     """
-    overwrite = "overwrite" in flag_values and flag_values["overwrite"].value
+    overwrite = bool(shortcut_flags.given(flag_values, "overwrite"))
     for name, kind in options.paths(flags_class).items():
         value = flag_values[name].value
         for path in value if isinstance(value, list) else [value]:
-            if path:
-                _KINDS[kind](f"--{name}", path, overwrite)
+            if not path:
+                continue
+            if kind in _OUTPUTS:
+                _OUTPUTS[kind](f"--{name}", path, overwrite)
+            elif kind == "records" or not files.is_remote(path):
+                _INPUTS[kind](f"--{name}", path)
 
 
-def _is_here(path: str) -> bool:
-    """Whether a path, checkpoint or pattern names something on this disk."""
-    return any(map(os.path.exists, (path, f"{path}.index"))) or bool(
-        glob.glob(path)
-    )
-
-
-def _data(flag, value, overwrite):
-    """Data files, or patterns."""
-    if not any(map(files.is_remote, value.split(","))):
-        files.find(value)
-
-
-def _records(flag, value, overwrite):
-    """Directories, files or patterns of TFRecords."""
+def _records(flag: str, value: str) -> None:
     for path in map(str.strip, value.split(",")):
         if path and not files.is_remote(path) and not glob.glob(path):
             raise UserError(
@@ -64,10 +51,7 @@ def _records(flag, value, overwrite):
             )
 
 
-def _file(flag, path, overwrite):
-    """A file."""
-    if files.is_remote(path):
-        return
+def _file(flag: str, path: str) -> None:
     if os.path.isdir(path):
         raise UserError(f"{flag}={path} is a directory. Name a file.")
     if not os.path.exists(path):
@@ -76,44 +60,49 @@ def _file(flag, path, overwrite):
         )
 
 
-def _weights(flag, path, overwrite, advice="Check the path."):
-    """A checkpoint, or the directory of one."""
-    if not files.is_remote(path) and not _is_here(path):
+def _weights(flag: str, path: str, advice: str = "Check the path.") -> None:
+    """Checks that a checkpoint, a pattern or a directory exists."""
+    places = (path, f"{path}.index")
+    if not any(map(os.path.exists, places)) and not glob.glob(path):
         raise UserError(
             f"{flag}={path}: there is no such directory or checkpoint. {advice}"
         )
 
 
-def _source(flag, path, overwrite):
-    """The weights of another project's model."""
-    _weights(flag, path, overwrite, download_advice(path))
+def _source(flag: str, path: str) -> None:
+    _weights(flag, path, download_advice(path))
 
 
-def _checkpoint(flag, choice, overwrite):
-    """A checkpoint of a run, by name or path."""
+def _checkpoint(flag: str, choice: str) -> None:
     if choice not in ("best", "last"):
-        _weights(flag, choice, overwrite)
+        _weights(flag, choice)
 
 
-def _run(flag, path, overwrite):
-    """The directory of a run."""
-    if not files.is_remote(path):
-        runs.read(path)
+def _any_run(flag: str, path: str) -> None:
+    if os.path.isfile(path):
+        raise UserError(f"{flag}={path} is a file. Name a directory.")
 
 
-def _saved_model(flag, path, overwrite):
-    """A SavedModel of `export`."""
-    if not files.is_remote(path):
-        exported.read_metadata(path)
+# Kind of an input -> its check.
+_INPUTS: dict[str, Callable[[str, str], object]] = {
+    "data": lambda flag, value: files.find(value),
+    "records": _records,
+    "file": _file,
+    "weights": _weights,
+    "source": _source,
+    "checkpoint": _checkpoint,
+    "run": lambda flag, path: runs.read(path),
+    "any_run": _any_run,
+    "saved_model": lambda flag, path: exported.read_metadata(path),
+}
 
 
-def _new_run(flag, path, overwrite):
-    """The directory of a run, which may exist, to resume it."""
+def _new_run(flag: str, path: str, overwrite: bool) -> None:
     if files.is_remote(path):
         return
     if not os.path.isdir(path):
         atomic.check_directory(path, overwrite=True)
-    # Nothing is written beside it.
+    # Nothing is written beside a run that is resumed.
     elif not os.access(path, os.W_OK):
         raise UserError(
             f"{flag}={path}: you may not write into it. Choose another "
@@ -121,29 +110,7 @@ def _new_run(flag, path, overwrite):
         )
 
 
-def _any_run(flag, path, overwrite):
-    """A directory that may lack the files of a run."""
-    if os.path.isfile(path):
-        raise UserError(f"{flag}={path} is a file. Name a directory.")
-
-
-def _new_directory(flag, path, overwrite):
-    """A directory to make."""
-    atomic.check_directory(path, overwrite)
-
-
-def _new_file(flag, path, overwrite):
-    """A file to write."""
-    atomic.check_file(path, overwrite)
-
-
-def _replaced_file(flag, path, overwrite):
-    """A file to write, whether it exists or not."""
-    atomic.check_file(path, overwrite=True)
-
-
-def _picture(flag, path, overwrite):
-    """A picture to write, whether it exists or not."""
+def _picture(flag: str, path: str, overwrite: bool) -> None:
     if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
         raise UserError(
             f"{flag}={path}: pictures end in {', '.join(_PICTURES)}."
@@ -151,22 +118,17 @@ def _picture(flag, path, overwrite):
     atomic.check_file(path, overwrite=True)
 
 
-_KINDS: dict[str, Callable[[str, str, bool], None]] = {
-    function.__name__.removeprefix("_"): function
-    for function in (
-        _data,
-        _records,
-        _file,
-        _weights,
-        _source,
-        _checkpoint,
-        _run,
-        _saved_model,
-        _new_run,
-        _any_run,
-        _new_directory,
-        _new_file,
-        _replaced_file,
-        _picture,
-    )
+# Kind of an output -> its check.
+_OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
+    "new_run": _new_run,
+    "new_directory": lambda flag, path, overwrite: atomic.check_directory(
+        path, overwrite
+    ),
+    "new_file": lambda flag, path, overwrite: atomic.check_file(
+        path, overwrite
+    ),
+    "replaced_file": lambda flag, path, overwrite: atomic.check_file(
+        path, overwrite=True
+    ),
+    "picture": _picture,
 }

@@ -44,8 +44,8 @@ class Flags(InputFlags):
     Attributes:
         saved_model: the SavedModel: the --output_dir of `export`.
         output: the file to write.
-        data_split: which of the records of a file are answered, where it tells:
-            of NarrativeQA's "train", "valid" or "test"; by default all.
+        data_split: which records of a file are answered: "train", "valid" or
+            "test" of NarrativeQA; by default all.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to.
         overwrite: replace the files to write if they exist.
@@ -60,17 +60,7 @@ class Flags(InputFlags):
 
 
 def load_saved_model(path: str):
-    """Loads a SavedModel that `export` wrote.
-
-    Args:
-        path: its directory.
-
-    Returns:
-        The loaded model.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
+    """Loads a SavedModel that `export` wrote."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
@@ -81,25 +71,20 @@ def load_saved_model(path: str):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the SavedModel or the data cannot be used, or a file to write
-            exists.
-    """
+    """Runs the command."""
     paths = files.find(flag_values.input)
     metadata = exported.read_metadata(flag_values.saved_model)
     spec = registry.get_with_answers(metadata["task"])
     dataset = spec.dataset
-    reader = dataset.FORMAT
-    if flag_values.data_split is not None:
+    reader, part = dataset.FORMAT, flag_values.data_split
+    if part is not None:
         formats = getattr(dataset, "FORMATS", {})
-        if flag_values.data_split not in formats:
+        if part not in formats:
             raise UserError(
-                f"--data_split={flag_values.data_split}: {spec.name} has "
+                f"--data_split={part}: {spec.name} has "
                 f"{', '.join(formats) or 'no such parts of a file'}."
             )
-        reader = formats[flag_values.data_split]
+        reader = formats[part]
     model = load_saved_model(flag_values.saved_model)
     import tensorflow as tf
 
@@ -139,7 +124,7 @@ def run(flag_values: flags.FlagValues) -> None:
         dataset.write_predictions(predictions, stream)
     if bad_records.total:
         print(bad_records.summary())
-        print("They are not in the figures; official ones count them as wrong.")
+        print("They are not in the metrics; official ones count them as wrong.")
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     for name, count in counts.items():
         if count:

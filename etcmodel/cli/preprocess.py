@@ -106,15 +106,7 @@ class Flags(InputFlags, VocabularyFlags):
 
 
 def preprocessing_config(task, flag_values: flags.FlagValues):
-    """Makes the preprocessing configuration that the flags describe.
-
-    Args:
-        task: the `TaskSpec`.
-        flag_values: the parsed flags.
-
-    Returns:
-        See `TaskSpec.make_preprocessing_config`.
-    """
+    """Makes the preprocessing configuration that the flags describe."""
     return task.make_preprocessing_config(
         {
             field.name: flag_values[field.name].value
@@ -124,19 +116,7 @@ def preprocessing_config(task, flag_values: flags.FlagValues):
 
 
 def example_writer(task, config, flag_values: flags.FlagValues):
-    """Makes what preprocesses records, with the flags' vocabulary.
-
-    Args:
-        task: the `TaskSpec`.
-        config: the preprocessing configuration.
-        flag_values: the parsed flags.
-
-    Returns:
-        An `ExampleWriter`.
-
-    Raises:
-        UserError: the vocabulary or a size cannot be used.
-    """
+    """Makes the `ExampleWriter`, with the flags' vocabulary."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     settings = tokenizer_settings.TokenizerSettings(
@@ -163,51 +143,32 @@ def print_tokenizer(tokenizer, flag_values: flags.FlagValues) -> None:
 
 
 def check_split(task, split: str) -> None:
-    """Checks the flag `--split`.
-
-    Args:
-        task: the `TaskSpec`.
-        split: the flag.
-
-    Raises:
-        UserError: the task has no such split.
-    """
+    """Raises a `UserError` if the task has no such split."""
     splits = task.dataset.FORMAT.splits
     if split not in splits:
         raise UserError(f"--split={split}: {task.name} has {', '.join(splits)}")
 
 
 def _make_examples(examples, records, split):
-    """Makes examples of a batch; if that fails, record by record.
+    """Makes a batch's examples; if that fails, those of each record alone.
 
     Returns:
-        The `Examples` of the records, and the `RecordError`s of those that
-        cannot be used.
+        The `Examples` of the records, and the `RecordError`s of the others.
     """
     try:
         return examples.make_examples(records, split), []
     except UserError:
-        made, errors = [], []
+        encoded, errors = [], []
         for record in records:
             try:
-                made.extend(examples.make_examples([record], split))
+                encoded.extend(examples.make_examples([record], split))
             except RecordError as error:
                 errors.append(error)
-        return made, errors
+        return encoded, errors
 
 
 def make_all_examples(examples, records, split, bad_records):
-    """Makes examples in the background, in order.
-
-    Args:
-        examples: an `ExampleWriter`.
-        records: iterable of records.
-        split: what the records are for.
-        bad_records: what to do with records that do not fit.
-
-    Yields:
-        For every batch what `ExampleWriter.make_examples` returns.
-    """
+    """Makes examples in parallel, in order; yields those of batches."""
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -221,79 +182,41 @@ def make_all_examples(examples, records, split, bad_records):
             if not pending:
                 return
             if not batch or len(pending) > 2 * workers:
-                made, errors = pending.popleft().result()
+                encoded, errors = pending.popleft().result()
                 for error in errors:
                     bad_records.report(error)
-                yield made
+                yield encoded
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the data, the vocabulary or a flag cannot be used.
-    """
+    """Runs the command."""
     split = flag_values.split
     task = registry.get(flag_values.task)
     check_split(task, split)
     config = preprocessing_config(task, flag_values)
     paths = files.find(flag_values.input)
-    import tensorflow as tf
-
-    from etcmodel.cli.progress import file_progress
-    from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.pipeline import tfrecords
 
     examples = example_writer(task, config, flag_values)
     bad_records = BadRecords(flag_values.skip_bad_records)
-    totals = collections.Counter()
-    written = left_out = 0
-    extension = {"wordpiece": ".txt", "sentencepiece": ".model"}
-    tokenizer = examples.preprocessor.tokenizer
-    vocab_name = "vocab" + extension[tokenizer.kind]
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
-        with (
-            file_progress(paths, "Preprocessing") as progress,
-            tfrecords.ShardedWriter(
-                directory, split, flag_values.num_shards
-            ) as writer,
-        ):
-            records = task.format(config).read(
-                paths, split, bad_records, progress.at
+        with tfrecords.ShardedWriter(
+            directory, split, flag_values.num_shards
+        ) as writer:
+            read = task.format(config).read
+            records, totals = _write_examples(
+                examples, read, paths, split, bad_records, writer
             )
-            packer = examples.make_packer()
-            for made in make_all_examples(
-                examples, records, split, bad_records
-            ):
-                for record in made:
-                    for values in record.rows:
-                        for packed in packer.add(values):
-                            writer.write(examples.schema.serialize(packed))
-                    totals.update(record.counts)
-                    written += bool(record.rows)
-                    left_out += not record.rows
-                progress.done(len(made))
-            for packed in packer.flush():
-                writer.write(examples.schema.serialize(packed))
         if not writer.count:
-            found = ", ".join(
-                f"{name.replace('_', ' ')}: {count}"
-                for name, count in sorted(totals.items())
-                if count
-            )
-            raise UserError(
-                f"{flag_values.input}: no usable record was found. "
-                f"{bad_records.summary()}"
-                + (f" Of what was read, {found}." if found else "")
-            )
+            raise _nothing_written(flag_values.input, totals, bad_records)
         summary = examples.preprocessor.summarize(totals, writer.count)
         stats = {
             "input": [files.full_name(path) for path in paths],
-            "records_read": written + left_out + bad_records.total,
-            "records_written": written,
-            "records_left_out": left_out,
+            "records_read": records.total() + bad_records.total,
+            "records_written": records["written"],
+            "records_left_out": records["left out"],
             "examples_written": writer.count,
             "records_dropped": bad_records.total,
             "records_dropped_why": dict(bad_records.counts),
@@ -302,44 +225,89 @@ def run(flag_values: flags.FlagValues) -> None:
             **summary,
         }
         tfrecords.write_json(directory, STATS_FILE, stats)
-        tf.io.gfile.copy(
-            flag_values.vocab_file, os.path.join(directory, vocab_name)
+        vocabulary = _write_vocabulary(
+            directory, examples.preprocessor.tokenizer, flag_values.vocab_file
         )
-        if tokenizer.settings:
-            tokenizer_settings.write_settings(directory, tokenizer.settings)
-        tfrecords.write_json(
-            directory,
-            tfrecords.METADATA_FILE,
-            {
-                "task": task.name,
-                "format": tfrecords.FORMAT,
-                "split": split,
-                # Stored examples do not show how files were read.
-                "preprocessing_config": {
-                    name: value
-                    for name, value in dataclasses.asdict(config).items()
-                    if name != task.format_size
-                },
-                "vocab_file": vocab_name,
-                "vocab_fingerprint": tfrecords.fingerprint(
-                    flag_values.vocab_file
-                ),
-                "vocab_size": int(tokenizer.vocab_size),
-                "tokenizer": tokenizer.settings
-                and tokenizer.settings._asdict(),
-                "special_ids": dict(tokenizer.special_ids),
-                "num_examples": writer.count,
-                "shards": writer.describe(),
+        metadata = {
+            "task": task.name,
+            "format": tfrecords.FORMAT,
+            "split": split,
+            # How files were read does not change what is stored.
+            "preprocessing_config": {
+                name: value
+                for name, value in dataclasses.asdict(config).items()
+                if name != task.format_size
             },
-        )
+            **vocabulary,
+            "num_examples": writer.count,
+            "shards": writer.describe(),
+        }
+        tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:
         print(bad_records.summary())
     print(
-        f"Wrote {written} of {stats['records_read']} records to "
+        f"Wrote {records['written']} of {stats['records_read']} records to "
         f"{flag_values.output_dir}."
     )
     for name, count in sorted(totals.items()):
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
-    print_tokenizer(tokenizer, flag_values)
+    print_tokenizer(examples.preprocessor.tokenizer, flag_values)
+
+
+def _write_examples(examples, read, paths, split, bad_records, writer):
+    """Writes all records; returns counts of records, and of their content."""
+    from etcmodel.cli.progress import file_progress
+
+    records, totals = collections.Counter(), collections.Counter()
+    packer = examples.make_packer()
+    with file_progress(paths, "Preprocessing") as progress:
+        source = read(paths, split, bad_records, progress.at)
+        for made in make_all_examples(examples, source, split, bad_records):
+            for record in made:
+                for values in record.rows:
+                    for packed in packer.add(values):
+                        writer.write(examples.schema.serialize(packed))
+                totals.update(record.counts)
+                records["written" if record.rows else "left out"] += 1
+            progress.done(len(made))
+        for packed in packer.flush():
+            writer.write(examples.schema.serialize(packed))
+    return records, totals
+
+
+def _nothing_written(path, totals, bad_records) -> UserError:
+    """The error that no record could be used."""
+    found = ", ".join(
+        f"{name.replace('_', ' ')}: {count}"
+        for name, count in sorted(totals.items())
+        if count
+    )
+    return UserError(
+        f"{path}: no usable record was found. {bad_records.summary()}"
+        + (f" Of what was read, {found}." if found else "")
+    )
+
+
+def _write_vocabulary(directory: str, tokenizer, vocab_file: str) -> dict:
+    """Copies the vocabulary; returns what is noted about it."""
+    import tensorflow as tf
+
+    from etcmodel.feature_utils.text import tokenizer_settings
+    from etcmodel.pipeline import tfrecords
+
+    settings = tokenizer.settings
+    name = {"wordpiece": "vocab.txt", "sentencepiece": "vocab.model"}[
+        tokenizer.kind
+    ]
+    tf.io.gfile.copy(vocab_file, os.path.join(directory, name))
+    if settings:
+        tokenizer_settings.write_settings(directory, settings)
+    return {
+        "vocab_file": name,
+        "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
+        "vocab_size": int(tokenizer.vocab_size),
+        "tokenizer": settings and settings._asdict(),
+        "special_ids": dict(tokenizer.special_ids),
+    }

@@ -15,26 +15,18 @@ from etcmodel.datasets import files
 
 
 class FileProgress:
-    """How far a file has been read, and how many records came out of it."""
+    """A bar over the bytes of files, with the number of finished records."""
 
     def __init__(self, bar: tqdm.tqdm):
         self._bar = bar
         self._records = 0
 
     def at(self, position: int) -> None:
-        """Moves the bar to a position in the files.
-
-        Args:
-            position: bytes read so far.
-        """
+        """Moves the bar to a position in the files, in bytes."""
         self._bar.update(position - self._bar.n)
 
     def done(self, count: int = 1) -> None:
-        """Counts finished records.
-
-        Args:
-            count: how many more.
-        """
+        """Counts `count` more finished records."""
         self._records += count
         self._bar.set_postfix_str(f"{self._records} records", refresh=False)
 
@@ -43,15 +35,7 @@ class FileProgress:
 def file_progress(
     paths: Sequence[str], description: str
 ) -> Iterator[FileProgress]:
-    """Shows a bar over the bytes of files.
-
-    Args:
-        paths: the files that are read.
-        description: what is being done.
-
-    Yields:
-        What moves the bar.
-    """
+    """Shows a bar over the bytes of files."""
     with tqdm.tqdm(
         total=sum(map(files.size, paths)),
         desc=description,
@@ -64,7 +48,7 @@ def file_progress(
 
 
 def _has_bars(stream: TextIO) -> bool:
-    """Whether tqdm shows bars there: a terminal that is not of 0 lines."""
+    """Whether tqdm shows bars there: in a terminal with a size."""
     if not stream.isatty():
         return False
     try:
@@ -74,16 +58,10 @@ def _has_bars(stream: TextIO) -> bool:
 
 
 class TrainingProgress:
-    """Shows the progress of a training: a bar in a terminal, lines in a file.
+    """Shows training progress: a bar in a terminal, lines in a file.
 
-    Speed and time left exclude the first step, which builds the graph and takes
-    much longer than the others, and the time of validations.
-
-    Args:
-        total: number of steps.
-        interval: number of steps between lines.
-        out: where lines are printed.
-        clock: tells the time in seconds.
+    Speed and time left exclude the first step, which builds the graph, and the
+    time of validations. `interval` is the number of steps between lines.
     """
 
     def __init__(
@@ -95,7 +73,7 @@ class TrainingProgress:
     ):
         self._total, self._interval = total, interval
         self._out, self._clock = out, clock
-        # Somebody who watches the bar needs no lines, unless in a file.
+        # Lines are not needed beside a bar, unless they go to a file.
         self._has_lines = not (_has_bars(sys.stderr) and out.isatty())
         self._bar = None
 
@@ -108,13 +86,9 @@ class TrainingProgress:
             self._bar.close()
 
     def write(self, text: str) -> None:
-        """Prints a separate line.
-
-        Args:
-            text: the line.
-        """
-        # `tqdm.write` does not know that `out` is a terminal, too, while
-        # `sys.stdout` is replaced.
+        """Prints a separate line."""
+        # `tqdm.write` does not clear the bar for `out`, another terminal stream
+        # while `sys.stdout` is replaced.
         if self._bar is not None:
             self._bar.clear()
         print(text, file=self._out, flush=True)
@@ -122,12 +96,7 @@ class TrainingProgress:
             self._bar.refresh()
 
     def step(self, step: int, loss: float) -> None:
-        """Shows a finished step.
-
-        Args:
-            step: its number, from 1.
-            loss: of this step.
-        """
+        """Shows a finished step, counted from 1, and its loss."""
         shown, now = f"loss {loss:.4g}", self._clock()
         if self._bar is None:
             self._first, self._start = step, now
@@ -164,11 +133,7 @@ class TrainingProgress:
         return f", {speed}, {left} left"
 
     def validated(self, text: str) -> None:
-        """Prints the result of a validation.
-
-        Args:
-            text: the line.
-        """
+        """Prints the result of a validation; its time does not count."""
         if self._bar is not None:
             self._bar.unpause()
             self._start += self._clock() - self._time

@@ -205,12 +205,11 @@ class OpenKPTest(_RealRecords):
         for name, value in best.items():
             self.assertAllClose(value, metrics[name], msg=name)
             self.assertIn(f"\n{name}: {value:.6g}\n", out)
-        for expected, found in zip(
-            (("doctor appointment", "web application"),)
-            + (("star trek", "discovery season"),),
-            predictions,
-            strict=True,
-        ):
+        gold = (
+            ("doctor appointment", "web application"),
+            ("star trek", "discovery season"),
+        )
+        for expected, found in zip(gold, predictions, strict=True):
             phrases = [" ".join(x).lower() for x in found["KeyPhrases"]]
             self.assertLen({*phrases}, 5)
             self.assertCountEqual(expected, phrases[:2])

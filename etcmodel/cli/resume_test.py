@@ -60,7 +60,7 @@ class ResumeTest(tasks.EndToEndTestCase):
             orbit.Controller, "_train_n_steps", train_until_interrupted
         ):
             code, out, err = run_cli(*train)
-        self.assertIn("same command goes on", out)
+        self.assertIn("same command resumes", out)
         self.assertEqual((130, "\ntrain was interrupted.\n"), (code, err))
         saved = self._checkpoint(model_dir)["global_step"]
         self.assertEqual(_INTERRUPTED_AFTER, saved)

@@ -1,6 +1,7 @@
 """The short flags of `train`: paths, epochs, sizes, without overrides."""
 
 import math
+import operator
 import os
 
 from absl import flags
@@ -54,15 +55,16 @@ def _nested(values: dict) -> dict:
     return nested
 
 
+def given(flag_values: flags.FlagValues, name: str):
+    """Returns the value of a flag; None if the command has no such flag."""
+    return flag_values[name].value if name in flag_values else None
+
+
 def small_values(train_data: str | None = None) -> dict:
-    """Returns the parameters that `--small` stands for.
+    """Returns the parameters that `--small` stands for, as nested dicts.
 
-    Args:
-        train_data: the records, if they are known. Of ReadTwice's, whose
-            batches count segments, a batch has at least a whole example.
-
-    Returns:
-        Nested dicts.
+    Batches of ReadTwice count segments; they hold at least one whole example of
+    the records `train_data`.
     """
     values = dict(_SMALL)
     blocks = _num_blocks(_metadata(train_data) if train_data else None)
@@ -79,41 +81,32 @@ def _metadata(train_data: str) -> dict | None:
 
 
 def _num_blocks(metadata: dict | None) -> int:
-    """How many rows of a batch an example is: segments, of ReadTwice's."""
-    sizes = metadata["preprocessing_config"] if metadata else {}
-    return sizes.get("num_blocks_per_example", 1)
+    """Rows of a batch that an example takes: segments in ReadTwice, else 1."""
+    features = metadata["preprocessing_config"] if metadata else {}
+    return features.get("num_blocks_per_example", 1)
 
 
 def apply(params, flag_values: flags.FlagValues) -> None:
-    """Sets the parameters that flags stand for; they come last.
-
-    Args:
-        params: the `ExperimentConfig`, which is changed.
-        flag_values: the parsed flags, of any command.
-    """
-    given = {
-        parameter: flag_values[flag].value
+    """Sets the parameters that flags stand for, over all other overrides."""
+    values = {
+        parameter: given(flag_values, flag)
         for flag, parameters in _PARAMETERS.items()
-        if flag in flag_values and flag_values[flag].value is not None
+        if given(flag_values, flag) is not None
         for parameter in parameters
     }
-    params.override(_nested(given))
+    params.override(_nested(values))
     _follow_init_checkpoint(params, flag_values)
     for data in (params.task.train_data, params.task.validation_data):
-        # As they are from any folder: others need `params.yaml`.
+        # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
-            data.input_path = ",".join(
-                map(files.full_name, data.input_path.split(","))
-            )
+            paths = data.input_path.split(",")
+            data.input_path = ",".join(map(files.full_name, paths))
 
 
 def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
-    """Takes the encoder's sizes from where the weights to begin with are.
+    """Copies the encoder's sizes from the checkpoint that it starts from.
 
-    The values themselves, so that the run does not need that place any more.
-
-    Raises:
-        UserError: a preset was given, too, or the values do not fit together.
+    The run then does not need that checkpoint's directory any more.
     """
     task = params.task
     if not task.init_checkpoint:
@@ -123,11 +116,10 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
     values = _encoder_beside(task.init_checkpoint)
     if values is None or encoder.config_file:
         return
-    if "preset" in flag_values and flag_values["preset"].value is not None:
+    if given(flag_values, "preset") is not None:
         raise UserError(
-            f"--preset={flag_values['preset'].value} was given, but the "
-            f"encoder is that of --init_checkpoint={task.init_checkpoint}. "
-            "Leave --preset out."
+            f"--preset={flag_values.preset} was given, but the encoder is that "
+            f"of --init_checkpoint={task.init_checkpoint}. Leave --preset out."
         )
     preset, before = encoder.preset, encoder.to_config().to_dict()
     for name, value in encoder.as_dict().items():
@@ -151,15 +143,14 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
 def _encoder_beside(path: str) -> dict | None:
     """The encoder's configuration beside a checkpoint; None if there is none.
 
-    Of an original checkpoint it is a file of its own, of a run it is in the
-    run's configuration.
+    A run stores it in `params.yaml`, an original checkpoint in its own file.
     """
     from etcmodel import checkpoints
     from etcmodel.models import run_files
 
     advice = "Copy it again from the source of the weights."
     config_file = checkpoints.config_file(path)
-    # A run has such a file, too, of its encoder as its task needs it.
+    # A run's own config file holds the encoder as its task needs it.
     run_file = checkpoints.beside(path, runs.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=advice)
@@ -172,18 +163,9 @@ def _encoder_beside(path: str) -> dict | None:
 
 
 def check(params) -> None:
-    """Checks the numbers of records and steps, and the preset.
-
-    Args:
-        params: the `ExperimentConfig`.
-
-    Raises:
-        UserError: a number is less than 1, or there is no such preset.
-    """
+    """Checks batch sizes, numbers of steps, and the preset."""
     for name in (*_BATCH_SIZES, *_NUMBERS):
-        value = params
-        for part in name.split("."):
-            value = getattr(value, part)
+        value = operator.attrgetter(name)(params)
         if value < 1:
             raise UserError(f"{name} is {value}, but must be at least 1.")
     encoder = params.task.model.encoder
@@ -197,16 +179,9 @@ def check(params) -> None:
 def follow_records(
     params, defaults, spec, experiment: str, flag_values: flags.FlagValues
 ) -> None:
-    """Makes the steps follow from epochs and the records at hand.
+    """Sets the number of steps by epochs and records, unless it was given.
 
-    Unless a number of steps was given, or nothing is known of the records.
-
-    Args:
-        params: the `ExperimentConfig`, which is changed.
-        defaults: that of the experiment alone.
-        spec: the task.
-        experiment: name of the experiment.
-        flag_values: the parsed flags.
+    `defaults` is the experiment's own configuration, without overrides.
     """
     if "epochs" not in flag_values or not params.task.train_data.input_path:
         return
@@ -223,20 +198,17 @@ def follow_records(
     metadata = _metadata(params.task.train_data.input_path)
     if epochs is None or metadata is None:
         return
-    number = metadata["num_examples"]
-    rows = number * _num_blocks(metadata)
+    number, blocks = metadata["num_examples"], _num_blocks(metadata)
     size = params.task.train_data.global_batch_size
-    each = max(rows // size, 1)
+    each = max(number * blocks // size, 1)
     trainer.train_steps = max(round(each * epochs), 1)
     for name in ("validation_interval", "checkpoint_interval"):
         value = getattr(trainer, name)
         if value == getattr(defaults.trainer, name):
             setattr(trainer, name, min(value, each))
     segments, of_segments = "", ""
-    if rows != number:
-        # Of ReadTwice's records batches count segments.
-        segments = " segments"
-        of_segments = f" of {_num_blocks(metadata)} segments each"
+    if blocks > 1:
+        segments, of_segments = " segments", f" of {blocks} segments each"
     print(
         f"{number} examples{of_segments} in batches of {size}{segments}: "
         f"{_count(each, 'step')} an epoch, {_count(epochs, 'epoch')}."
@@ -249,12 +221,7 @@ def _count(number: float, word: str) -> str:
 
 
 def follow_train_steps(params, defaults) -> None:
-    """Scales warm-up and decay when only the number of steps was changed.
-
-    Args:
-        params: the `ExperimentConfig`, which is changed.
-        defaults: that of the experiment alone.
-    """
+    """Scales warm-up and decay when only the number of steps was changed."""
     steps = params.trainer.train_steps
     default_steps = defaults.trainer.train_steps
     if steps == default_steps:

@@ -28,7 +28,7 @@ def parse_flags(*arguments):
     return flag_values
 
 
-class EverydayTest(tf.test.TestCase, parameterized.TestCase):
+class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
     def _params(self, *arguments, experiment="etc/wikihop"):
         """The configuration, and what was printed."""
         output = io.StringIO()
@@ -101,6 +101,9 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
             "--params_override=task.model.encoder.config_file=own.json",
         )
         self.assertIsNone(params.task.model.encoder.hidden_size)
+        # A checkpoint without a configuration.
+        params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")
+        self.assertIsNone(params.task.model.encoder.hidden_size)
 
     def test_what_a_checkpoint_overrules_is_told(self):
         """Of the experiment, whose preset shares the projections."""
@@ -144,10 +147,6 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
                 ("tiny", 24), (encoder.preset, encoder.hidden_size)
             )
             self.assertIsNone(encoder.local_radius)
-
-    def test_of_a_checkpoint_without_a_configuration(self):
-        params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")
-        self.assertIsNone(params.task.model.encoder.hidden_size)
 
     def test_small(self):
         """Others come after it."""
@@ -196,14 +195,12 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
         params, _ = self._params(f"--train_data={self._records(5)}")
         self.assertEqual(15, params.trainer.train_steps)
 
-    def test_senseless_numbers_of_epochs(self):
-        train_data = f"--train_data={self._records(5)}"
+    def test_numbers_of_epochs_and_of_steps(self):
+        train_data = f"--train_data={self._records(130)}"
         for epochs in ("0", "nan", "inf"):
             with self.assertRaisesRegex(UserError, f"--epochs={epochs}: "):
                 self._params(train_data, f"--epochs={epochs}")
-
-    def test_a_number_of_steps_that_was_given_stays(self):
-        train_data = f"--train_data={self._records(130)}"
+        # A number of steps that was given stays.
         steps = "--params_override=trainer.train_steps=7"
         params, _ = self._params(train_data, steps)
         self.assertEqual(7, params.trainer.train_steps)
@@ -212,30 +209,24 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_batches_of_segments(self):
         records = self._records(6, num_blocks_per_example=8)
-        params, out = self._params(
-            f"--train_data={records}",
-            "--batch_size=16",
-            "--epochs=2",
-            experiment="read_twice/pretrain",
-        )
-        self.assertEqual(2 * 3, params.trainer.train_steps)
-        self.assertIn(
-            "6 examples of 8 segments each in batches of 16 segments: 3 steps "
-            "an epoch, 2 epochs.",
-            out,
-        )
-        _, out = self._params(
-            f"--train_data={records}",
-            "--batch_size=48",
-            "--epochs=1",
-            experiment="read_twice/pretrain",
-        )
-        self.assertIn(": 1 step an epoch, 1 epoch.", out)
-        # Pre-training has no epochs of its own.
-        params, _ = self._params(
-            f"--train_data={records}", experiment="read_twice/pretrain"
-        )
-        self.assertEqual(1_000_000, params.trainer.train_steps)
+        for flags_given, steps, message in (
+            (
+                ["--batch_size=16", "--epochs=2"],
+                2 * 3,
+                "6 examples of 8 segments each in batches of 16 segments: 3 "
+                "steps an epoch, 2 epochs.",
+            ),
+            (["--batch_size=48", "--epochs=1"], 1, ": 1 step an epoch, 1 ep"),
+            # Pre-training has no epochs of its own.
+            ([], 1_000_000, ""),
+        ):
+            params, out = self._params(
+                f"--train_data={records}",
+                *flags_given,
+                experiment="read_twice/pretrain",
+            )
+            self.assertEqual(steps, params.trainer.train_steps)
+            self.assertIn(message, out)
 
     def test_without_a_note_the_experiment_says(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
@@ -257,17 +248,6 @@ class EverydayTest(tf.test.TestCase, parameterized.TestCase):
     def test_numbers_below_1(self, name):
         with self.assertRaisesRegex(UserError, f"{name} is 0, but must be at"):
             self._params(f"--params_override={name}=0")
-
-    @parameterized.parameters(
-        ("trainer.train_steps=abc", "trainer.train_steps is 'abc'"),
-        (
-            "task.model.encoder.use_one_hot_embeddings=never",
-            "use_one_hot_embeddings is 'never'",
-        ),
-    )
-    def test_words_where_numbers_are_expected(self, override, message):
-        with self.assertRaisesRegex(UserError, message):
-            self._params(f"--params_override={override}")
 
     def test_paths_are_those_from_here(self):
         """They are read from `params.yaml`, wherever that is."""

@@ -25,7 +25,7 @@ The whole configuration is written to MODEL_DIR/params.yaml. The same command
 resumes an interrupted run from its newest complete checkpoint. A finished run
 is not changed; with more --epochs it is trained longer, and fewer steps than it
 has are an error. Missing or truncated files of records raise an error before
-the training; a damaged file stops it with an error that names the file. With
+the training; a damaged file raises one that names it during the training. With
 --validation_data the checkpoint with the best validation metric is kept in
 MODEL_DIR/best_ckpt. To watch it:
 
@@ -43,30 +43,28 @@ class Flags(training.TrainerFlags):
     """The flags.
 
     Attributes:
-        experiment: the experiment, such as etc/hotpotqa or etc/nq;
-            `python -m etcmodel experiments` lists them.
-        mode: what to do: train; train and evaluate from time to time; evaluate
-            the last checkpoint, or every new one.
+        mode: whether to train, to evaluate during training or after it, or to
+            evaluate the last checkpoint or every new one.
         train_data: the records to learn from: the --output_dir of `preprocess`.
         validation_data: the records to evaluate with: the --output_dir of
             `preprocess --split=dev`. With it, --mode is train_and_eval unless
             it is given.
-        epochs: how often every record is seen, if not as in the experiment.
+        epochs: passes over the records; by default the experiment's.
         batch_size: records of a step, over all replicas.
-        learning_rate: the highest.
+        learning_rate: the highest one, after the warm-up.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: weights that the encoder starts from: the output of
             `lift`, a published checkpoint with its etc_config.json, or another
             run. The encoder's sizes are taken from there, too.
-        seed: of the weights, the order of records and dropout.
-        small: a try that takes minutes on two cores: the preset tiny (not the
-            preset small, which is larger), batches of 8, a learning rate of
-            0.001, no dropout. Other flags come after it.
+        seed: seed of the weights, the order of records and dropout.
+        small: a trial run of minutes on two cores: the preset tiny (not small,
+            which is larger), batches of 8, a learning rate of 0.001, no
+            dropout. Other flags override it.
         dry_run: build everything, make two steps, print shapes, parameters,
-            memory and time, and leave nothing behind.
-        print_config: print the whole configuration, with the sizes that the
-            preset stands for, and do nothing.
+            memory and time, and write nothing.
+        print_config: print the whole configuration, with the preset's sizes,
+            and exit.
     """
 
     # Needed here, unlike elsewhere.
@@ -95,19 +93,14 @@ class Flags(training.TrainerFlags):
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
-
-    Raises:
-        UserError: the configuration or the data cannot be used.
-    """
+    """Runs the command."""
     registry.task_of_experiment(flag_values.experiment)
-    model_dir, mode = flag_values.model_dir, flag_values.mode
+    mode = flag_values.mode
     if mode is None:
         mode = "train_and_eval" if flag_values.validation_data else "train"
     if not flag_values.print_config:
         training.check_flags(flag_values, mode)
-    training.set_up_logging(flag_values.verbose)
-    # What is printed of a configuration can be a --config_file.
+    # The output of --print_config can be a --config_file.
     notes = sys.stderr if flag_values.print_config else sys.stdout
     with contextlib.redirect_stdout(notes):
         spec, params = training.parse_params(
@@ -120,63 +113,70 @@ def run(flag_values: flags.FlagValues) -> None:
         return
     training.check_data(params, mode)
     import tensorflow as tf
-    from official.core import train_utils
-
-    from etcmodel.training import run_directory
 
     if flag_values.seed is not None:
         tf.keras.utils.set_random_seed(flag_values.seed)
-    training.set_precision(params)
     if flag_values.dry_run:
         from etcmodel.cli import dry_run
 
         print(dry_run.describe(params))
-        return
-    if "train" in mode:
-        metadata = training.find_metadata(params, spec)
-        runs.check_same(params, metadata, spec, model_dir)
-        if metadata:
-            runs.check_own_vocabulary(metadata)
-        # What comes after the training is still to be done.
-        if runs.is_finished(params, model_dir) and "post" not in mode:
-            steps = params.trainer.train_steps
-            print(
-                f"{model_dir} is already at step {steps} of {steps}; nothing "
-                "is trained. To train it longer, raise --epochs (or "
-                "trainer.train_steps)."
-            )
-            return
+    elif "train" not in mode:
+        _run(flag_values, spec, params, mode)
+    elif not _is_finished(params, spec, mode, flag_values.model_dir):
+        _run(flag_values, spec, params, mode)
+        _print_next_steps(spec, flag_values.model_dir)
+
+
+def _is_finished(params, spec, mode: str, model_dir: str) -> bool:
+    """Whether a run, which may be resumed, has nothing left to do."""
+    from etcmodel.training import experiments
+
+    metadata = experiments.find_metadata(params.task, spec)
+    runs.check_same(params, metadata, spec, model_dir)
+    if metadata:
+        runs.check_own_vocabulary(metadata)
+    # A final evaluation is done even then.
+    if not runs.is_finished(params, model_dir) or "post" in mode:
+        return False
+    steps = params.trainer.train_steps
+    print(
+        f"{model_dir} is already at step {steps} of {steps}; nothing is "
+        "trained. To train it longer, raise --epochs (or trainer.train_steps)."
+    )
+    return True
+
+
+def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
+    """Trains or evaluates in the run's directory."""
+    from official.core import train_utils
+
+    from etcmodel.training import run_directory
+
+    model_dir, trainer, show = flag_values.model_dir, params.trainer, None
     with (
         training.quiet(flag_values.verbose) as out,
         contextlib.ExitStack() as stack,
     ):
         if "train" in mode:
             stack.enter_context(run_directory.hold(model_dir, out))
-        show = None
-        # The trainer's whole log has losses and speed of its own.
-        if "train" in mode and not flag_values.verbose:
-            show = stack.enter_context(
-                progress.TrainingProgress(
-                    params.trainer.train_steps,
-                    params.trainer.summary_interval,
-                    out,
+            # The trainer's whole log has losses and speed of its own.
+            if not flag_values.verbose:
+                show = stack.enter_context(
+                    progress.TrainingProgress(
+                        trainer.train_steps, trainer.summary_interval, out
+                    )
                 )
-            )
         task, runner = training.make_runner(
             params, mode, model_dir, spec, show, out
         )
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)
-            runs.save(
-                task,
-                runner.trainer.model,
-                spec,
-                flag_values.experiment,
-                model_dir,
-            )
+            model = runner.trainer.model
+            runs.save(task, model, spec, flag_values.experiment, model_dir)
         training.run_mode(runner, params, mode, show)
-    if "train" not in mode:
-        return
+
+
+def _print_next_steps(spec, model_dir: str) -> None:
     print(
         f"The trained model is in {model_dir}. To watch how it went:\n"
         f"  tensorboard --logdir={model_dir}"
@@ -189,7 +189,7 @@ def run(flag_values: flags.FlagValues) -> None:
         )
     else:
         print(
-            "To train a task that begins with it:\n"
+            "To train a task that starts from it:\n"
             "  python -m etcmodel train --experiment=EXPERIMENT "
             f"--init_checkpoint={model_dir} ..."
         )

@@ -1,4 +1,4 @@
-"""What `train` and `evaluate` share: flags, configuration, the runner."""
+"""What `train`, `evaluate` and `export` share: configuration and runner."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,7 @@ import io
 import math
 import os
 import sys
+from collections.abc import Callable
 
 import yaml
 from absl import flags
@@ -31,12 +32,8 @@ class TrainerFlags(runs.RunFlags):
     tf_data_service: str | None = None
 
 
-def set_up_logging(verbose: bool) -> None:
-    """Shows the trainer's log, or only its errors.
-
-    Args:
-        verbose: whether to show all of it.
-    """
+def _set_up_logging(verbose: bool) -> None:
+    """Shows the trainer's whole log, or only its errors."""
     import tensorflow as tf
 
     logging.set_verbosity(logging.INFO if verbose else logging.ERROR)
@@ -70,18 +67,12 @@ def _parse(options):
 
 
 def parse_params(flag_values: flags.FlagValues, experiment: str):
-    """The experiment's configuration with all overrides applied.
-
-    Args:
-        flag_values: the parsed flags.
-        experiment: name of the experiment.
+    """Configures an experiment with all overrides, and sets up logging.
 
     Returns:
         Pair of the task and the `ExperimentConfig`.
-
-    Raises:
-        UserError: unknown experiment, or an override that does not fit.
     """
+    _set_up_logging(flag_values.verbose)
     spec = registry.task_of_experiment(experiment)
     registry.register_experiments(spec.name)
     from official.core import exp_factory
@@ -89,30 +80,31 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
 
     from etcmodel.cli import overrides
 
-    def of(name, default):
-        return default if name not in flag_values else flag_values[name].value
+    def given(name):
+        return shortcut_flags.given(flag_values, name)
 
     defaults = exp_factory.get_exp_config(experiment)
-    # The Model Garden takes paths and texts, too, but tells no mistakes.
+    # The Model Garden takes paths and texts, too, but its errors name no
+    # mistakes.
     values = []
-    if of("small", False):
-        values.append(shortcut_flags.small_values(of("train_data", None)))
+    if given("small"):
+        values.append(shortcut_flags.small_values(given("train_data")))
     for path in flag_values.config_file or []:
         source = f"--config_file={path}"
         values.append(overrides.read_file(path, source))
         overrides.check(values[-1], defaults, source)
-    given = {}
+    last = {}
     if flag_values.params_override:
         source = "--params_override"
-        given = overrides.read(flag_values.params_override, source)
-        overrides.check(given, defaults, source)
+        last = overrides.read(flag_values.params_override, source)
+        overrides.check(last, defaults, source)
     params = _parse(
         train_utils.ParseConfigOptions(
             experiment=experiment,
             config_file=values,
-            tpu=of("tpu", None),
-            tf_data_service=of("tf_data_service", None) or "",
-            params_override=given,
+            tpu=given("tpu"),
+            tf_data_service=given("tf_data_service") or "",
+            params_override=last,
         )
     )
     shortcut_flags.apply(params, flag_values)
@@ -126,37 +118,25 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
 
 
 def resolved(params, spec) -> dict:
-    """Returns a configuration with the sizes that a preset stands for.
+    """Returns a configuration as nested dicts, with the preset's sizes.
 
-    Args:
-        params: the `ExperimentConfig`.
-        spec: the task.
-
-    Returns:
-        It as nested dicts. The size of the vocabulary stays None if the
-        records are to say it and are not there.
-
-    Raises:
-        UserError: there is no such preset, or sizes do not fit together.
+    The size of the vocabulary stays None if the records, which tell it, are not
+    there.
     """
+    from etcmodel.training import experiments
+
     values, encoder = params.as_dict(), params.task.model.encoder
-    metadata = find_metadata(params, spec) or {}
+    metadata = experiments.find_metadata(params.task, spec) or {}
     sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
     if not metadata and not encoder.config_file:
         del sizes["vocab_size"]
-    of_encoder = values["task"]["model"]["encoder"]
-    for name, value in of_encoder.items():
-        if value is None:
-            of_encoder[name] = sizes.get(name)
+    own = values["task"]["model"]["encoder"]
+    own |= {x: sizes.get(x) for x, value in own.items() if value is None}
     return values
 
 
 def _choose_devices(params, defaults) -> None:
-    """Uses a TPU if one was named, and all GPUs unless told otherwise.
-
-    Raises:
-        UserError: there are not as many GPUs as asked for.
-    """
+    """Uses a TPU if one was named, and all GPUs unless told otherwise."""
     import tensorflow as tf
 
     runtime, trainer = params.runtime, params.trainer
@@ -179,20 +159,6 @@ def _choose_devices(params, defaults) -> None:
         )
 
 
-def set_precision(params) -> None:
-    """Sets the global precision policy as the configuration says.
-
-    Args:
-        params: the `ExperimentConfig`.
-    """
-    from official.modeling import performance
-
-    if params.runtime.mixed_precision_dtype:
-        performance.set_mixed_precision_policy(
-            params.runtime.mixed_precision_dtype
-        )
-
-
 def make_runner(
     params, mode: str, model_dir: str, spec=None, show=None, out=None
 ):
@@ -200,23 +166,20 @@ def make_runner(
 
     Args:
         params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
+        mode: value of the flag `--mode`.
         model_dir: directory of the run.
-        spec: the task, if what validation chooses is to be kept.
+        spec: the task, if thresholds that validation chooses are saved.
         show: the `TrainingProgress`, if there is one.
-        out: where to say that a damaged checkpoint is passed over; the standard
-            output by default.
+        out: where to report a damaged checkpoint that is skipped; by default
+            the standard output.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
-
-    Raises:
-        UserError: the configuration does not fit the data, or the checkpoint
-            of the run is damaged.
     """
     from official.common import distribute_utils
     from official.core import task_factory
     from official.core import train_lib
+    from official.modeling import performance
 
     from etcmodel.checkpoints import files as checkpoint_files
     from etcmodel.training import run_directory
@@ -235,14 +198,16 @@ def make_runner(
             shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
             show.validated(f"Validation at step {step()}: {', '.join(shown)}")
 
-    trainer = params.trainer
+    trainer, runtime = params.trainer, params.runtime
+    if runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
     run_directory.prepare(model_dir, out)
     try:
         strategy = distribute_utils.get_distribution_strategy(
-            distribution_strategy=params.runtime.distribution_strategy,
-            all_reduce_alg=params.runtime.all_reduce_alg,
-            num_gpus=params.runtime.num_gpus,
-            tpu_address=params.runtime.tpu,
+            distribution_strategy=runtime.distribution_strategy,
+            all_reduce_alg=runtime.all_reduce_alg,
+            num_gpus=runtime.num_gpus,
+            tpu_address=runtime.tpu,
         )
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
@@ -264,40 +229,21 @@ def make_runner(
 
 @contextlib.contextmanager
 def quiet(verbose: bool):
-    """Hides what the trainer prints.
-
-    Args:
-        verbose: whether not to.
-
-    Yields:
-        Where to print all the same.
-    """
+    """Hides what the trainer prints, unless verbose; yields the real stdout."""
     out = sys.stdout
-    with contextlib.ExitStack() as stack:
-        if not verbose:
-            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    with contextlib.redirect_stdout(out if verbose else io.StringIO()):
         yield out
 
 
 def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     """Trains and evaluates. Training that is interrupted is saved.
 
-    The runner has a method for this, which afterwards counts operations on a
-    copy of the model with its weights as constants; that takes minutes and
-    gigabytes for large models.
-
-    Args:
-        runner: from `make_runner`.
-        params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
-        show: the `TrainingProgress`, if there is one.
+    The runner's own method also counts operations on a copy of the model with
+    its weights as constants, which takes minutes and gigabytes for large
+    models.
 
     Returns:
         The metrics of the last evaluation, if there was one.
-
-    Raises:
-        UserError: a file of records is damaged, or holds those of another
-            task.
     """
     from etcmodel.training import damaged_records
 
@@ -329,7 +275,7 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
             if "train" in mode:
                 controller.save_checkpoint()
                 write = print if show is None else show.write
-                write("Saved: the same command goes on.")
+                write("Saved. The same command resumes the run.")
             raise
         if mode in ("eval", "train_and_post_eval"):
             logs = controller.evaluate(steps=trainer.validation_steps)
@@ -340,54 +286,38 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     }
 
 
-# What a mode reads, by words in its name.
+# Word in the name of a mode -> the data that it reads.
 _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
-def check_data(params, mode: str) -> None:
-    """Checks that the data that a mode reads are named.
-
-    Args:
-        params: the `ExperimentConfig`.
-        mode: as of the flag `--mode`.
-
-    Raises:
-        UserError: a path is missing.
-    """
+def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
+    """Raises a `UserError` unless all data that a mode reads are named."""
     for word, field in _DATA.items():
-        if word in mode and not getattr(params.task, field).input_path:
-            raise _no_data(field)
+        if word in mode and not is_named(field):
+            raise UserError(
+                f"There is no {field}. Give the --output_dir of `preprocess`: "
+                f"--{field}=DIR."
+            )
+
+
+def check_data(params, mode: str) -> None:
+    """Checks that the configuration has the paths of data that a mode reads."""
+    _check_named(mode, lambda field: getattr(params.task, field).input_path)
 
 
 def check_flags(flag_values: flags.FlagValues, mode: str) -> None:
-    """Checks the same by the flags alone, before TensorFlow is loaded.
-
-    Args:
-        flag_values: the parsed flags.
-        mode: as of the flag `--mode`.
-
-    Raises:
-        UserError: no flag, and nothing that a flag names, can hold the path.
-    """
-    for word, field in _DATA.items():
-        if word in mode and not _may_name(flag_values, field):
-            raise _no_data(field)
-
-
-def _no_data(field) -> UserError:
-    """The error that data are not named."""
-    return UserError(
-        f"There is no {field}. Give the --output_dir of `preprocess`: "
-        f"--{field}=DIR."
-    )
+    """Checks the same by the flags alone, before TensorFlow is loaded."""
+    _check_named(mode, lambda field: _may_name(flag_values, field))
 
 
 def _may_name(flag_values, field) -> bool:
     """Whether flags, or files that they name, can hold the path of data."""
-    if field in flag_values and flag_values[field].value:
-        return True
     override = flag_values.params_override or ""
-    if "input_path" in override or os.path.exists(override):
+    if (
+        shortcut_flags.given(flag_values, field)
+        or "input_path" in override
+        or os.path.exists(override)
+    ):
         return True
     for path in flag_values.config_file or []:
         if files.is_remote(path):
@@ -399,23 +329,5 @@ def _may_name(flag_values, field) -> bool:
         except (KeyError, TypeError):
             pass  # It does not name them.
         except (OSError, ValueError, yaml.YAMLError):
-            return True  # Is told when it is read.
+            return True  # The error is raised when it is read.
     return False
-
-
-def find_metadata(params, spec) -> dict | None:
-    """What `preprocess` noted about the records of a configuration.
-
-    Args:
-        params: the `ExperimentConfig`.
-        spec: the task.
-
-    Returns:
-        See `tfrecords.read_metadata`.
-
-    Raises:
-        UserError: see `training.experiments.find_metadata`.
-    """
-    from etcmodel.training import experiments
-
-    return experiments.find_metadata(params.task, spec)

@@ -45,11 +45,13 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             config.warmup.linear.warmup_steps,
         )
 
-    @parameterized.parameters((True, logging.INFO), (False, logging.ERROR))
-    def test_logging(self, verbose, expected):
+    @parameterized.parameters(
+        ("--verbose", logging.INFO), ("--noverbose", logging.ERROR)
+    )
+    def test_logging(self, flag, expected):
         self.addCleanup(logging.set_verbosity, logging.get_verbosity())
         self.addCleanup(tf.get_logger().setLevel, tf.get_logger().level)
-        training.set_up_logging(verbose)
+        self._parse(flag)
         self.assertEqual(expected, logging.get_verbosity())
 
     def test_later_ones_win(self):
@@ -107,19 +109,6 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertEqual(expected, params.runtime.num_gpus)
 
-    def test_precision(self):
-        params = types.SimpleNamespace(
-            runtime=types.SimpleNamespace(mixed_precision_dtype=None)
-        )
-        precision = tf.keras.mixed_precision
-        before = precision.global_policy().name
-        self.addCleanup(precision.set_global_policy, before)
-        training.set_precision(params)
-        self.assertEqual(before, precision.global_policy().name)
-        params.runtime.mixed_precision_dtype = "bfloat16"
-        training.set_precision(params)
-        self.assertEqual("mixed_bfloat16", precision.global_policy().name)
-
     @parameterized.parameters(
         ("runtime.distribution_strategy=nothing", "cannot be run.*[Nn]othing"),
         ("task.label_smoothing=0.5", "long_length .* is not known"),
@@ -129,14 +118,20 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, message):
             training.make_runner(params, "train", self.get_temp_dir())
 
-    def test_runner_shows_steps_and_validations(self):
-        params, _ = self._parse()
+    def test_runner_shows_steps_and_validations_and_sets_the_precision(self):
+        precision = tf.keras.mixed_precision
+        before = precision.global_policy().name
+        self.addCleanup(precision.set_global_policy, before)
+        params, _ = self._parse(
+            "--params_override=runtime.mixed_precision_dtype=bfloat16"
+        )
         show = mock.Mock()
         with (
             mock.patch.object(task_factory, "get_task"),
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
             training.make_runner(params, "train", "dir", show=show)
+        self.assertEqual("mixed_bfloat16", precision.global_policy().name)
         make.return_value.trainer.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]
         (on_validation,) = make.call_args.kwargs["eval_actions"]
@@ -157,12 +152,9 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         ("continuous_eval", ["evaluate_continuously"]),
     )
     def test_what_the_controller_does(self, mode, expected):
-        trainer = types.SimpleNamespace(
-            train_steps=30,
-            validation_steps=4,
-            validation_interval=10,
-            continuous_eval_timeout=60,
-        )
+        sizes = {"train_steps": 30, "validation_steps": 4}
+        sizes |= {"validation_interval": 10, "continuous_eval_timeout": 60}
+        trainer = types.SimpleNamespace(**sizes)
         runner = mock.MagicMock()
         runner.controller.evaluate.return_value = {
             "accuracy": tf.constant(0.5),
@@ -176,14 +168,11 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         }
         self.assertEqual(expected, list(calls))
         self.assertEqual({"accuracy": 0.5} if "evaluate" in calls else {}, logs)
+        both = {"train_steps": 30, "eval_steps": 4, "eval_interval": 10}
         arguments = {
             "train": {"steps": 30},
             "evaluate": {"steps": 4},
-            "train_and_evaluate": {
-                "train_steps": 30,
-                "eval_steps": 4,
-                "eval_interval": 10,
-            },
+            "train_and_evaluate": both,
             "evaluate_continuously": mock.ANY,
         }
         self.assertEqual({name: arguments[name] for name in expected}, calls)
