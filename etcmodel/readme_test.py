@@ -56,7 +56,7 @@ class ReadmeTest(unittest.TestCase):
             code = (ROOT / path.replace("<task>", "wikihop")).read_text("utf-8")
             self.assertIn(f"def {name}(" if name else "", code, path)
 
-    def test_links_lead_somewhere(self):
+    def test_links_and_files_exist(self):
         pages = {
             path: path.read_text("utf-8")
             for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
@@ -68,6 +68,7 @@ class ReadmeTest(unittest.TestCase):
             }
             for path, text in pages.items()
         }
+        rooms = "etcmodel|testing|benchmarks|tools|examples"
         for path, text in pages.items():
             for link in re.findall(r"\]\((?!http)([^)\s]+)\)", text):
                 name, _, anchor = link.partition("#")
@@ -75,6 +76,15 @@ class ReadmeTest(unittest.TestCase):
                 self.assertTrue(target.exists(), f"{path.name}: {link}")
                 if anchor:
                     self.assertIn(anchor, anchors[target], path.name)
+            files = re.findall(rf"`((?:{rooms})/\w[\w/]*\.py)`", text)
+            programs = re.findall(
+                r"python -m ((?:benchmarks|tools)\.\w+)", text
+            )
+            files += [f"{x.replace('.', '/')}.py" for x in programs]
+            for file in files:
+                # Placeholders.
+                if not file.endswith(("/x.py", "/x_test.py", "NAME.py")):
+                    self.assertTrue((ROOT / file).exists(), file)
 
     def test_guarantees_name_tests_that_exist(self):
         text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
