@@ -103,7 +103,7 @@ def two_encoders(folder):
 
 
 @refuses(
-    "words that a dictionary finds (Japanese)", "BertJapaneseTokenizer, which"
+    "words split with a dictionary (Japanese)", "BertJapaneseTokenizer, which"
 )
 def japanese(folder):
     warm_starts.write(folder)
@@ -114,7 +114,7 @@ def japanese(folder):
     )
 
 
-@refuses("no special tokens that can be told", r"lacks \[CLS\], \[SEP\]")
+@refuses("no recognizable special tokens", r"lacks \[CLS\], \[SEP\]")
 def no_special_tokens(folder):
     lines = [
         x.replace("[CLS]", "x").replace("[SEP]", "y") for x in warm_starts.LINES
@@ -122,7 +122,9 @@ def no_special_tokens(folder):
     warm_starts.write(folder, lines=lines)
 
 
-@refuses("a name that is no directory", "Nothing is downloaded.*hf download")
+@refuses(
+    "a directory that does not exist", "Nothing is downloaded.*hf download"
+)
 def no_directory(folder):
     return os.path.join(folder, "bert-base-uncased")
 

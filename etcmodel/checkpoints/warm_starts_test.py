@@ -116,7 +116,7 @@ def bert(folder):
     return Source(folder, write(folder, make_weights(head=True)))
 
 
-@lifts("an encoder alone, without a head")
+@lifts("an encoder without a head")
 def encoder_alone(folder):
     return Source(folder, write(folder, prefix=""))
 
@@ -195,7 +195,7 @@ def tied(folder):
     return Source(folder, weights)
 
 
-@lifts("an output layer alone: `decoder.weight`, `decoder.bias`")
+@lifts("only an output layer: `decoder.weight`, `decoder.bias`")
 def decoder_alone(folder):
     weights = write(folder, make_weights(head=True))
     rewrite(
@@ -450,7 +450,7 @@ def added_tokens(folder):
     return Source(folder, weights, "six five four one", rows, notes=notes)
 
 
-@lifts("lines that are there twice")
+@lifts("repeated lines")
 def repeated(folder):
     lines = [*LINES[:10], "two", "one", "two", "three"]
     weights = write(folder, lines=lines)

@@ -40,7 +40,7 @@ from testing import helpers
 from testing import task_runs
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-# Builds encoders as the README says, under Keras 3.
+# Builds encoders as docs/encoders.md says, under Keras 3.
 _BUILD_FROM_RUN = """
 import os, sys
 import numpy as np
@@ -151,11 +151,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertTrue(np.isfinite(value), name)
 
     def test_encoders_of_runs_are_built_under_keras_3(self):
-        """As the README says, and they encode as the trained models do."""
+        """As docs/encoders.md says; they encode as the trained models do."""
         names = ["wikihop", "openkp", "read_twice_hotpotqa"]
         (lines,) = re.findall(
             r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
-            (_ROOT / "README.md").read_text("utf-8"),
+            (_ROOT / "docs" / "encoders.md").read_text("utf-8"),
         )
         expected = {}
         for name in names:
@@ -461,6 +461,18 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             listed = {x for cell in cells for x in re.findall(r"`(\w+)`", cell)}
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
+
+    def test_the_example_of_the_readme_answers(self):
+        text = (_ROOT / "README.md").read_text("utf-8")
+        (example,) = (
+            x
+            for x in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+            if '"saved_model"' in x
+        )
+        path = task_runs.run_of("hotpotqa").saved_model
+        values = {}
+        exec(example.replace('"saved_model"', repr(path)), values)
+        self.assertEqual((1,), values["output"]["answer"].shape)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_without_this_package(self, task):

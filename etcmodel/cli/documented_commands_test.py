@@ -1,0 +1,42 @@
+"""Commands in README.md and docs/ have flags that exist."""
+
+import pathlib
+import re
+import shlex
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from etcmodel.cli import command_line
+from etcmodel.cli import paths
+from testing import tasks
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_PAGES = sorted(
+    path.relative_to(_ROOT).as_posix()
+    for path in (_ROOT / "README.md", *(_ROOT / "docs").glob("*.md"))
+    if "\npython -m etcmodel" in path.read_text("utf-8")
+)
+
+
+class DocumentedCommandsTest(parameterized.TestCase):
+    @parameterized.parameters(*_PAGES)
+    def test_flags_of(self, page):
+        text = (_ROOT / page).read_text("utf-8")
+        lines = re.findall(r"^python -m etcmodel (.+)$", text, re.MULTILINE)
+        for line in lines:
+            command, *arguments = shlex.split(line, comments=True)
+            module = command_line.load(command)
+            # The files that it reads are not there.
+            with (
+                mock.patch.object(module, "run") as run,
+                mock.patch.object(paths, "check"),
+            ):
+                code, _, error = tasks.run_cli(command, *arguments)
+            self.assertEqual((0, ""), (code, error), line)
+            run.assert_called_once()
+
+
+if __name__ == "__main__":
+    absltest.main()
