@@ -50,7 +50,7 @@ class Case(NamedTuple):
         flags: of `preprocess`.
         experiment: what is trained; nothing if empty.
         overrides: of the configuration.
-        answers: how many records of `dev` are answered; 0 for none.
+        answers: how many records of `dev` are answered; None for all.
     """
 
     task: str
@@ -59,7 +59,7 @@ class Case(NamedTuple):
     flags: tuple[str, ...] = ()
     experiment: str = ""
     overrides: tuple[str, ...] = ()
-    answers: int = 1000
+    answers: int | None = None
 
 
 _SEGMENTS = (
@@ -184,7 +184,12 @@ class Checkout:
         finished = subprocess.run(
             command,
             cwd=self.path,
-            env=dict(os.environ, PYTHONPATH=str(self.path)),
+            env=dict(
+                os.environ,
+                PYTHONPATH=str(self.path),
+                # The order in which inputs are masked is no accident then.
+                TF_DETERMINISTIC_OPS=str(int(arguments[0] == "train")),
+            ),
             capture_output=True,
             text=True,
             check=False,
@@ -318,26 +323,19 @@ def _show(value: Any) -> str:
 
 
 def few_records(source: pathlib.Path, number: int, target: pathlib.Path):
-    """Writes the first records of a data file.
+    """Writes the first records of a CSV file.
 
     Args:
-        source: a JSON list, `{"Data": [...]}`, lines of JSON, or a CSV file
-            with a heading; what has few records is linked.
+        source: the file, with a heading.
         number: how many.
-        target: the file to write.
+        target: the file to write; folders beside `source` are linked.
     """
-    text = source.read_bytes()
-    if source.suffix == ".csv":
-        lines = text.splitlines(keepends=True)[: number + 1]
-        target.write_bytes(b"".join(lines))
-    elif source.suffix == ".json" and isinstance(json.loads(text), list):
-        target.write_text(json.dumps(json.loads(text)[:number]), "utf-8")
-    else:
-        target.symlink_to(source)
-    # What the records name is looked for beside the file.
+    lines = source.read_bytes().splitlines(keepends=True)
+    target.write_bytes(b"".join(lines[: number + 1]))
     for folder in source.parent.iterdir():
-        if folder.is_dir() and not (target.parent / folder.name).exists():
-            (target.parent / folder.name).symlink_to(folder)
+        link = target.parent / folder.name
+        if folder.is_dir() and not link.exists():
+            link.symlink_to(folder)
 
 
 class Comparison:
@@ -459,7 +457,7 @@ class Comparison:
     def answers(self) -> Differences:
         """Compares what `predict` writes."""
         found = self._differences()
-        if not self._case.answers:
+        if self._case.answers == 0:
             return found
         self.losses()
         for checkout, folder in self._pairs():
@@ -468,11 +466,13 @@ class Comparison:
                 *("export", f"--model_dir={folder / 'run'}", "--overwrite"),
                 *("--checkpoint=last", f"--output_dir={folder / 'model'}"),
             )
-            source = self._data / self._case.dev
-            asked = folder / "asked" / source.name
-            if not asked.exists():
+            asked = self._data / self._case.dev
+            if self._case.answers is not None:
+                asked = folder / "asked" / asked.name
                 asked.parent.mkdir(exist_ok=True)
-                few_records(source, self._case.answers, asked)
+                few_records(
+                    self._data / self._case.dev, self._case.answers, asked
+                )
             checkout.run(
                 folder / "predicted",
                 *("predict", f"--saved_model={folder / 'model'}"),

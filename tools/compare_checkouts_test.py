@@ -65,17 +65,12 @@ class FewRecordsTest(unittest.TestCase):
     def test_first_records_and_what_they_name(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "in" / "stories").mkdir(parents=True)
-        for name, text, expected in (
-            ("a.json", "[1, 2, 3]", "[1, 2]"),
-            ("a.csv", "id\n1\n2\n3\n", "id\n1\n2\n"),
-            ("b.json", '{"Data": [1, 2, 3]}', '{"Data": [1, 2, 3]}'),
-        ):
-            (folder / "in" / name).write_text(text)
-            target = folder / name / name
-            target.parent.mkdir()
-            compare_checkouts.few_records(folder / "in" / name, 2, target)
-            self.assertEqual(expected, target.read_text())
-            self.assertTrue((target.parent / "stories").is_dir())
+        (folder / "out").mkdir()
+        (folder / "in" / "a.csv").write_text("id\n1\n2\n3\n")
+        target = folder / "out" / "a.csv"
+        compare_checkouts.few_records(folder / "in" / "a.csv", 2, target)
+        self.assertEqual("id\n1\n2\n", target.read_text())
+        self.assertTrue((folder / "out" / "stories").is_dir())
 
 
 class CompareCheckoutsTest(unittest.TestCase):
