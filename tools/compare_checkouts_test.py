@@ -65,7 +65,6 @@ class FewRecordsTest(unittest.TestCase):
     def test_first_records_and_what_they_name(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "in" / "stories").mkdir(parents=True)
-        (folder / "out").mkdir()
         (folder / "in" / "a.csv").write_text("id\n1\n2\n3\n")
         target = folder / "out" / "a.csv"
         compare_checkouts.few_records(folder / "in" / "a.csv", 2, target)
@@ -160,8 +159,10 @@ class CompareCheckoutsTest(unittest.TestCase):
             ("answers", 1),
         ):
             self.assertIn(f": {step}: {count} differences", printed)
-        self.assertIn("train: example [0]: ids [0]: 1 -> 3", printed)
-        self.assertIn("only the second has train: example [N]: only_3", printed)
+        self.assertIn("train: examples [0]: ids [0]: 1 -> 3", printed)
+        self.assertIn(
+            "only the second has stored: train: examples [N]", printed
+        )
         self.assertIn("[0]: '100000' -> 'wrong'", printed)
         # What the first one has made is used again.
         self.commands.clear()
