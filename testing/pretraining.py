@@ -20,19 +20,11 @@ PRETRAINING_VOCAB = [
 def write_small_documents(
     directory: str, num_records: int, seed: int = 0
 ) -> tuple[str, str]:
-    """Writes documents with one entity each, and a vocabulary for them.
+    """Writes documents with one entity each, and a vocabulary; returns paths.
 
     The entity is once in every segment, and all other words are noise. So a
     masked mention can be known from another segment of its document, and from
     nothing else.
-
-    Args:
-        directory: where to write them.
-        num_records: how many documents.
-        seed: another one gives other documents.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.jsonl")
@@ -58,20 +50,11 @@ def write_small_documents(
 def write_small_texts(
     directory: str, num_records: int, seed: int = 0
 ) -> tuple[str, str]:
-    """Writes texts of sentences, and a vocabulary for them.
+    """Writes texts of sentences, and a vocabulary; returns their paths.
 
     A text has a word of its own kind, once in each of its seven sentences; all
     other words are noise. So that word is known from another sentence of the
     text, and of a sentence that is masked it is all that can be foreseen.
-
-    Args:
-        directory: where to write them.
-        num_records: how many texts.
-        seed: another one gives other texts.
-
-    Returns:
-        Paths of the data file, with empty lines between the texts, and of the
-        vocabulary.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.txt")

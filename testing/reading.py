@@ -19,14 +19,7 @@ SIZES = (
 
 
 def make_text(number: int) -> tuple[str, str, str]:
-    """A question, a text and its answer.
-
-    Args:
-        number: another text for each.
-
-    Returns:
-        Question, text and answer, a city that the text names once.
-    """
+    """A question, a text, and its answer: a city that the text names once."""
     city = _CITIES[number % 4]
     lines = ["It rains here."] * (3 + number % 5)
     lines.insert(number % 3, f"Jan lives in {city}.")
@@ -43,15 +36,7 @@ def _write_vocab(directory: str) -> str:
 
 
 def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes a file of TriviaQA with its pages, and a vocabulary for it.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
-    """
+    """Writes a file of TriviaQA with pages, and a vocabulary; returns paths."""
     pages = os.path.join(directory, "evidence", "wikipedia")
     for folder in (pages, os.path.join(directory, "qa")):
         os.makedirs(folder, exist_ok=True)
@@ -80,15 +65,7 @@ def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_narrativeqa(
     directory: str, num_records: int
 ) -> tuple[str, str]:
-    """Writes a file of NarrativeQA with its stories, and a vocabulary for it.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
-    """
+    """Writes a file of NarrativeQA with stories, and a vocabulary."""
     stories = os.path.join(directory, "stories")
     os.makedirs(stories, exist_ok=True)
     path = os.path.join(directory, "qaps.csv")

@@ -65,13 +65,7 @@ class Mutation(NamedTuple):
         return self.function.partition(":")[0].replace(".", "/") + ".py"
 
     def applied_to(self, text: str) -> str:
-        """The module with the mutation.
-
-        Args:
-            text: the source of the module.
-
-        Returns:
-            It without its comments.
+        """The module with the mutation, without its comments.
 
         Raises:
             ValueError: the function or what is to be replaced is not there, or
@@ -203,11 +197,6 @@ def run_tests_of(
 ) -> list[str]:
     """Runs tests in a copy of the project.
 
-    Args:
-        root: the copy.
-        keras: under which Keras.
-        arguments: of pytest.
-
     Returns:
         The tests that have failed, or files that cannot be loaded.
 
@@ -239,11 +228,7 @@ def run_tests_of(
 def who_notices(
     mutation: Mutation, root: pathlib.Path
 ) -> tuple[int, str] | None:
-    """Runs the tests on a mutated copy of the project.
-
-    Args:
-        mutation: what to break.
-        root: the copy, in which the module is mutated and put back.
+    """Runs the tests while a module of the copy is mutated.
 
     Returns:
         The Keras and the test that has failed first; None if none has.

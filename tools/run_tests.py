@@ -53,10 +53,6 @@ def _git(*arguments: str) -> list[str]:
 def changed_tests(ref: str, all_dependents: bool) -> list[str]:
     """Test files to run for what differs from a commit, new files included.
 
-    Args:
-        ref: the commit.
-        all_dependents: whether to run the tests of all that depends on it.
-
     Raises:
         SystemExit: git does not know the commit, or this is no git checkout.
     """
@@ -117,14 +113,7 @@ def check_style() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs tests.
-
-    Args:
-        arguments: the command line's.
-
-    Returns:
-        The exit code: 0 if all tests that ran have passed.
-    """
+    """Runs tests; returns 0 if all that ran have passed."""
     parser = argparse.ArgumentParser(
         prog="./run_tests.sh",
         description=__doc__,
