@@ -8,8 +8,11 @@
     ./run_tests.sh --keras=2 etcmodel/layers    all of these under one Keras
 
 `--changed` runs the tests of the modules that have changed and of those that
-import them; with `--all-dependents` of all that depends on them. Everything,
-or many files without options, is run by two processes of pytest-xdist.
+import them; with `--all-dependents` of all that depends on them. It goes by
+imports, not by the lines that a test runs, as pytest-testmon does: functions
+that are traced, and runs that tests share, are those of the first test alone.
+Everything, or many files without options, is run by two processes of
+pytest-xdist.
 """
 
 import argparse
