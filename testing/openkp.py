@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from etcmodel.datasets.openkp import FEATURES
 from etcmodel.feature_utils.text import tokenizers
+from testing.helpers import write_vocab
 
 # Words that every vocabulary of BERT has.
 WORDS = (
@@ -153,8 +154,5 @@ def write_small_openkp(
     with open(path, "w", encoding="utf-8") as stream:
         for seed in range(first, first + num_records):
             stream.write(json.dumps(make_page(seed, **options)) + "\n")
-    vocab = os.path.join(directory, "vocab.txt")
-    with open(vocab, "w", encoding="utf-8") as stream:
-        for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS):
-            stream.write(f"{token}\n")
-    return path, vocab
+    tokens = (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS)
+    return path, write_vocab(directory, tokens)

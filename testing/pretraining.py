@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 
+from testing.helpers import write_vocab
+
 # Reserved tokens of ReadTwice's vocabulary, entities and other words. A segment
 # is the CLS and five words; a document has three.
 SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
@@ -41,10 +43,7 @@ def write_small_documents(
             ]
             record = {"id": str(i), "text": text, "mentions": mentions}
             stream.write(json.dumps(record) + "\n")
-    vocab_file = os.path.join(directory, "vocab.txt")
-    with open(vocab_file, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{token}\n" for token in PRETRAINING_VOCAB)
-    return path, vocab_file
+    return path, write_vocab(directory, PRETRAINING_VOCAB)
 
 
 def write_small_texts(
@@ -65,7 +64,4 @@ def write_small_texts(
                 first, second = rng.integers(20, size=2)
                 stream.write(f"e{entity} w{first} w{second} .\n")
             stream.write("\n")
-    vocab_file = os.path.join(directory, "vocab.txt")
-    with open(vocab_file, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{x}\n" for x in (*PRETRAINING_VOCAB, "."))
-    return path, vocab_file
+    return path, write_vocab(directory, (*PRETRAINING_VOCAB, "."))

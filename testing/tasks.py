@@ -27,6 +27,7 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.serving import saved_model as export_lib
 from etcmodel.serving import signatures
+from testing import helpers
 from testing import openkp
 from testing import pretraining
 from testing import reading
@@ -280,11 +281,8 @@ class EndToEndTestCase(tf.test.TestCase):
 
 def write_test_vocab(directory: str, words: str) -> str:
     """Writes a small WordPiece vocabulary of words; returns its path."""
-    path = os.path.join(directory, "vocab.txt")
     tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words.split()]
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
-    return path
+    return helpers.write_vocab(directory, tokens)
 
 
 _CITIES = ["paris", "rome", "oslo", "bonn"]
