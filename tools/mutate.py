@@ -214,7 +214,9 @@ def run_tests_of(
         **command, capture_output=True, text=True, check=False
     )
     failed = re.findall(
-        r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE
+        r"^(?:FAILED|ERROR|SUBFAILED.*?) (\S+?(?:::.+?)?)(?: - .*)?$",
+        done.stdout,
+        re.MULTILINE,
     )
     # Otherwise it has failed or could not load tests, and has said which.
     if done.returncode not in (0, run_tests.NO_TESTS) and not failed:
