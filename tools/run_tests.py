@@ -5,7 +5,10 @@
     ./run_tests.sh --changed                    tests of what is not committed
     ./run_tests.sh --changed main               ... of what differs from main
     ./run_tests.sh --lf                         what failed last time
-    ./run_tests.sh --keras=2 etcmodel/layers    all of these under one Keras
+    ./run_tests.sh --keras=2                    those that are about one Keras
+
+With `--everywhere`, tests run under both Kerases, or the one that is given,
+whatever they are about.
 
 `--changed` runs the tests of the modules that have changed and of those that
 import them; with `--all-dependents` of all that depends on them. It goes by
@@ -125,6 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--changed", nargs="?", const="HEAD", metavar="REF")
     parser.add_argument("--all-dependents", action="store_true")
+    parser.add_argument("--everywhere", action="store_true")
     parser.add_argument("--keras", type=int, choices=KERASES)
     options, rest = parser.parse_known_args(arguments)
     # pytest collects folders, which may have tests of both.
@@ -144,12 +148,12 @@ def main(arguments: Sequence[str]) -> int:
         check_style()
     codes = set()
     for keras in [options.keras] if options.keras else KERASES:
-        chosen = [x for x in files if options.keras or is_placed(x, keras)]
+        chosen = [x for x in files if options.everywhere or is_placed(x, keras)]
         if files and not chosen:
             continue
         print(f"Tests under Keras {keras}", flush=True)
         chosen += rest
-        if not options.keras:
+        if not options.everywhere:
             chosen.append("--placed")
         has_options = any(x.startswith("-") for x in rest)
         if not has_options and not 0 < len(files) <= _MANY_FILES:
@@ -157,7 +161,7 @@ def main(arguments: Sequence[str]) -> int:
             chosen += ["-n", "2", "--dist", "loadfile"]
         command = command_of(keras, chosen)
         codes.add(subprocess.run(**command, check=False).returncode)
-    return max(codes - {0, NO_TESTS}, default=min(codes))
+    return max(codes - {0, NO_TESTS}, default=min(codes, default=NO_TESTS))
 
 
 if __name__ == "__main__":

@@ -117,8 +117,8 @@ class RunTestsTest(unittest.TestCase):
             (["etcmodel", "-v"], everything),
             (["etcmodel", "-k", "both"], ["both 2", "both 3"]),
             ([f"{test}::test_here"], ["here 3"]),
-            (["--keras=2", f"{test}::test_here"], ["here 2"]),
-            (["--keras=3", "etcmodel/tasks"], ["task 3"]),
+            (["--everywhere", f"{test}::test_here"], ["here 2", "here 3"]),
+            (["--keras=2", "etcmodel", "-v"], ["both 2", "task 2"]),
             # What looks like a path may be an option's value.
             ([test, "--deselect", f"{test}::test_fails"], here),
             (["-k", "layer_test.py and not fails", "etcmodel"], here),
