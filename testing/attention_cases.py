@@ -41,14 +41,8 @@ def reference_attention(
 ):
     """One softmax over all keys for each query of each head.
 
-    Args:
-        queries: `<float>[batch, from, heads, size]`.
-        keys: `<float>[batch, to, heads, size]`.
-        values: `<float>[batch, to, heads, value_size]`.
-        att_mask: `<int>[batch, from, to]` or None.
-        relative_att_ids: `<int>[batch, from, to]` or None.
-        emb_table: `<float>[relative_vocab_size, heads, size]`.
-        bias_table: `<float>[relative_vocab_size, heads]`.
+    Queries are `<float>[batch, from, heads, size]`, masks and ids
+    `<int>[batch, from, to]`, tables as of `LabelTable`.
 
     Returns:
         `<float64>[batch, from, heads, value_size]`; zeros for a query that may
@@ -81,13 +75,8 @@ def reference_attention(
 def square_of_band(band, fill=0):
     """`<any>[batch, length, 2r + 1]` as `[batch, length, length]`.
 
-    Args:
-        band: column `k` of row `i` belongs to position `i + k - r`.
-        fill: the value outside the band.
-
-    Returns:
-        The square; with `r = 1`, `[[a, b, c], [d, e, f]]` gives
-        `[[b, c], [d, e]]`.
+    Column `k` of row `i` belongs to position `i + k - r`: with `r = 1`,
+    `[[a, b, c], [d, e, f]]` gives `[[b, c], [d, e]]`.
     """
     band = np.asarray(band)
     batch_size, length, width = band.shape
@@ -138,9 +127,7 @@ def make_tables(rng):
 def chunks_of(elements, min_block_len=1):
     """Makes chunks (and blocks of local attention) as small as in long texts.
 
-    Args:
-        elements: about how many scores a chunk has; 1 for the smallest chunks.
-        min_block_len: queries of a block, unless the radius is larger.
+    Chunks have about as many scores as `elements`, 1 for the smallest ones.
     """
     with (
         mock.patch.object(streaming, "CHUNK_ELEMENTS", elements),
@@ -152,13 +139,7 @@ def chunks_of(elements, min_block_len=1):
 def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
     """Random descriptions of the long queries' masks and labels.
 
-    Args:
-        rng: makes random numbers.
-        batch: size of the batch.
-        long_len: number of long tokens.
-        side_len: number of global tokens.
-        radius: of the local attention.
-        linked: the labels of both links.
+    `linked` are the labels of both links.
 
     Returns:
         Arguments of local attention, and the same as int arrays by what the
@@ -208,16 +189,7 @@ def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
 
 
 def run(attend, floats, upstream):
-    """The output and all gradients of an attention.
-
-    Args:
-        attend: function of the tensors in `floats` by name.
-        floats: dict of float tensors or arrays.
-        upstream: gradient of the output.
-
-    Returns:
-        Dict of the output, as "output", and each input's gradient.
-    """
+    """The result of `attend(**floats)`, as "output", and gradients by name."""
     floats = {name: tf.convert_to_tensor(x) for name, x in floats.items()}
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -253,14 +225,9 @@ def assert_at_most_twice_the_error(test, cases, dtype):
     """Checks the accuracy rule: half of the error is the plain form's own.
 
     Both forms get the same inputs, rounded to the dtype; what is right is the
-    plain form's result for them in float64.
-
-    Args:
-        test: the test case.
-        cases: triples of a function to be checked, the same by way of all
-            pairs, and float64 arrays that both take by name; "upstream" among
-            them is the output's gradient.
-        dtype: name of a float dtype.
+    plain form's result for them in float64. `cases` are triples of a function
+    to be checked, the same by way of all pairs, and float64 arrays that both
+    take by name; "upstream" among them is the output's gradient.
     """
     collected = collections.defaultdict(list)
     for attend, plain, floats in cases:
@@ -361,12 +328,7 @@ class Cases:
         return attend
 
     def dense(self, arrays, keep=None):
-        """The same by way of all pairs, of which many may be masked.
-
-        Args:
-            arrays: masks and ids.
-            keep: factors of the probabilities, `[batch, heads, from, to]`.
-        """
+        """The same by way of all pairs; `keep` are factors of probabilities."""
 
         def attend(emb_table, bias_table, **floats):
             dropout = None
@@ -405,10 +367,9 @@ class Cases:
         )
 
     def leave_out(self, case, name):
-        """Takes a mask or the labels out of a case, but for the floats.
+        """Takes a mask or the labels out of a case.
 
-        Returns:
-            Names of floats that are not to be given either.
+        Returns names of floats that are not to be given either.
         """
         if name == "labels":
             case.floats["emb_table"] *= 0
@@ -453,15 +414,8 @@ class LongCases(Cases):
     ):
         """Random inputs. Some queries have nothing to attend to.
 
-        Args:
-            rng: makes random numbers.
-            batch: size of the batch.
-            long_len: number of long tokens.
-            side_len: number of global tokens.
-            radius: of the local attention; attention is that of the case made
-                last.
-            with_specs: whether masks and labels are described; the labels of
-                both links, if they differ.
+        With `with_specs`, which may be the labels of both links, masks and
+        labels are described. `attend` is that of the case made last.
         """
         self.radius = radius
         floats = make_inputs(rng, batch, long_len, side_len, radius)

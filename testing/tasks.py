@@ -29,6 +29,7 @@ from etcmodel.pipeline.example_writer import ExampleWriter
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.serving import saved_model as export_lib
 from etcmodel.serving import signatures
+from testing import helpers
 from testing import openkp
 from testing import pretraining
 from testing import reading
@@ -43,11 +44,7 @@ def run_cli(*arguments: str) -> tuple[int, str, str]:
 
 
 class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
-    """Tests of commands, each with a directory of its own.
-
-    Attributes:
-        directory: the test's directory.
-    """
+    """Tests of commands, each with a `directory` of its own."""
 
     def setUp(self):
         """Makes the directory."""
@@ -65,12 +62,7 @@ class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
         return out
 
     def assert_fails(self, result: tuple[int, str, str], *messages: str):
-        """A command ended with an error that tells what is wrong.
-
-        Args:
-            result: as of `run_cli`.
-            *messages: regular expressions of what the error says.
-        """
+        """A command ended with an error that all the patterns match."""
         code, out, err = result
         self.assertEqual((1, ""), (code, out))
         self.assertStartsWith(err, "Error: ")
@@ -96,16 +88,7 @@ REMOVE = object()
 
 
 def changed(record, place: str, value):
-    """A copy of a JSON record with another value at a place such as `a[0].b`.
-
-    Args:
-        record: the record.
-        place: where.
-        value: what to have there, or `REMOVE`.
-
-    Returns:
-        The copy.
-    """
+    """A copy of a JSON record with another value at a place like `a[0].b`."""
     record = copy.deepcopy(record)
     *keys, last = [
         int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
@@ -131,9 +114,8 @@ def without_tracing():
 def shared_writers():
     """Lets `preprocess` trace a task's features once, not once a run.
 
-    Returns:
-        A patch, for a test, a test class or a `with` statement: while it lasts,
-        a task's writer is used again for the same sizes and vocabulary.
+    Returns a patch: while it lasts, a task's writer is used again for the
+    same sizes and vocabulary.
     """
     make, writers = TaskSpec.make_example_writer, {}
 
@@ -173,14 +155,9 @@ def encode_records(
 def preprocess_few(
     task: str, path: str, vocab_file: str, output: str, sizes: Sequence[str]
 ) -> None:
-    """Preprocesses a few records with the program itself.
+    """Preprocesses a few records for the split "dev" with the program itself.
 
-    Args:
-        task: name of the task.
-        path: the data file, read for the split "dev".
-        vocab_file: the vocabulary.
-        output: directory of the TFRecords; replaced if it exists.
-        sizes: flags that are the task's own.
+    `sizes` are flags that are the task's own.
     """
     with without_tracing():
         code, _, err = run_cli(
@@ -208,16 +185,8 @@ class EndToEndTestCase(tf.test.TestCase):
         features: flags of `preprocess` that are the task's own.
         overrides: parameters of the experiment that differ from those of a
             small model, of one layer.
-        learning_rate: the highest one.
-        steps: how many steps to train.
-        mode: of `train`.
-        exports: whether there is something to export.
         root: directory of everything.
         input: the data file.
-        vocab_file: the vocabulary.
-        records: directory of the TFRecords.
-        model_dir: directory of the run.
-        saved_model: directory of the SavedModel.
         train_output: what `train` printed.
     """
 
@@ -314,16 +283,7 @@ class EndToEndTestCase(tf.test.TestCase):
         return read_json(output)
 
     def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
-        """What the SavedModel makes of a data file.
-
-        Args:
-            path: the data file.
-            *arguments: further flags of `predict`.
-
-        Returns:
-            What the command prints, and what it writes: JSON, or a list of
-            that of its lines.
-        """
+        """What `predict` prints, and what it writes: JSON, or a list of it."""
         output = self.path("predictions.json")
         printed = self.run_command(
             "predict",
@@ -345,20 +305,9 @@ class EndToEndTestCase(tf.test.TestCase):
 
 
 def write_test_vocab(directory: str, words: str) -> str:
-    """Writes a small WordPiece vocabulary.
-
-    Args:
-        directory: where to write it.
-        words: its words, separated by spaces.
-
-    Returns:
-        Path of the file.
-    """
-    path = os.path.join(directory, "vocab.txt")
+    """Writes a small WordPiece vocabulary of words; returns its path."""
     tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words.split()]
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
-    return path
+    return helpers.write_vocab(directory, tokens)
 
 
 _CITIES = ["paris", "rome", "oslo", "bonn"]
@@ -367,14 +316,8 @@ _CITIES = ["paris", "rome", "oslo", "bonn"]
 def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a WikiHop file of tiny records, and a vocabulary for it.
 
-    The answer is the one candidate that the documents mention.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
+    The answer is the one candidate that the documents mention. Returns the
+    paths of the data file and of the vocabulary, as all writers here.
     """
     records = []
     for i in range(num_records):
@@ -399,13 +342,6 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
 
     The answer is the city that the second sentence about Jan names, or, as the
     question tells, "yes" or "no". That sentence is the supporting fact.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
     """
     records = []
     for i in range(num_records):
@@ -441,13 +377,6 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     Of four pages, two tell the city where Jan lives, in the only paragraph that
     names him, one does not name him, and one answers yes or no. Some pages have
     several windows.
-
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-
-    Returns:
-        Paths of the data file and of the vocabulary.
     """
     records = []
     for i in range(num_records):
@@ -539,15 +468,8 @@ def write_small_records(
 ) -> str:
     """Preprocesses tiny records with the program itself.
 
-    Args:
-        directory: where to write them.
-        num_records: how many records.
-        task: its name.
-        **options: of what writes the task's records.
-
-    Returns:
-        Directory of the TFRecords, of the split "dev"; see `SMALL_RECORDS` for
-        their sizes.
+    Returns the directory of the TFRecords, of the split "dev"; see
+    `SMALL_RECORDS` for their sizes.
     """
     write, sizes = SMALL_RECORDS[task]
     path, vocab_file = write(directory, num_records, **options)
@@ -559,12 +481,8 @@ def write_small_records(
 def write_small_saved_model(directory: str) -> str:
     """Exports a SavedModel that answers with the first candidate.
 
-    Args:
-        directory: where to write it.
-
-    Returns:
-        Its directory. Its only signature is `serving_default` of WikiHop; the
-        first candidate has the probability 1.
+    Its only signature is `serving_default` of WikiHop; the first candidate has
+    the probability 1. Returns its directory.
     """
 
     def first_candidate(query, candidates, supports):

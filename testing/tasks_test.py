@@ -39,13 +39,6 @@ class SmallRecordsTest(tf.test.TestCase):
                 expected = f"<P> jan lives in {city} . </P>"
                 self.assertEqual(expected.split(), long)
 
-    def test_pretraining(self):
-        for record in self._records("read_twice_pretrain"):
-            (entity,) = {x["entity"] for x in record["mentions"]}
-            words = record["text"].split()
-            segments = [words[i : i + 5] for i in range(0, 15, 5)]
-            self.assertEqual([1, 1, 1], [x.count(entity) for x in segments])
-
 
 if __name__ == "__main__":
     tf.test.main()

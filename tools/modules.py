@@ -119,16 +119,11 @@ def _target_of_name(name: str) -> str | None:
 
 @functools.cache
 def imports_of(target: str, strings: bool = True) -> frozenset[str]:
-    """The modules of the project that a module depends on.
+    """The modules of the project that a module imports names from.
 
-    Args:
-        target: the module.
-        strings: whether those that it names in strings count.
-
-    Returns:
-        The modules it imports names from, and those it names in strings, as
-        registries do (`"etcmodel.tasks.nq.pipeline:make"`). A package's
-        `__init__` counts where it is itself what is wanted.
+    With `strings` also those that it names in strings, as registries do
+    (`"etcmodel.tasks.nq.pipeline:make"`). A package's `__init__` counts where
+    it is itself what is wanted.
     """
     source = _source(target)
     names = {x for x in source.imports if x.split(".")[0] in FOLDERS}
@@ -161,9 +156,6 @@ def _uses_engine(target: str) -> bool:
 def place_of(test: str) -> tuple[int, bool]:
     """Under which Keras a test module means something.
 
-    Args:
-        test: the module, such as `"etcmodel/layers/dropout_test"`.
-
     Returns:
         The Keras: 2 if the test needs the Model Garden or what is built on it,
         the tasks and the command line, which run on that; else 3. And whether
@@ -182,14 +174,9 @@ def own_test(target: str) -> str:
 
 
 def tests_of(changed: Iterable[str], all_dependents: bool = False) -> list[str]:
-    """The tests that a change may break.
+    """The tests of some modules and of the modules that import them, sorted.
 
-    Args:
-        changed: the modules that have changed.
-        all_dependents: also those of what depends on them indirectly.
-
-    Returns:
-        The tests of these modules and of the modules that import them, sorted.
+    With `all_dependents` also of what depends on them indirectly.
     """
     targets = [target_of(path) for path in module_files()]
     known = set(targets)

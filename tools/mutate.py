@@ -1,16 +1,22 @@
 """Breaks the code in known ways, and sees that tests fail.
 
-    python -m tools.mutate                            all of them
-    python -m tools.mutate etcmodel/layers/dropout.py just that module's
+    python -m tools.mutate                    all mutations
+    python -m tools.mutate ops datasets       those of rooms of the package
+    python -m tools.mutate etcmodel/layers/dropout.py
     python -m tools.mutate --list
 
-A mutation is a piece of a module and what replaces it; tools/mutations/ has
-them. Each is made in a copy of the project, where the tests of the module and
-of the modules that import it run until the first failure; what fails must pass
-without the mutation. One that no test notices makes the exit code 1.
+tools/mutations/ lists them, chosen by hand: what a mask, a loss or a cut rule
+must never do. Tools that make every small change, as mutmut and cosmic-ray do,
+are out of reach here: cosmic-ray counts 39,000 in the package, and one costs
+ten seconds at least, as its tests load TensorFlow.
+
+Each mutation is made in a copy of the project, where its tests run until the
+first failure; what fails must pass without the mutation. The exit code is 1 if
+no test notices one.
 """
 
 import argparse
+import ast
 import collections
 import pathlib
 import re
@@ -20,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,74 +39,163 @@ FOLDER = modules.ROOT / "tools" / "mutations"
 
 
 class Mutation(NamedTuple):
-    """One way to break a module.
+    """One way to break a function.
 
     Attributes:
-        module: its file, relative to the root.
+        function: `package.module:Class.method`, or a module alone.
         why: what is broken.
-        old: a text that the module has once.
-        new: what replaces it.
-        tests: the test files to run; empty for those that follow from the
-            imports.
+        replace: an expression, a keyword argument `name=value`, or a statement
+            of the function, compared as syntax: line breaks and comments do not
+            matter. A capital letter alone stands for any expression.
+        by: what replaces it, in which the letters stand for what they matched.
+        tests: the test files that must notice.
+        occurrence: which match is meant, from 1; 0 if there must be only one.
     """
 
-    module: str
+    function: str
     why: str
-    old: str
-    new: str
-    tests: tuple[str, ...] = ()
+    replace: str
+    by: str
+    tests: tuple[str, ...]
+    occurrence: int = 0
+
+    @property
+    def file(self) -> str:
+        """The module's file, relative to the root."""
+        return self.function.partition(":")[0].replace(".", "/") + ".py"
 
     def applied_to(self, text: str) -> str:
-        """The text of the module with the mutation."""
-        return text.replace(self.old, self.new)
+        """The module with the mutation, without its comments.
+
+        Raises:
+            ValueError: the function or what is to be replaced is not there, or
+                there several times.
+        """
+        tree = ast.parse(text)
+        pattern = _parse(self.replace)
+        places = [
+            (place, found)
+            for place, node in _places(self._find_function(tree))
+            if (found := _match(pattern, node, {})) is not None
+        ]
+        number = self.occurrence or 1
+        if len(places) < number or (len(places) > 1 and not self.occurrence):
+            raise ValueError(
+                f"{self.function}: {self.why!r} should replace what is there "
+                f"once, or have an `occurrence`. It is there {len(places)} "
+                f"times: {self.replace}"
+            )
+        (parent, field, index), found = places[number - 1]
+        new = _Fill(found).visit(_parse(self.by))
+        values = getattr(parent, field)
+        old = values if index is None else values[index]
+        if isinstance(old, ast.keyword):
+            new = ast.keyword(new.targets[0].id, new.value)
+        if index is None:
+            setattr(parent, field, new)
+        else:
+            values[index] = new
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+    def _find_function(self, tree: ast.Module) -> ast.AST:
+        node = tree
+        for name in filter(None, self.function.partition(":")[2].split(".")):
+            inside = [
+                child
+                for child in ast.walk(node)
+                if getattr(child, "name", None) == name and child is not node
+            ]
+            if not inside:
+                raise ValueError(f"{self.function}: there is no {name}.")
+            node = inside[0]
+        return node
+
+
+def _parse(text: str) -> ast.AST:
+    """An expression or a statement."""
+    (statement,) = ast.parse(text.strip()).body
+    return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
+    """All nodes below one, in order: parent, field, index, and the node."""
+    for field, value in ast.iter_fields(root):
+        many = isinstance(value, list)
+        for index, node in enumerate(value if many else [value]):
+            if isinstance(node, ast.AST):
+                yield (root, field, index if many else None), node
+                yield from _places(node)
+
+
+def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
+    """What the letters of a pattern stand for; None if it does not match."""
+    if isinstance(pattern, ast.Name) and re.fullmatch("[A-Z]", pattern.id):
+        if not isinstance(node, ast.expr):
+            return None
+        before = found.setdefault(pattern.id, node)
+        return found if ast.dump(before) == ast.dump(node) else None
+    if isinstance(pattern, ast.Assign) and isinstance(node, ast.keyword):
+        is_named = ast.unparse(pattern.targets[0]) == node.arg
+        return _match(pattern.value, node.value, found) if is_named else None
+    if isinstance(pattern, list):
+        if not isinstance(node, list) or len(pattern) != len(node):
+            return None
+        pairs = zip(pattern, node, strict=True)
+    elif isinstance(pattern, ast.AST):
+        if type(pattern) is not type(node):
+            return None
+        # Whether a name is read or written is seen from where it stands.
+        names = [x for x in pattern._fields if x != "ctx"]
+        pairs = ((getattr(pattern, x), getattr(node, x)) for x in names)
+    else:
+        is_same = type(pattern) is type(node) and pattern == node
+        return found if is_same else None
+    for x, y in pairs:
+        if _match(x, y, found) is None:
+            return None
+    return found
+
+
+class _Fill(ast.NodeTransformer):
+    """Puts expressions in the place of letters."""
+
+    def __init__(self, found: dict[str, ast.AST]):
+        self._found = found
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+        return self._found.get(node.id, node)
 
 
 def read_mutations() -> list[Mutation]:
     """All mutations of tools/mutations/.
 
     Raises:
-        ValueError: one does not fit the module as it is.
-        SyntaxError: one is no Python.
+        ValueError: one does not fit the function as it is, changes nothing, or
+            names a test that does not exist.
     """
     mutations = []
     for path in sorted(FOLDER.glob("*.yaml")):
         for entry in yaml.safe_load(path.read_text("utf-8")):
-            entry["tests"] = tuple(entry.get("tests", ()))
+            entry["tests"] = tuple(entry["tests"])
             mutation = Mutation(**entry)
-            file = modules.ROOT / mutation.module
-            text = file.read_text("utf-8") if file.exists() else ""
-            count = text.count(mutation.old)
-            if count != 1 or mutation.old == mutation.new:
+            for name in (mutation.file, *mutation.tests):
+                if not (modules.ROOT / name).exists():
+                    raise ValueError(
+                        f"{path.name}: {mutation.why!r}: there is no {name}."
+                    )
+            text = (modules.ROOT / mutation.file).read_text("utf-8")
+            if mutation.applied_to(text) == ast.unparse(ast.parse(text)):
                 raise ValueError(
-                    f"{path.name}: the mutation {mutation.why!r} should change "
-                    f"a text that {mutation.module} has once; it is there "
-                    f"{count} times: {mutation.old!r}"
+                    f"{path.name}: {mutation.why!r} changes nothing."
                 )
-            # What Python cannot even read would be noticed by any test.
-            compile(mutation.applied_to(text), str(path), "exec")
             mutations.append(mutation)
     return mutations
-
-
-def tests_of(mutation: Mutation) -> list[str]:
-    """Test files that should notice, those of the module itself first."""
-    if mutation.tests:
-        return list(mutation.tests)
-    target = mutation.module.removesuffix(".py")
-    tests = modules.tests_of([target])
-    tests.sort(key=lambda test: test != modules.own_test(target))
-    return [f"{test}.py" for test in tests]
 
 
 def run_tests_of(
     root: pathlib.Path, keras: int, arguments: Sequence[str]
 ) -> list[str]:
     """Runs tests in a copy of the project.
-
-    Args:
-        root: the copy.
-        keras: under which Keras.
-        arguments: of pytest.
 
     Returns:
         The tests that have failed, or files that cannot be loaded.
@@ -118,7 +214,9 @@ def run_tests_of(
         **command, capture_output=True, text=True, check=False
     )
     failed = re.findall(
-        r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE
+        r"^(?:FAILED|ERROR|SUBFAILED.*?) (\S+?(?:::.+?)?)(?: - .*)?$",
+        done.stdout,
+        re.MULTILINE,
     )
     # Otherwise it has failed or could not load tests, and has said which.
     if done.returncode not in (0, run_tests.NO_TESTS) and not failed:
@@ -132,24 +230,19 @@ def run_tests_of(
 def who_notices(
     mutation: Mutation, root: pathlib.Path
 ) -> tuple[int, str] | None:
-    """Runs the tests on a mutated copy of the project.
-
-    Args:
-        mutation: what to break.
-        root: the copy, in which the module is mutated and put back.
+    """Runs the tests while a module of the copy is mutated.
 
     Returns:
         The Keras and the test that has failed first; None if none has.
     """
-    file = root / mutation.module
+    file = root / mutation.file
     text = file.read_text("utf-8")
     file.write_text(mutation.applied_to(text), "utf-8")
     try:
-        tests = tests_of(mutation)
         for keras in run_tests.KERASES:
-            placed = [t for t in tests if run_tests.is_placed(t, keras)]
-            if placed:
-                for test in run_tests_of(root, keras, ["-x", *placed]):
+            tests = [t for t in mutation.tests if run_tests.is_placed(t, keras)]
+            if tests:
+                for test in run_tests_of(root, keras, ["-x", *tests]):
                     return keras, test
     finally:
         file.write_text(text, "utf-8")
@@ -174,7 +267,7 @@ def run(mutations: Iterable[Mutation]) -> list[Mutation]:
             found = who_notices(mutation, root)
             print(
                 f"{'caught' if found else 'UNNOTICED'} "
-                f"{time.monotonic() - start:.0f} s: {mutation.module}: "
+                f"{time.monotonic() - start:.0f} s: {mutation.function}: "
                 f"{mutation.why}: {found[1] if found else ''}",
                 flush=True,
             )
@@ -197,17 +290,21 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("modules", nargs="*", help="files; all by default")
+    parser.add_argument("places", nargs="*", help="rooms, folders or modules")
     parser.add_argument("--list", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
     mutations = [
         mutation
         for mutation in read_mutations()
-        if not options.modules or mutation.module in options.modules
+        if not options.places
+        or any(
+            f"{mutation.file}/".startswith((f"{x}/", f"etcmodel/{x}/"))
+            for x in options.places
+        )
     ]
     if options.list:
         for mutation in mutations:
-            print(f"{mutation.module}: {mutation.why}")
+            print(f"{mutation.function}: {mutation.why}")
         return 0
     unnoticed = run(mutations)
     print(f"{len(mutations)} mutations, {len(unnoticed)} unnoticed")

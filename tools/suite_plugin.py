@@ -1,25 +1,18 @@
-"""What pytest does here beyond its own: where tests run, how long, and seeds.
+"""What pytest does here beyond its own: where tests run, seeds, garbage.
 
 Used by conftest.py. A test runs under one Keras, which follows from what its
 module imports (see `modules.place_of`), or under both if it is marked so.
 """
 
-import collections
 import gc
-import json
 import os
-import pathlib
-import resource
 import sys
-import time
 from unittest import mock
 
 import pytest
 
 from tools import modules
-
-# Shorter tests are in the sum of their file only.
-_SHORTEST = 0.1
+from tools import run_tests
 
 
 def keras_in_use() -> int:
@@ -28,45 +21,36 @@ def keras_in_use() -> int:
     return 2 if legacy in ("1", "true") else 3
 
 
-def seconds_file(keras: int) -> pathlib.Path:
-    """Where it is recorded how long tests take under a Keras."""
-    return modules.ROOT / "tools" / f"test_seconds_keras_{keras}.json"
-
-
-def read_seconds(path: pathlib.Path) -> dict:
-    """What has been recorded of earlier runs; empty if nothing has."""
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
-
-
 def pytest_addoption(parser):
-    """Adds this plugin's options."""
-    group = parser.getgroup("etcmodel")
-    group.addoption(
+    """Adds this plugin's option."""
+    parser.getgroup("etcmodel").addoption(
         "--placed",
         action="store_true",
         help="run tests only under the Keras that they are about",
     )
-    group.addoption(
-        "--record-seconds",
-        action="store_true",
-        help="write how long tests, files and processes took into tools/",
-    )
 
 
 def pytest_configure(config):
-    """Declares the marker, and records if that is wanted."""
+    """Declares the marker, and makes Python collect garbage less often."""
     config.addinivalue_line(
         "markers", "both_kerases: runs under Keras 3 and under Keras 2"
     )
-    config.pluginmanager.register(_Clock(), "etcmodel_clock")
-    if config.getoption("--record-seconds") and not _is_worker(config):
-        recorder = Recorder(seconds_file(keras_in_use()))
-        config.pluginmanager.register(recorder, "etcmodel_recorder")
+    # Graphs are made of many objects, and next to none of them is garbage.
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header(config):
     """Says under which Keras the tests run."""
     return f"tf.keras is Keras {keras_in_use()}"
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Does not even import what is about the other Keras."""
+    if config.getoption("--placed") and collection_path.match("*_test.py"):
+        path = collection_path.relative_to(modules.ROOT).as_posix()
+        if not run_tests.is_placed(path, keras_in_use()):
+            return True
+    return None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -92,6 +76,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = kept
 
 
+def pytest_collection_finish():
+    """Does not look through the imported modules whenever it collects."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup():
     """Lets initial weights be the same whatever tests ran before."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
@@ -103,112 +93,9 @@ def pytest_runtest_setup():
             keras.utils.set_random_seed(1)
 
 
-def _is_worker(config) -> bool:
-    return hasattr(config, "workerinput")
-
-
-class _Clock:
-    """How long a process takes, and how much memory at most.
-
-    Also keeps Python from looking through all that earlier files have left
-    behind whenever it collects garbage.
-    """
-
-    def __init__(self):
-        self._start = time.monotonic()
-        self._collected = self._start
-        self._garbage_start = self._garbage_seconds = 0.0
-        gc.callbacks.append(self._on_garbage)
-        # Graphs are made of many objects, and next to none of them is garbage.
-        gc.set_threshold(50_000, 20, 20)
-
-    def _on_garbage(self, phase, info):
-        del info
-        now = time.thread_time()
-        if phase == "start":
-            self._garbage_start = now
-        else:
-            self._garbage_seconds += now - self._garbage_start
-
-    def pytest_collection_finish(self):
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Nor through what earlier files have left behind."""
+    if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()
-        self._collected = time.monotonic()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, item, nextitem):
-        if nextitem is None or nextitem.path != item.path:
-            gc.collect()
-            gc.freeze()
-
-    def process(self) -> dict:
-        """Seconds and gigabytes of this process; children are the largest."""
-        now = time.monotonic()
-        peak, children = (
-            resource.getrusage(who).ru_maxrss / 1e6
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        )
-        return {
-            "seconds": round(now - self._start, 1),
-            "seconds_of_imports": round(self._collected - self._start, 1),
-            "seconds_of_garbage": round(self._garbage_seconds, 1),
-            "peak_gb": round(peak, 2),
-            "peak_gb_of_a_child": round(children, 2),
-        }
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session):
-        if _is_worker(session.config):
-            session.config.workeroutput["process"] = self.process()
-
-
-class Recorder:
-    """Writes what tests, files and processes took into a JSON file.
-
-    What the file says of other test files stays.
-    """
-
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self._tests = collections.defaultdict(
-            lambda: collections.defaultdict(float)
-        )
-        self._processes = {}
-
-    def pytest_runtest_logreport(self, report):
-        """Adds up set-up, call and tear-down of a test."""
-        file, _, name = report.nodeid.partition("::")
-        self._tests[file][name] += report.duration
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node):
-        """Takes what a worker of pytest-xdist tells of itself."""
-        process = getattr(node, "workeroutput", {}).get("process")
-        if process:
-            self._processes[node.gateway.id] = process
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session):
-        """Writes the file."""
-        clock = session.config.pluginmanager.get_plugin("etcmodel_clock")
-        self._processes["main"] = clock.process()
-        files = read_seconds(self._path).get("files", {})
-        for file, tests in self._tests.items():
-            files[file] = {
-                "seconds": round(sum(tests.values()), 2),
-                "tests": {
-                    name: round(seconds, 2)
-                    for name, seconds in sorted(tests.items())
-                    if seconds >= _SHORTEST
-                },
-            }
-        recorded = {
-            "processes": self._processes,
-            "files": {
-                file: files[file]
-                for file in sorted(files)
-                if (modules.ROOT / file).exists()
-            },
-        }
-        text = json.dumps(recorded, indent=1)
-        self._path.write_text(f"{text}\n", "utf-8")

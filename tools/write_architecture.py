@@ -18,14 +18,7 @@ ROOMS = sum(modules.LEVELS, ())
 
 
 def room_of(target: str) -> str | None:
-    """The room of a module, or None for what stands alone.
-
-    Args:
-        target: such as `"etcmodel/tasks/nq/task"`.
-
-    Returns:
-        Such as `"tasks"`.
-    """
+    """The room of a module such as `"etcmodel/tasks/nq/task"`, or None."""
     match = re.match(r"etcmodel/(\w+)/", target)
     return match.group(1) if match and match.group(1) in ROOMS else None
 

@@ -443,15 +443,7 @@ ONE_KERAS_CHECKS = {
 def make_test_case(
     suite: Suite, checks: Mapping[str, Callable] = CHECKS
 ) -> type[unittest.TestCase]:
-    """Makes a test of each check for each case: `test_config_of_<case>`.
-
-    Args:
-        suite: the cases.
-        checks: name -> function of a `Prepared` case.
-
-    Returns:
-        The class of the tests.
-    """
+    """Makes a test of each check for each case: `test_config_of_<case>`."""
 
     def make_test(check, name):
         return lambda self: check(suite[name])

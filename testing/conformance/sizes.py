@@ -16,12 +16,8 @@ from testing.conformance.suite import Prepared
 def make_step(prepared: Prepared):
     """Returns a function that calls a layer and computes all its gradients.
 
-    Args:
-        prepared: the layer and its case.
-
-    Returns:
-        Function of inputs by name. It returns the outputs, and the gradients
-        of their sum of squares for all float inputs and trainable weights.
+    It takes inputs by name, and returns the outputs, and the gradients of their
+    sum of squares for all float inputs and trainable weights.
     """
     case, layer = prepared.case, prepared.layer
     options = {"training": False} if case.takes_training() else {}

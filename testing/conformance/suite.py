@@ -30,13 +30,7 @@ from testing.conformance.cases import unknown_sizes
 
 
 class Prepared:
-    """What several checks of a case share.
-
-    Args:
-        suite: the suite that it is of.
-        name: its name there.
-        case: the case.
-    """
+    """What several checks of a case of a suite share."""
 
     def __init__(self, suite: "Suite", name: str, case: Case):
         self.suite = suite
@@ -136,11 +130,9 @@ class Suite(dict[str, Prepared]):
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
-        """What everything gives that was saved, in a fresh process.
+        """What all that was saved gives in a fresh process.
 
-        Returns:
-            dict from case and format to lists of arrays, the outputs there, or
-            the text of an exception.
+        By case and format: the outputs there, or the text of an exception.
         """
         folder, failures, requests = self.saved
         results = helpers.call_in_fresh_process(
@@ -152,8 +144,7 @@ class Suite(dict[str, Prepared]):
     def saved(self) -> tuple[str, dict, dict]:
         """Saves all cases.
 
-        Returns:
-            The folder, what failed, and requests to the SavedModel in it.
+        Returns the folder, what failed, and requests to the SavedModel in it.
         """
         folder = pathlib.Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -219,16 +210,7 @@ class Suite(dict[str, Prepared]):
 def read_in_fresh_process(
     module: str, folder: str, requests: Mapping[str, list]
 ) -> dict[tuple[str, str], Any]:
-    """Reads what `Suite.restored` has saved, first without the package.
-
-    Args:
-        module: name of the module that holds the suite as `SUITE`.
-        folder: where everything is.
-        requests: batches of inputs of each signature of the SavedModel.
-
-    Returns:
-        What everything gives; see `Suite.restored`.
-    """
+    """Reads what `Suite.restored` has saved, first without the package."""
     folder = pathlib.Path(folder)
     results = {}
     saved = tf.saved_model.load(str(folder / "saved"))
@@ -252,11 +234,9 @@ def read_in_fresh_process(
 def read_under_other_keras(module: str, weights: str, results: str) -> None:
     """Reads weights by their paths, and the files of `Suite.saved`.
 
-    Args:
-        module: name of the module that holds the suite as `SUITE`.
-        weights: a file with the folder of `Suite.saved`, the cases whose files
-            are to be read, and the weights of all layers by their paths.
-        results: the file for the outputs, as in `Suite.restored`.
+    The file `weights` has the folder of `Suite.saved`, the cases whose files
+    are to be read, and the weights of all layers by their paths; the outputs
+    go to the file `results`, as in `Suite.restored`.
     """
     with open(weights, "rb") as file:
         folder, names, weights = pickle.load(file)
