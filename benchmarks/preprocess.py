@@ -2,7 +2,7 @@ r"""How fast records become features: the package against plain Python.
 
 Both turn the same records of a task into serialized `tf.Example`s with their
 labels: the package as `preprocess` does it, batch by batch on all cores, and
-the plain Python of the task's `..._python_reference`, one record and one token
+the plain Python of `task_oracles.py`, one record and one token
 after another. Features alone are measured as well.
 
     python -m benchmarks.preprocess --task=wikihop --input=train.json \
@@ -24,25 +24,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app  # noqa: E402
 from absl import flags  # noqa: E402
 
-from benchmarks import hotpotqa_python_reference  # noqa: E402
-from benchmarks import nq_python_reference  # noqa: E402
-from benchmarks import wikihop_python_reference  # noqa: E402
-from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
+from benchmarks.reference_tokenizer import BertTokenizer  # noqa: E402
+from benchmarks.task_oracles import ORACLES  # noqa: E402
 from etcmodel.cli import preprocess  # noqa: E402
 from etcmodel.errors import BadRecords  # noqa: E402
 from etcmodel.feature_utils.text import vocabulary_files  # noqa: E402
 from etcmodel.pipeline.example_writer import FeatureEncoder  # noqa: E402
 from etcmodel.tasks import registry  # noqa: E402
 
-# The plain Python of each task.
-REFERENCES = {
-    "hotpotqa": hotpotqa_python_reference,
-    "nq": nq_python_reference,
-    "wikihop": wikihop_python_reference,
-}
 _SPLIT = "train"
 
-_TASK = flags.DEFINE_enum("task", "wikihop", sorted(REFERENCES), "The task.")
+_TASK = flags.DEFINE_enum("task", "wikihop", sorted(ORACLES), "The task.")
 _INPUT = flags.DEFINE_string(
     "input", None, "Records in the task's official format.", required=True
 )
@@ -164,7 +156,7 @@ def measure_python(
     """Costs of plain Python.
 
     Args:
-        reference: one of `REFERENCES`.
+        reference: one of `ORACLES`.
         tokenizer: the tokenizer.
         config: sizes of the features.
         records: the records.
@@ -229,7 +221,7 @@ def main(argv: list[str]) -> None:
     if kind == "wordpiece":
         costs.update(
             measure_python(
-                REFERENCES[_TASK.value],
+                ORACLES[_TASK.value],
                 BertTokenizer(vocabulary_files.load_vocab(_VOCAB_FILE.value)),
                 config,
                 records,

@@ -7,7 +7,7 @@ import tempfile
 import tensorflow as tf
 from absl.testing import parameterized
 
-from benchmarks import python_tokenizer
+from benchmarks import reference_tokenizer
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
@@ -390,7 +390,7 @@ class RealVocabularyTest(_TestCase):
         self.assertAllEqual(
             [[0, 1, 1, 0, 0, 0, 0, 0, 1, 1]], tokenizer.is_continuation(ids)
         )
-        python = python_tokenizer.BertTokenizer(
+        python = reference_tokenizer.BertTokenizer(
             vocabulary_files.load_vocab(vocab)
         )
         found = tokenizer.tokenize_with_offsets(texts)
