@@ -5,10 +5,10 @@ import unittest
 from contextlib import redirect_stdout
 
 import tensorflow as tf
-from absl.testing import flagsaver
 from absl.testing import parameterized
 
 from benchmarks import preprocess
+from benchmarks import program
 from testing import tasks
 
 
@@ -17,24 +17,25 @@ class PreprocessTest(tf.test.TestCase, parameterized.TestCase):
     def test_table(self, task):
         write, _ = tasks.SMALL_RECORDS[task]
         data, vocab = write(self.get_temp_dir(), 3)
-        with (
-            flagsaver.as_parsed(
-                task=task,
-                input=data,
-                vocab_file=vocab,
-                batch_size="2",
-                seconds="0",
-            ),
-            redirect_stdout(io.StringIO()) as out,
-        ):
-            preprocess.main([""])
-        first, _, *lines = out.getvalue().splitlines()
-        self.assertRegex(first, rf"{task}: 3 records, .* wordpiece")
-        self.assertLen(lines, 4)
-        self.assertRegex(lines[0], r"plain Python, features .* 1\.0x")
-        self.assertRegex(lines[1], r"plain Python, serialized .* 1\.0x")
-        self.assertRegex(lines[2], r"graph code, features .*x")
-        self.assertRegex(lines[3], r"package, serialized .*x")
+        values = program.parse(
+            preprocess.PROGRAM,
+            *(f"--task={task}", f"--input={data}", f"--vocab_file={vocab}"),
+            *("--batch_size=2", "--seconds=0"),
+        )
+        with redirect_stdout(io.StringIO()) as out:
+            lines = program.run(preprocess.PROGRAM, values)
+        self.assertRegex(out.getvalue(), rf"{task}: 3 records, .* wordpiece")
+        self.assertEqual(
+            [
+                "plain Python, features",
+                "plain Python, serialized",
+                "graph code, features",
+                "package, serialized",
+            ],
+            [line["name"] for line in lines],
+        )
+        self.assertEqual([1.0, 1.0], [line["speedup"] for line in lines[:2]])
+        self.assertGreater(min(line["cpu_speedup"] for line in lines), 0)
 
     def test_repeated(self):
         self.assertEqual(list(preprocess.repeated([1, 2], 0)), [1, 2])
