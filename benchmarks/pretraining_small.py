@@ -208,6 +208,7 @@ PROGRAM = program.Program(
         "seconds": ".0f",
     },
     _measure,
+    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

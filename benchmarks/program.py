@@ -44,6 +44,7 @@ class Program(NamedTuple):
         columns: fields of the lines that the table shows -> their formats.
         measure: takes the parsed flags and yields lines.
         finish: takes folder and lines, and writes more files.
+        environment: fields of all lines that differ from this process's.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Program(NamedTuple):
     columns: Mapping[str, str]
     measure: Callable[[flags.FlagValues], Iterator[Line]]
     finish: Callable[[str, list[Line]], None] = lambda folder, lines: None
+    environment: Mapping[str, Any] = {}
 
 
 def define_flags(program: Program, values: flags.FlagValues) -> None:
@@ -116,7 +118,11 @@ def run(program: Program, values: flags.FlagValues) -> list[Line]:
             )
     if values.output:
         os.makedirs(values.output, exist_ok=True)
-    environment = {"benchmark": program.name, **measure.environment()}
+    environment = {
+        "benchmark": program.name,
+        **measure.environment(),
+        **program.environment,
+    }
     lines = []
     for line in program.measure(values):
         lines.append({**environment, **line})

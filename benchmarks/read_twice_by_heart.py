@@ -336,6 +336,7 @@ PROGRAM = program.Program(
         "seconds": ".1f",
     },
     _measure,
+    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

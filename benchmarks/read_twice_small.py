@@ -131,6 +131,7 @@ PROGRAM = program.Program(
         "seconds": ".0f",
     },
     _measure,
+    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

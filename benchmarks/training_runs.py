@@ -7,6 +7,7 @@ to choose before it loads TensorFlow.
 """
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -43,6 +44,8 @@ LIFT = {
     "global_tokens": "mean",
     "own_text_bias": 4,
 }
+# Commands choose their Keras, whatever this process has.
+ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
 FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
 
 
