@@ -19,43 +19,44 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+# Of long queries with local and with global keys.
+Band = tuple[tf.Tensor, tf.Tensor]
+
 
 def pair_attention(
     queries: tf.Tensor,
     keys: tf.Tensor,
     values: tf.Tensor,
-    att_mask: tf.Tensor,
-    relative_att_ids: tf.Tensor,
-    emb_table: tf.Tensor,
-    bias_table: tf.Tensor,
+    mask: tf.Tensor,
+    labels: tf.Tensor,
+    tables: tuple[tf.Tensor, tf.Tensor],
     dropout_rate: float = 0.0,
 ) -> tf.Tensor:
-    """Every query against every key.
+    """Attends from every query to every key.
 
     Args:
         queries: `<float>[batch, from, heads, size]`.
         keys: `<float>[batch, to, heads, size]`.
         values: `<float>[batch, to, heads, size]`.
-        att_mask: `<int32>[batch, from, to]`.
-        relative_att_ids: `<int32>[batch, from, to]`.
-        emb_table: `<float>[labels, heads, size]`.
-        bias_table: `<float>[labels, heads]`.
+        mask: `<int32>[batch, from, to]`.
+        labels: `<int32>[batch, from, to]`.
+        tables: vectors `<float>[labels, heads, size]` and biases
+            `<float>[labels, heads]` of the labels.
         dropout_rate: of the probabilities.
 
     Returns:
         `<float>[batch, from, heads, size]`.
     """
+    vectors, biases = tables
     # [batch, from, labels, heads]
-    label_scores = tf.einsum("bfhd,rhd->bfrh", queries, emb_table) + bias_table
+    label_scores = tf.einsum("bfhd,rhd->bfrh", queries, vectors) + biases
     # [batch, from, to, heads]
-    pair_scores = tf.gather(
-        label_scores, relative_att_ids, axis=2, batch_dims=2
-    )
+    pair_scores = tf.gather(label_scores, labels, axis=2, batch_dims=2)
     # [batch, heads, from, to]
     scores = tf.einsum("bfhd,bthd->bhft", queries, keys)
     scores += tf.transpose(pair_scores, [0, 3, 1, 2])
     scores /= math.sqrt(queries.shape[-1])
-    scores -= 1e4 * tf.cast(1 - att_mask, scores.dtype)[:, tf.newaxis]
+    scores -= 1e4 * tf.cast(1 - mask, scores.dtype)[:, tf.newaxis]
     probs = _dropout(tf.nn.softmax(scores), dropout_rate)
     return tf.einsum("bhft,bthd->bfhd", probs, values)
 
@@ -66,15 +67,12 @@ def blocked_attention(
     values: tf.Tensor,
     side_keys: tf.Tensor,
     side_values: tf.Tensor,
-    att_mask: tf.Tensor,
-    relative_att_ids: tf.Tensor,
-    side_att_mask: tf.Tensor,
-    side_relative_att_ids: tf.Tensor,
-    emb_table: tf.Tensor,
-    bias_table: tf.Tensor,
+    masks: Band,
+    labels: Band,
+    tables: tuple[tf.Tensor, tf.Tensor],
     dropout_rate: float = 0.0,
 ) -> tf.Tensor:
-    """Long queries against the keys around them and all global keys, in blocks.
+    """Attends from long queries to the keys around them and all global keys.
 
     All shapes are static, and the radius is that of the masks.
 
@@ -84,19 +82,17 @@ def blocked_attention(
         values: `<float>[batch, long, heads, size]`.
         side_keys: `<float>[batch, global, heads, size]`.
         side_values: `<float>[batch, global, heads, size]`.
-        att_mask: `<int32>[batch, long, 2*radius + 1]`.
-        relative_att_ids: `<int32>[batch, long, 2*radius + 1]`.
-        side_att_mask: `<int32>[batch, long, global]`.
-        side_relative_att_ids: `<int32>[batch, long, global]`.
-        emb_table: `<float>[labels, heads, size]`.
-        bias_table: `<float>[labels, heads]`.
+        masks: `<int32>[batch, long, 2*radius + 1]` and
+            `<int32>[batch, long, global]`.
+        labels: of the same shapes.
+        tables: see `pair_attention`.
         dropout_rate: of the probabilities.
 
     Returns:
         `<float>[batch, long, heads, size]`.
     """
     batch, length, heads, size = queries.shape
-    block = att_mask.shape[-1] // 2 + 1
+    block = masks[0].shape[-1] // 2 + 1
 
     def with_side(slots, side):
         """What belongs to the keys of a block: its slots, then the globals."""
@@ -115,10 +111,9 @@ def blocked_attention(
         _to_blocks(queries, block),
         with_side(_three_blocks(keys, block), side_keys),
         with_side(_three_blocks(values, block), side_values),
-        pairs(att_mask, side_att_mask),
-        pairs(relative_att_ids, side_relative_att_ids),
-        emb_table,
-        bias_table,
+        pairs(*masks),
+        pairs(*labels),
+        tables,
         dropout_rate,
     )
     return tf.reshape(outputs, [batch, -1, heads, size])[:, :length]
@@ -130,15 +125,12 @@ def full_attention(
     values: tf.Tensor,
     side_keys: tf.Tensor,
     side_values: tf.Tensor,
-    att_mask: tf.Tensor,
-    relative_att_ids: tf.Tensor,
-    side_att_mask: tf.Tensor,
-    side_relative_att_ids: tf.Tensor,
-    emb_table: tf.Tensor,
-    bias_table: tf.Tensor,
+    masks: Band,
+    labels: Band,
+    tables: tuple[tf.Tensor, tf.Tensor],
     dropout_rate: float = 0.0,
 ) -> tf.Tensor:
-    """`blocked_attention` by way of all pairs of long tokens."""
+    """Computes `blocked_attention` by way of all pairs of long tokens."""
 
     def pairs(band, side):
         return tf.concat([_band_to_square(band), side], axis=-1)
@@ -147,11 +139,18 @@ def full_attention(
         queries,
         tf.concat([keys, side_keys], axis=1),
         tf.concat([values, side_values], axis=1),
-        pairs(att_mask, side_att_mask),
-        pairs(relative_att_ids, side_relative_att_ids),
-        emb_table,
-        bias_table,
+        pairs(*masks),
+        pairs(*labels),
+        tables,
         dropout_rate,
+    )
+
+
+def long_pairs(side_inputs: dict[str, tf.Tensor]) -> tuple[Band, Band]:
+    """Returns masks and labels of the long queries."""
+    return tuple(
+        (side_inputs[f"l2l_{kind}"], side_inputs[f"l2g_{kind}"])
+        for kind in ("att_mask", "relative_att_ids")
     )
 
 
@@ -163,7 +162,7 @@ def transformer_layer(
     side_inputs: dict[str, tf.Tensor],
     training: bool = False,
 ) -> list[tf.Tensor]:
-    """One layer: attention and feed-forward part of both streams.
+    """Applies one layer: attention and feed-forward part of both streams.
 
     Args:
         layer: the `GlobalLocalTransformerLayers` whose first layer's weights,
@@ -209,11 +208,8 @@ def transformer_layer(
         project("l2l_value", long_input),
         project("l2g_key", global_input),
         project("l2g_value", global_input),
-        side_inputs["l2l_att_mask"],
-        side_inputs["l2l_relative_att_ids"],
-        side_inputs["l2g_att_mask"],
-        side_inputs["l2g_relative_att_ids"],
-        *tables(attention.long_qkv_attention.qkv_relative_attention),
+        *long_pairs(side_inputs),
+        tables(attention.long_qkv_attention.qkv_relative_attention),
         att_rate,
     )
 
@@ -235,7 +231,7 @@ def transformer_layer(
         both("value"),
         pairs("att_mask"),
         pairs("relative_att_ids"),
-        *tables(attention.global_qkv_attention),
+        tables(attention.global_qkv_attention),
         att_rate,
     )
     results = []

@@ -13,31 +13,18 @@ is the time of the matrix products alone (`gemm_floor.py`).
 prints JSON lines and a table, and leaves them, and a plot, in the folder.
 """
 
-import os
+import tensorflow as tf
 
-# Before TensorFlow starts: without its messages, of which there would be some
-# from every process.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import tensorflow as tf  # noqa: E402
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from benchmarks import gemm_floor  # noqa: E402
-from benchmarks import harness  # noqa: E402
-from benchmarks import measure  # noqa: E402
-from etcmodel.layers import QkvRelativeLocalAttention  # noqa: E402
+from benchmarks import appendix_a
+from benchmarks import gemm_floor
+from benchmarks import harness
+from benchmarks import measure
+from benchmarks import program
+from etcmodel.layers import QkvRelativeLocalAttention
 
 
 def make_step(case: harness.Case) -> measure.Step:
-    """The step of the attention alone.
-
-    Args:
-        case: what the step is for.
-
-    Returns:
-        The step; see `harness.compile_step`.
-    """
+    """Makes the step; see `harness.compile_step`."""
     sizes = case.sizes
     heads = (sizes.heads, sizes.head_size)
     long = (sizes.batch, sizes.long_length, *heads)
@@ -51,27 +38,20 @@ def make_step(case: harness.Case) -> measure.Step:
     )
     layer.build(long)
     side_inputs = harness.make_side_inputs(case.inputs, sizes)
-    pairs = {
-        "att_mask": side_inputs["l2l_att_mask"],
-        "relative_att_ids": side_inputs["l2l_relative_att_ids"],
-        "side_att_mask": side_inputs["l2g_att_mask"],
-        "side_relative_att_ids": side_inputs["l2g_relative_att_ids"],
-    }
+    masks, labels = appendix_a.long_pairs(side_inputs)
     training = case.pass_name == "train"
 
     def attend(queries, keys, values, side_keys, side_values):
-        arguments = {
-            "side_keys": side_keys,
-            "side_values": side_values,
-            **pairs,
-        }
         if case.implementation not in harness.RECIPES:
             return [
                 layer(
-                    queries,
-                    keys,
-                    values,
-                    **arguments,
+                    *(queries, keys, values),
+                    side_keys=side_keys,
+                    side_values=side_values,
+                    att_mask=masks[0],
+                    relative_att_ids=labels[0],
+                    side_att_mask=masks[1],
+                    side_relative_att_ids=labels[1],
                     att_implementation=case.implementation,
                     training=training,
                 )
@@ -79,13 +59,13 @@ def make_step(case: harness.Case) -> measure.Step:
         tables = layer.qkv_relative_attention
         return [
             harness.RECIPES[case.implementation](
-                queries,
-                keys,
-                values,
-                **arguments,
-                emb_table=tf.cast(tables.relative_emb_table, queries.dtype),
-                bias_table=tf.cast(tables.relative_bias_table, queries.dtype),
-                dropout_rate=case.dropout if training else 0.0,
+                *(queries, keys, values, side_keys, side_values),
+                *(masks, labels),
+                (
+                    tf.cast(tables.relative_emb_table, queries.dtype),
+                    tf.cast(tables.relative_bias_table, queries.dtype),
+                ),
+                case.dropout if training else 0.0,
             )
         ]
 
@@ -100,14 +80,7 @@ def make_products(case: harness.Case) -> list[gemm_floor.Product]:
     return gemm_floor.attention_products(case.sizes)
 
 
-BENCHMARK = harness.Benchmark("attention", make_step, make_products)
-
-
-def main(argv: list[str]) -> None:
-    """Runs the program."""
-    harness.main(argv, BENCHMARK)
-
+PROGRAM = harness.make_program("attention", make_step, make_products)
 
 if __name__ == "__main__":
-    harness.define_flags(flags.FLAGS)
-    app.run(main)
+    program.main(PROGRAM)

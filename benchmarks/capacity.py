@@ -6,20 +6,18 @@ weights, plain stochastic gradient descent) with gradient checkpointing:
     python -m benchmarks.capacity --lengths=8192,65536
 
 The loss is a fixed function of the outputs; what a task puts on top is small.
-Each length runs in a process of its own, and prints a line of JSON with the
-seconds of the step, the peak of the process's resident memory, and what of
-that there was before the step (weights, inputs, libraries).
+Each length runs in a process of its own. Measured are the seconds of the step,
+the peak of the process's resident memory, and what of that there was before the
+step (weights, inputs, libraries).
 """
 
-import json
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import app
-from absl import flags
 
 from benchmarks import measure
 from benchmarks import program
@@ -31,16 +29,9 @@ _SENTENCE_LENGTH = 27
 def make_step(
     config: models.EtcConfig, long_length: int, global_length: int
 ) -> Callable[[], tf.Tensor]:
-    """Makes a model, a row of text and the training step.
+    """Makes a model, a row of text and a training step.
 
-    Args:
-        config: of the model.
-        long_length: long tokens.
-        global_length: global tokens.
-
-    Returns:
-        A function that changes the weights and returns the loss,
-        `<float32>[]`.
+    The step changes the weights and returns the loss, `<float32>[]`.
     """
     encoder = models.build_encoder(
         config, long_length=long_length, global_length=global_length
@@ -51,11 +42,7 @@ def make_step(
             config.vocab_size, long_length, global_length
         ).items()
     }
-    # Keras 3 wraps variables, Keras 2 does not.
-    weights = [
-        weight if isinstance(weight, tf.Variable) else weight.value
-        for weight in encoder.trainable_variables
-    ]
+    weights = measure.trainable_variables(encoder)
 
     @tf.function
     def step():
@@ -80,16 +67,7 @@ def make_step(
 def make_features(
     vocab_size: int, long_length: int, global_length: int
 ) -> dict[str, np.ndarray]:
-    """Random text in sentences, each with a global token.
-
-    Args:
-        vocab_size: number of token ids.
-        long_length: long tokens.
-        global_length: global tokens.
-
-    Returns:
-        `<int>[long_length]` and `<int>[global_length]` features.
-    """
+    """Makes random text in sentences, each with a global token."""
     # As many sentences as there are global tokens for, or fewer.
     size = max(_SENTENCE_LENGTH, -(-long_length // global_length))
     sentence_ids = np.arange(long_length) // size
@@ -108,30 +86,19 @@ def make_features(
     }
 
 
-def run(
+def measure_step(
     preset: str,
     overrides: dict[str, Any],
     long_length: int,
     global_length: int,
-) -> dict[str, Any]:
-    """Measures one length in this process.
-
-    Args:
-        preset: name of the configuration.
-        overrides: attributes of it to change.
-        long_length: long tokens.
-        global_length: global tokens.
-
-    Returns:
-        The line.
-    """
+) -> program.Line:
+    """Measures one length in this process."""
     config = models.EtcConfig.from_preset(preset, **overrides)
     step = make_step(config, long_length, global_length)
     before = measure.status_bytes("VmRSS")
     start = time.perf_counter()
     loss = float(step())
     return {
-        "benchmark": "capacity",
         "preset": preset,
         **overrides,
         "length": long_length,
@@ -140,30 +107,29 @@ def run(
         "peak_gb": measure.status_bytes("VmHWM") / 1e9,
         "before_gb": before / 1e9,
         "loss": loss,
-        **measure.environment(),
     }
 
 
-def main(argv):
-    """Runs the program."""
-    program.check_no_arguments(argv)
-    values = flags.FLAGS
-    for length in values.lengths:
-        line = measure.in_fresh_process(
-            run,
-            values.preset,
-            {"grad_checkpointing_period": values.grad_checkpointing_period},
-            int(length),
+def _measure(values) -> Iterator[program.Line]:
+    overrides = {"grad_checkpointing_period": values.grad_checkpointing_period}
+    for length in map(int, values.lengths):
+        yield measure.in_fresh_process(
+            *(measure_step, values.preset, overrides, length),
             values.global_length,
         )
-        print(json.dumps(line), flush=True)
 
+
+PROGRAM = program.Program(
+    "capacity",
+    {
+        "lengths": (["65536"], "Long tokens."),
+        "global_length": (512, "Global tokens."),
+        "preset": ("base", "Name of the configuration."),
+        "grad_checkpointing_period": (1, "Layers of a checkpointed chain."),
+    },
+    {"length": "d", "seconds": ".1f", "peak_gb": ".1f", "before_gb": ".1f"},
+    _measure,
+)
 
 if __name__ == "__main__":
-    flags.DEFINE_list("lengths", ["65536"], "Long tokens.")
-    flags.DEFINE_integer("global_length", 512, "Global tokens.")
-    flags.DEFINE_string("preset", "base", "Name of the configuration.")
-    flags.DEFINE_integer(
-        "grad_checkpointing_period", 1, "Layers of a checkpointed chain."
-    )
-    app.run(main)
+    program.main(PROGRAM)

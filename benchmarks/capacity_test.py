@@ -48,7 +48,9 @@ class CapacityTest(tf.test.TestCase):
             mock.patch.object(capacity, "make_step", make_step),
             mock.patch("time.perf_counter", iter([10.0, 13.5]).__next__),
         ):
-            line = capacity.run("tiny", {"num_hidden_layers": 3}, 30, 2)
+            line = capacity.measure_step(
+                "tiny", {"num_hidden_layers": 3}, 30, 2
+            )
         sizes = dict(length=30, global_length=2, num_hidden_layers=3)
         figures = dict(seconds=3.5, peak_gb=5.0, before_gb=2.0, loss=0.25)
         expected = sizes | figures

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from benchmarks import measure
@@ -95,11 +96,7 @@ class Product(NamedTuple):
         return 2 * inner * math.prod(self.shape_c)
 
     def gradients(self) -> list["Product"]:
-        """The two products of the backward pass.
-
-        Raises:
-            ValueError: `transpose_a` is set.
-        """
+        """Returns the two products of the backward pass."""
         if self.transpose_a:
             raise ValueError(f"{self.name}: no gradients with transpose_a")
         a, b, c = self.shape_a, self.shape_b, self.shape_c
@@ -116,20 +113,12 @@ class Product(NamedTuple):
 
 
 def with_gradients(products: Sequence[Product]) -> list[Product]:
-    """The products of a training step, from those of its forward pass."""
+    """Adds the products of the backward pass."""
     return [p for product in products for p in (product, *product.gradients())]
 
 
 def attention_products(sizes: Sizes) -> list[Product]:
-    """Products of the long queries' attention, forward.
-
-    Args:
-        sizes: sizes of the attention.
-
-    Returns:
-        Queries with local, with global keys and with labels; probabilities
-        with local and with global values.
-    """
+    """Returns products of the long queries' attention, forward."""
     block = sizes.radius + 1
     blocks = sizes.batch * sizes.heads * sizes.num_blocks
     stacks = sizes.batch * sizes.heads
@@ -149,7 +138,7 @@ def attention_products(sizes: Sizes) -> list[Product]:
 def layer_products(
     sizes: Sizes, intermediate_size: int, share_qkv_projections: bool
 ) -> list[Product]:
-    """Products of a whole layer, forward.
+    """Returns products of a whole layer, forward.
 
     Args:
         sizes: sizes of the attention.
@@ -212,12 +201,6 @@ class Floor:
     """
 
     def __init__(self, products: Sequence[Product], dtype: str):
-        """Makes random factors.
-
-        Args:
-            products: the products.
-            dtype: of the factors.
-        """
         self.products = list(products)
         self._dtype = dtype
         self._factors = {}
@@ -251,7 +234,7 @@ class Floor:
     def evaluate(
         self, milliseconds: Mapping[Hashable, Sequence[float]]
     ) -> dict[str, dict[str, Any]]:
-        """The floor, from the times of the steps.
+        """Computes the floor from the times of the steps.
 
         Args:
             milliseconds: of each step; other names do not matter.
@@ -263,9 +246,8 @@ class Floor:
         """
 
         def median(mode, product):
-            return measure.quartiles(
-                milliseconds[_step_name(mode, product)]
-            ).median
+            times = milliseconds[_step_name(mode, product)]
+            return float(np.median(times))
 
         floors = {}
         for mode in MODES:

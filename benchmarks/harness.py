@@ -1,7 +1,7 @@
-"""What the benchmarks of attention and of a layer have in common.
+"""What the benchmarks of attention and of a layer share.
 
-Cases (an implementation under one set of conditions), their inputs, the flags,
-and the program: times in turns, held against the time of the matrix products
+Cases (an implementation under one set of conditions), their inputs, the flags
+and the measurement: times in turns, against the time of the matrix products
 alone, and memory.
 
 Each case has a process of its own. One that takes more memory than there is
@@ -17,16 +17,17 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import os
 import sys
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
-from typing import NamedTuple
 
+import matplotlib
+import numpy as np
 import tensorflow as tf
 from absl import flags
 
@@ -35,6 +36,10 @@ from benchmarks import gemm_floor
 from benchmarks import measure
 from benchmarks import program
 from etcmodel import feature_utils
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402
 
 DTYPES = ("float32", "mixed_bfloat16")
 PASSES = ("forward", "train")
@@ -50,10 +55,44 @@ _SENTENCE_LENGTH = 27
 # those of the labels as gathered and as transposed, probabilities; and in a
 # training step their gradients.
 _SCORE_ARRAYS = {"forward": 4, "train": 8}
+_MAX_PROCESSES = 6
 
-# How many processes there are at a time.
-_MOST_PROCESSES = 6
-
+FLAGS = {
+    "lengths": ([str(512 << i) for i in range(8)], "Long tokens."),
+    "dtypes": ([*DTYPES], "Dtype policies.", DTYPES),
+    "passes": ([*PASSES], "Forward pass, or all gradients as well.", PASSES),
+    "implementations": (
+        ["sparse", "streaming", "auto", *RECIPES],
+        f"What to measure: {', '.join(RECIPES)}, or any of the package's.",
+    ),
+    "inputs": ([*INPUTS], "Masks and labels described, or tensors.", INPUTS),
+    "modes": (
+        [*gemm_floor.MODES],
+        "Without and with XLA.",
+        gemm_floor.MODES,
+    ),
+    "allocators": (
+        ["default"],
+        "What allocators are told.",
+        measure.ALLOCATORS,
+    ),
+    "global_length": (230, "Global tokens."),
+    "heads": (12, "Attention heads."),
+    "head_size": (64, "Size of each head."),
+    "radius": (84, "Long tokens that a long token sees to each side."),
+    "relative_vocab_size": (32, "Labels."),
+    "relative_pos_max_distance": (12, "Distance that labels end at."),
+    "batch": (1, "Rows."),
+    "repeats": (7, "How often each step is timed."),
+    "dropout": (0.0, "Rate of dropout in training steps."),
+    "memory_limit_gb": (
+        16.0,
+        "Skip what is expected to store more scores than this.",
+    ),
+    "preset": ("base", "The `EtcConfig` by which a layer shares weights."),
+}
+# The later ones turn faster.
+_CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
 _COLUMNS = {
     "implementation": "",
     "inputs": "",
@@ -77,16 +116,7 @@ _COLUMNS = {
 class Case:
     """One implementation under one set of conditions.
 
-    Attributes:
-        implementation: a key of `RECIPES` or an `att_implementation`.
-        inputs: one of `INPUTS`.
-        mode: "graph" or "xla".
-        dtype: one of `DTYPES`.
-        pass_name: one of `PASSES`.
-        sizes: sizes of the attention.
-        dropout: rate of dropout in training steps.
-        preset: of which `EtcConfig` a layer shares its weights.
-        allocator: a key of `measure.ALLOCATORS`.
+    The attributes have the values of the flags of these names.
     """
 
     implementation: str
@@ -110,23 +140,9 @@ class Case:
         return self.sizes.long_length, self.dtype, self.pass_name
 
 
-class Benchmark(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        name: of the benchmark.
-        make_step: makes the step of a case; a function of a module.
-        make_products: the matrix products of a case's forward pass.
-    """
-
-    name: str
-    make_step: Callable[[Case], measure.Step]
-    make_products: Callable[[Case], list[gemm_floor.Product]]
-
-
 @functools.lru_cache(maxsize=len(INPUTS))
 def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
-    """Masks and labels of text in sentences, with padding at the end.
+    """Makes masks and labels of text in sentences, with padding at the end.
 
     Args:
         kind: "tensors" for int32 tensors, "specs" for what describes them,
@@ -172,7 +188,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
 def make_inputs(
     shapes: tuple[tuple[int, ...], ...], dtype: str
 ) -> list[tf.Tensor]:
-    """Random numbers, the same ones for all that are timed in turns."""
+    """Makes random numbers, the same ones for all that are timed in turns."""
     return [tf.cast(tf.random.normal(shape), dtype) for shape in shapes]
 
 
@@ -182,27 +198,17 @@ def compile_step(
     inputs: Sequence[tf.Tensor],
     layer: tf.keras.layers.Layer,
 ) -> measure.Step:
-    """Makes a step.
-
-    Args:
-        case: what the step is for.
-        function: takes the inputs; its outputs have the shapes of the first of
-            them.
-        inputs: arguments of the function.
-        layer: holds the weights that the function uses.
+    """Compiles a step of a function whose outputs are shaped as first inputs.
 
     Returns:
         The step. It returns the outputs, or in training the sum of all outputs
-        times constants, and the gradients for all inputs and weights.
+        times constants, and the gradients for all inputs and the layer's
+        weights.
     """
     if case.pass_name == "forward":
         step = function
     else:
-        weights = [
-            # Keras 3 wraps variables, Keras 2 does not.
-            weight if isinstance(weight, tf.Variable) else weight.value
-            for weight in layer.trainable_variables
-        ]
+        weights = measure.trainable_variables(layer)
 
         def step(*inputs):
             with tf.GradientTape() as tape:
@@ -224,14 +230,7 @@ def compile_step(
 
 
 def stored_gigabytes(case: Case) -> float:
-    """An estimate of what a case keeps of the long queries' scores.
-
-    Args:
-        case: the case.
-
-    Returns:
-        Gigabytes of 10^9 bytes; 0 for an implementation that stores none.
-    """
+    """Estimates what is kept of the long queries' scores, in 10^9 bytes."""
     sizes = case.sizes
     block = sizes.radius + 1
     blocked = sizes.num_blocks * block * (3 * block + sizes.global_length)
@@ -243,180 +242,62 @@ def stored_gigabytes(case: Case) -> float:
     return 4e-9 * arrays * sizes.batch * sizes.heads * scores
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    integers = {
-        "global_length": (230, "Global tokens."),
-        "heads": (12, "Attention heads."),
-        "head_size": (64, "Size of each head."),
-        "radius": (84, "Long tokens that a long token sees to each side."),
-        "relative_vocab_size": (32, "Labels."),
-        "relative_pos_max_distance": (12, "Distance that labels end at."),
-        "batch": (1, "Rows."),
-        "repeats": (7, "How often each step is timed."),
-    }
-    lists = {
-        "lengths": ([str(512 << i) for i in range(8)], "Long tokens."),
-        "implementations": (
-            ["sparse", "streaming", "auto", *RECIPES],
-            f"What to measure: {', '.join(RECIPES)}, or any of the package's.",
-        ),
-        "modes": (list(gemm_floor.MODES), "Without and with XLA."),
-        "allocators": (
-            ["default"],
-            f"What allocators are told: {', '.join(measure.ALLOCATORS)}.",
-        ),
-        "dtypes": (list(DTYPES), "Dtype policies."),
-        "passes": (list(PASSES), "Forward pass, or all gradients as well."),
-        "inputs": (list(INPUTS), "Masks and labels described, or as tensors."),
-    }
-    floats = {
-        "dropout": (0.0, "Rate of dropout in training steps."),
-        "memory_limit_gb": (
-            16.0,
-            "Skip what is expected to store more scores than this.",
-        ),
-    }
-    for define, definitions in (
-        (flags.DEFINE_integer, integers),
-        (flags.DEFINE_list, lists),
-        (flags.DEFINE_float, floats),
-    ):
-        for name, (default, text) in definitions.items():
-            define(name, default, text, flag_values=flag_values)
-    flags.DEFINE_string(
-        "output",
-        None,
-        "Folder for results.jsonl, table.txt and plot.png.",
-        flag_values=flag_values,
-    )
-
-
-def make_cases(values: flags.FlagValues, **attributes: Any) -> list[Case]:
-    """All cases that the flags ask for, those timed in turns together.
-
-    Args:
-        values: the parsed flags.
-        **attributes: further ones of the cases.
-
-    Returns:
-        The cases.
-
-    Raises:
-        app.UsageError: a flag names what is not there.
-    """
-    program.check_choices(
-        values,
-        {
-            "modes": gemm_floor.MODES,
-            "dtypes": DTYPES,
-            "passes": PASSES,
-            "inputs": INPUTS,
-            "allocators": measure.ALLOCATORS,
-        },
-    )
+def make_cases(values: flags.FlagValues) -> list[Case]:
+    """Makes all cases that the flags ask for; a group stands together."""
     names = {field.name for field in dataclasses.fields(gemm_floor.Sizes)}
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
-    for (
-        length,
-        dtype,
-        pass_name,
-        implementation,
-        inputs,
-        mode,
-        allocator,
-    ) in itertools.product(
-        map(int, values.lengths),
-        values.dtypes,
-        values.passes,
-        values.implementations,
-        values.inputs,
-        values.modes,
-        values.allocators,
-    ):
+    for chosen in program.combinations(values, *_CASE_FLAGS):
+        recipe = chosen["implementations"] in RECIPES
         case = Case(
-            implementation,
-            "tensors" if implementation in RECIPES else inputs,
-            mode,
-            dtype,
-            pass_name,
-            gemm_floor.Sizes(long_length=length, **sizes),
+            chosen["implementations"],
+            "tensors" if recipe else chosen["inputs"],
+            chosen["modes"],
+            chosen["dtypes"],
+            chosen["passes"],
+            gemm_floor.Sizes(long_length=int(chosen["lengths"]), **sizes),
             dropout=values.dropout,
-            allocator=allocator,
-            **attributes,
+            preset=values.preset,
+            allocator=chosen["allocators"],
         )
         cases[case] = None
     return list(cases)
 
 
-def main(argv: list[str], benchmark: Benchmark, **attributes: Any) -> None:
-    """Runs a program whose flags are parsed.
+def make_program(
+    name: str,
+    make_step: Callable[[Case], measure.Step],
+    make_products: Callable[[Case], list[gemm_floor.Product]],
+) -> program.Program:
+    """Makes a benchmark.
 
     Args:
-        argv: what the flags leave of the arguments.
-        benchmark: what to measure.
-        **attributes: further ones of the cases.
-
-    Raises:
-        app.UsageError: there are other arguments than flags.
+        name: of the benchmark.
+        make_step: makes the step of a case; a function of a module.
+        make_products: the matrix products of a case's forward pass.
     """
-    program.check_no_arguments(argv)
+    run = functools.partial(_measure, make_step, make_products)
+    return program.Program(name, FLAGS, _COLUMNS, run, _plot_lines)
+
+
+def _measure(make_step, make_products, values) -> Iterator[program.Line]:
     # Not a word about how many functions are traced.
     tf.get_logger().setLevel("ERROR")
-    run(flags.FLAGS, benchmark, **attributes)
-
-
-def run(
-    values: flags.FlagValues, benchmark: Benchmark, **attributes: Any
-) -> list[dict[str, Any]]:
-    """Measures everything, prints it and writes the files.
-
-    Args:
-        values: the parsed flags.
-        benchmark: what to measure.
-        **attributes: further ones of the cases.
-
-    Returns:
-        The lines.
-    """
     measure.prepare_devices()
-    cases = make_cases(values, **attributes)
+    cases = make_cases(values)
     skipped = {}
     for case in cases:
         size = stored_gigabytes(case)
         if size > values.memory_limit_gb:
             skipped[case] = f"its scores take about {size:.0f} GB"
-    lines = []
-    environment = measure.environment()
     for _, members in itertools.groupby(cases, lambda case: case.group):
-        for line in _measure_group(
-            benchmark, list(members), values.repeats, skipped
-        ):
-            lines.append({"benchmark": benchmark.name, **line, **environment})
-            print(json.dumps(lines[-1]), flush=True)
-    table = measure.format_table(lines, _COLUMNS)
-    print(f"\n{table}", end="")
-    if values.output:
-        os.makedirs(values.output, exist_ok=True)
-        path = functools.partial(os.path.join, values.output)
-        measure.write_lines(path("results.jsonl"), lines)
-        measure.write_text(path("table.txt"), table)
-        title = (
-            f"{benchmark.name}: {lines[0]['device']}, {lines[0]['cpu']}, "
-            f"{lines[0]['cores']} cores"
+        members = list(members)
+        products = make_products(members[0])
+        if members[0].pass_name == "train":
+            products = gemm_floor.with_gradients(products)
+        yield from _measure_group(
+            make_step, products, members, values.repeats, skipped
         )
-        measure.plot(path("plot.png"), title, lines)
-    return lines
-
-
-def _report(*what):
-    """Says how far the program is."""
-    print(*what, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -434,113 +315,130 @@ def _skipping(case, skipped):
         skipped[case] = "out of memory"
 
 
-def _measure_group(benchmark, cases, repeats, skipped):
-    """The lines of cases that are timed in turns, and of their floor."""
-    products = benchmark.make_products(cases[0])
-    if cases[0].pass_name == "train":
-        products = gemm_floor.with_gradients(products)
+def _measure_group(make_step, products, cases, repeats, skipped):
+    """Lines of cases that are timed in turns, and of their floor."""
     floor = gemm_floor.Floor(products, cases[0].compute_dtype)
     for step in floor.steps.values():
         measure.warm_up(step)
     milliseconds = collections.defaultdict(list)
     results = {}
-    for start in range(0, len(cases), _MOST_PROCESSES):
-        members = cases[start : start + _MOST_PROCESSES]
+    for start in range(0, len(cases), _MAX_PROCESSES):
+        members = cases[start : start + _MAX_PROCESSES]
         times = _measure_in_turns(
-            benchmark, members, repeats, floor.steps, results, skipped
+            make_step, members, repeats, floor.steps, results, skipped
         )
         for name in floor.steps:
             milliseconds[name] += times[name]
     floors = floor.evaluate(milliseconds)
-    lines = [
-        _line(
-            cases[0],
-            implementation="floor",
-            inputs=None,
-            allocator=None,
-            mode=mode,
-            **result,
-        )
-        for mode, result in floors.items()
-    ]
+    for mode, result in floors.items():
+        changes = dict(implementation="floor", inputs=None, allocator=None)
+        yield _line(cases[0]) | changes | {"mode": mode} | result
     lowest = min(result["median_ms"] for result in floors.values())
     for case in cases:
         if case in skipped:
-            lines.append(_line(case, skipped=skipped[case]))
+            yield _line(case) | {"skipped": skipped[case]}
             continue
         median = results[case]["median_ms"]
-        lines.append(
-            _line(
-                case,
-                repeats=repeats,
-                ratio_to_floor=median / floors[case.mode]["median_ms"],
-                ratio_to_best_floor=median / lowest,
-                **results[case],
-            )
-        )
-    return lines
+        yield _line(case) | {
+            "repeats": repeats,
+            "ratio_to_floor": median / floors[case.mode]["median_ms"],
+            "ratio_to_best_floor": median / lowest,
+            **results[case],
+        }
 
 
-def _measure_in_turns(benchmark, cases, repeats, steps, results, skipped):
+def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
     """Adds the cases' results, and returns all times, of `steps` as well."""
     processes = {}
-    try:
+    with contextlib.ExitStack() as stack:
         for case in cases:
             if case in skipped:
                 continue
-            _report(case.implementation, case.mode, *case.group)
+            told = (case.implementation, case.mode, *case.group)
+            print(*told, file=sys.stderr, flush=True)
             with _skipping(case, skipped):
                 processes[case] = measure.StepProcess(
-                    benchmark.make_step, case, allocator=case.allocator
+                    make_step, case, allocator=case.allocator
                 )
+                stack.callback(processes[case].close)
         milliseconds = measure.time_interleaved({**steps, **processes}, repeats)
         for case, process in processes.items():
-            first, median, third = measure.quartiles(milliseconds[case])
+            quartiles = np.percentile(milliseconds[case], [25, 50, 75])
             results[case] = {
-                "median_ms": median,
-                "q1_ms": first,
-                "q3_ms": third,
+                **dict(
+                    zip(("q1_ms", "median_ms", "q3_ms"), quartiles, strict=True)
+                ),
                 "warm_up_s": process.warm_up_seconds,
                 "peak_mb": process.peak_megabytes(),
             }
         return milliseconds
-    finally:
-        for process in processes.values():
-            process.close()
 
 
-def _line(case, **fields):
-    """One line; fields that are not given are None."""
-    conditions = {
-        "implementation": case.implementation,
-        "inputs": case.inputs,
-        "mode": case.mode,
-        "allocator": case.allocator,
-        "dtype": case.dtype,
-        "pass": case.pass_name,
-        "length": case.sizes.long_length,
-        "global_length": case.sizes.global_length,
-        "batch": case.sizes.batch,
-        "heads": case.sizes.heads,
-        "head_size": case.sizes.head_size,
-        "radius": case.sizes.radius,
-        "dropout": case.dropout,
-        "preset": case.preset,
-    }
-    results = dict.fromkeys(
-        [
-            "median_ms",
-            "q1_ms",
-            "q3_ms",
-            "repeats",
-            "warm_up_s",
-            "peak_mb",
-            "ratio_to_floor",
-            "ratio_to_best_floor",
-            "gflop",
-            "gflop_per_s",
-            "products",
-            "skipped",
-        ]
+def _line(case):
+    """The conditions of a line."""
+    line = dataclasses.asdict(case)
+    sizes = line.pop("sizes")
+    line["pass"] = line.pop("pass_name")
+    return {**line, "length": sizes.pop("long_length"), **sizes}
+
+
+def _plot_lines(folder: str, lines: Sequence[program.Line]) -> None:
+    title = "{benchmark}: {device}, {cpu}, {cores} cores".format(**lines[0])
+    plot(os.path.join(folder, "plot.png"), title, lines)
+
+
+def plot(path: str, title: str, lines: Sequence[program.Line]) -> None:
+    """Draws time and peak memory against length, a column a dtype and pass."""
+    columns = list(dict.fromkeys((x["dtype"], x["pass"]) for x in lines))
+    names = list(dict.fromkeys(_curve(x)[0] for x in lines))
+    figure, axes = pyplot.subplots(
+        2,
+        len(columns),
+        figsize=(2 + 4.5 * len(columns), 8),
+        sharex=True,
+        squeeze=False,
     )
-    return conditions | results | fields
+    for column, (dtype, pass_name) in enumerate(columns):
+        axes[0, column].set_title(f"{dtype}, {pass_name}")
+        axes[1, column].set_xlabel("long tokens")
+        chosen = [
+            x for x in lines if (x["dtype"], x["pass"]) == (dtype, pass_name)
+        ]
+        for row, field in enumerate(("median_ms", "peak_mb")):
+            _draw(axes[row, column], chosen, field, names)
+    axes[0, 0].set_ylabel("milliseconds, median")
+    axes[1, 0].set_ylabel("peak memory, MB")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="center right", fontsize="small")
+    figure.suptitle(title)
+    figure.tight_layout(rect=(0, 0, 1 - 2.2 / figure.get_figwidth(), 1))
+    unfinished = f"{path}.unfinished"
+    figure.savefig(unfinished, format="png", dpi=120)
+    pyplot.close(figure)
+    os.replace(unfinished, path)
+
+
+def _curve(line):
+    """Which curve of a plot a line belongs to: its name and mode."""
+    inputs = "" if line["inputs"] in (None, "tensors") else f" {line['inputs']}"
+    return line["implementation"] + inputs, line["mode"]
+
+
+def _draw(axis, lines, field, names):
+    """Draws the curves of one panel; colours go by name, dashes by mode."""
+    curves = {}
+    for line in lines:
+        points = curves.setdefault(_curve(line), [])
+        if field in line:
+            points.append((line["length"], line[field]))
+    for (name, mode), points in curves.items():
+        axis.plot(
+            *zip(*sorted(points), strict=True) if points else ([], []),
+            color=f"C{names.index(name)}",
+            linestyle="--" if mode == "xla" else "-",
+            marker=".",
+            label=f"{name}, {mode}",
+        )
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.grid(alpha=0.3)

@@ -1,12 +1,18 @@
-"""Tests of what the benchmarks share: inputs, estimates, steps, flags."""
+"""Tests of both programs, and of inputs, estimates, steps and the plot."""
+
+import os
+from unittest import mock
 
 import tensorflow as tf
-from absl import app
-from absl import flags
 from absl.testing import parameterized
 
+from benchmarks import attention
 from benchmarks import gemm_floor
 from benchmarks import harness
+from benchmarks import layer
+from benchmarks import measure
+from benchmarks import measure_test
+from benchmarks import program
 
 
 class SideInputsTest(tf.test.TestCase):
@@ -64,19 +70,14 @@ class CaseTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllClose(harness.stored_gigabytes(case), expected)
 
-    @staticmethod
-    def cases(arguments, **attributes):
-        values = flags.FlagValues()
-        harness.define_flags(values)
-        values(["", *arguments.split()])
-        return harness.make_cases(values, **attributes)
-
     def test_from_flags(self):
-        cases = self.cases(
+        arguments = (
             "--lengths=64,128 --modes=graph --dtypes=mixed_bfloat16 "
-            "--passes=train --implementations=sparse,dense --radius=9",
-            preset="base_shared",
+            "--passes=train --implementations=sparse,dense --radius=9 "
+            "--preset=base_shared"
         )
+        values = program.parse(layer.PROGRAM, *arguments.split())
+        cases = harness.make_cases(values)
         self.assertEqual(
             [(c.implementation, c.inputs, c.group) for c in cases],
             [
@@ -95,8 +96,6 @@ class CaseTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(case.compute_dtype, "bfloat16")
             self.assertEqual(case.sizes.radius, 9)
             self.assertEqual(case.sizes.hidden_size, 768)
-        with self.assertRaisesRegex(app.UsageError, "fast.*there are"):
-            self.cases("--modes=fast")
 
 
 class StepTest(tf.test.TestCase, parameterized.TestCase):
@@ -115,6 +114,115 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(loss, 31 + 42 * 10)
         self.assertAllClose(input_gradient, [[21, 43]])
         self.assertAllClose(kernel_gradient, [[1, 10], [10, 100]])
+
+
+# The limit is between the estimates of `sparse` and of `dense`.
+_FLAGS = """
+    --lengths=32 --radius=7 --heads=2 --head_size=4 --global_length=6
+    --repeats=1 --memory_limit_gb=3.8e-5
+    --implementations=sparse,no_such,appendix_a,dense
+"""
+
+
+class ProgramTest(tf.test.TestCase):
+    def run_program(self, benchmark, arguments):
+        values = program.parse(benchmark, *_FLAGS.split(), *arguments.split())
+        with mock.patch.object(
+            measure, "StepProcess", measure_test.InThisProcess
+        ):
+            lines = program.run(benchmark, values)
+        floors = {x["mode"]: x for x in lines if "products" in x}
+        for line in floors.values():
+            self.assertEqual("floor", line["implementation"])
+            self.assertGreater(line["gflop_per_s"], 0)
+        lowest = min(x["median_ms"] for x in floors.values())
+        timed = [x for x in lines if "ratio_to_floor" in x]
+        for line in timed:
+            time, floor = line["median_ms"], floors[line["mode"]]["median_ms"]
+            self.assertGreater(time, 0)
+            self.assertGreater(line["warm_up_s"], 0)
+            self.assertEqual(12.5, line["peak_mb"])
+            self.assertEqual("default", line["allocator"])
+            self.assertAllClose(line["ratio_to_floor"], time / floor)
+            self.assertAllClose(line["ratio_to_best_floor"], time / lowest)
+            self.assertEqual(32, line["length"])
+        return floors, timed, [x for x in lines if "skipped" in x]
+
+    def test_attention(self):
+        output = os.path.join(self.get_temp_dir(), "results")
+        floors, timed, skipped = self.run_program(
+            attention.PROGRAM,
+            f"--dtypes=float32 --passes=forward --output={output}",
+        )
+        self.assertIn("plot.png", os.listdir(output))
+        self.assertCountEqual(floors, ["graph", "xla"])
+        for line in floors.values():
+            self.assertLen(line["products"], 5)
+        self.assertCountEqual(
+            [(x["implementation"], x["inputs"], x["mode"]) for x in timed],
+            [
+                (*names, mode)
+                for names in (
+                    ("sparse", "specs"),
+                    ("sparse", "tensors"),
+                    ("appendix_a", "tensors"),
+                )
+                for mode in floors
+            ],
+        )
+        reasons = {
+            (x["implementation"], x["inputs"]): x["skipped"] for x in skipped
+        }
+        self.assertIn("no_such", reasons["no_such", "tensors"])
+        self.assertIn("GB", reasons["dense", "tensors"])
+
+    def test_layer(self):
+        floors, timed, _ = self.run_program(
+            layer.PROGRAM,
+            "--dtypes=mixed_bfloat16 --passes=train --modes=graph "
+            "--inputs=specs --dropout=0.1 --preset=base_shared "
+            "--memory_limit_gb=1",
+        )
+        # The layer makes the products of both modes' floors.
+        for line in floors.values():
+            self.assertLen(line["products"], 16 * 3)
+        self.assertEqual(
+            [
+                ("sparse", "specs", "base_shared"),
+                ("appendix_a", "tensors", "base_shared"),
+                ("dense", "tensors", "base_shared"),
+            ],
+            [(x["implementation"], x["inputs"], x["preset"]) for x in timed],
+        )
+
+
+class PlotTest(tf.test.TestCase):
+    def test_plot(self):
+        axes = {"dtype": "float32", "pass": "train"}
+        lines = [
+            axes
+            | {"implementation": name, "inputs": inputs, "mode": mode}
+            | {"length": length, **time}
+            for name, inputs in (("floor", None), ("a", "tensors"))
+            for mode in ("graph", "xla")
+            for length, time in (
+                *((2, {"median_ms": 1.5}), (4, {"median_ms": 1.5})),
+                (8, {}),
+            )
+        ]
+        path = os.path.join(self.get_temp_dir(), "plot.png")
+        with mock.patch.object(harness.pyplot, "close", lambda _: None):
+            harness.plot(path, "some title", lines)
+        figure = harness.pyplot.gcf()
+        (legend,) = figure.legends
+        self.assertEqual(
+            [text.get_text() for text in legend.get_texts()],
+            ["floor, graph", "floor, xla", "a, graph", "a, xla"],
+        )
+        self.assertAllEqual(figure.axes[0].lines[0].get_xdata(), [2, 4])
+        harness.pyplot.close(figure)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(4), b"\x89PNG")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
 
-Trains a small model, with the package's own commands, and prints the official
-metrics on records that it has not seen, next to two that no one has to train:
+Trains a small model in stages, each of which begins with the weights of the one
+before it, and prints the official metrics in percent on records that it has not
+seen, next to two baselines that no one has to train:
 
 *   word overlap: the supporting facts are the sentences that share the most
     words with the question (how many sentences, is chosen on the training
@@ -33,20 +34,27 @@ records, and of `--pretrain_text`, before all that.
 """
 
 import collections
-import json
+import random
 import re
 import time
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
+import msgspec
 from absl import app
 from absl import flags
 
-from benchmarks import hotpotqa_training
+from benchmarks import program
 from benchmarks import training_runs
+from etcmodel.datasets.hotpotqa import augmentation
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 
+_GLOBAL_LENGTH = 192
+# Of English words in WordPieces, less what is between paragraphs.
+_CHARACTERS_PER_TOKEN = 3.7
 # Words that nearly every sentence has.
 _COMMON_WORDS = frozenset(
     "a an and are as at by for from has in is it its of on or that the this to "
@@ -57,28 +65,15 @@ Prediction = tuple[str, list[tuple[str, int]]]
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text that can tell it from others, in lower case.
-
-    Args:
-        text: any text.
-
-    Returns:
-        Its words without the most common ones.
-    """
+    """Returns a text's words in lower case, without the most common ones."""
     return frozenset(re.findall(r"\w+", text.lower())) - _COMMON_WORDS
 
 
 def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
-    """Sentences by the number of words they share with the question.
+    """Ranks sentences by the number of words they share with the question.
 
     The title counts as a part of each sentence of its paragraph. Of equals the
     first comes first.
-
-    Args:
-        record: the record.
-
-    Returns:
-        (title, sentence) pairs, the best first.
     """
     question = words_of(record.question)
     scored = []
@@ -94,15 +89,7 @@ def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
 def predict_by_overlap(
     records: Sequence[HotpotQARecord], num_facts: int
 ) -> dict[str, Prediction]:
-    """The word-overlap baseline.
-
-    Args:
-        records: the records.
-        num_facts: how many sentences are supporting facts.
-
-    Returns:
-        Record id -> answer and supporting facts.
-    """
+    """Predicts by word overlap, as many supporting facts of each record."""
     predictions = {}
     for record in records:
         facts = rank_sentences(record)[:num_facts]
@@ -111,22 +98,14 @@ def predict_by_overlap(
 
 
 def answer_type(record: HotpotQARecord) -> str:
-    """`"yes"`, `"no"` or `"span"`."""
+    """Returns "yes", "no" or "span"."""
     return record.answer if record.answer in ("yes", "no") else "span"
 
 
 def score(
     predictions: dict[str, Prediction], records: Sequence[HotpotQARecord]
 ) -> dict[str, float]:
-    """The official metrics.
-
-    Args:
-        predictions: record id -> answer and supporting facts.
-        records: records with answers.
-
-    Returns:
-        See `metrics.evaluate`.
-    """
+    """Computes the official metrics; see `metrics.evaluate`."""
     return metrics.evaluate(
         {key: answer for key, (answer, _) in predictions.items()},
         {key: facts for key, (_, facts) in predictions.items()},
@@ -137,15 +116,7 @@ def score(
 def measure_baselines(
     train: Sequence[HotpotQARecord], dev: Sequence[HotpotQARecord]
 ) -> dict[str, dict[str, float]]:
-    """Scores of both baselines.
-
-    Args:
-        train: training records: what is most frequent is counted there.
-        dev: records to measure on.
-
-    Returns:
-        Name -> metrics, with `answer_type_accuracy`.
-    """
+    """Scores both baselines; what is most frequent is counted in `train`."""
     by_number = {
         n: score(predict_by_overlap(train, n), train)["sp_f1"]
         for n in range(1, 7)
@@ -166,67 +137,226 @@ def measure_baselines(
     }
 
 
-def print_table(rows: dict[str, dict[str, float]]) -> None:
-    """Prints the metrics in percent.
+def make_records(
+    records: Sequence[HotpotQARecord],
+    number: int,
+    make: Callable[[HotpotQARecord], HotpotQARecord | None],
+    seed: int,
+) -> list[HotpotQARecord]:
+    """Makes some of each record, in random order, with ids of their own.
 
-    Args:
-        rows: name -> metrics.
+    `make` returns None if it cannot make one.
     """
-    columns = {
-        "em": "ans EM",
-        "f1": "ans F1",
-        "sp_em": "sup EM",
-        "sp_f1": "sup F1",
-        "joint_em": "joint EM",
-        "joint_f1": "joint F1",
-        "answer_type_accuracy": "type",
-    }
-    width = max(map(len, rows))
-    print(f"{'':{width}}" + "".join(f"{x:>10}" for x in columns.values()))
-    for name, row in rows.items():
-        cells = (
-            f"{100 * row[key]:10.1f}" if key in row else f"{'':10}"
-            for key in columns
-        )
-        print(f"{name:{width}}" + "".join(cells))
-
-
-def main(argv: list[str]) -> None:
-    """Measures and prints a table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    values = flags.FLAGS
-    train = [
-        x for file in dict.fromkeys(values.train) for x in FORMAT.read(file)
+    made = [make(record) for record in records for _ in range(number)]
+    made = [record for record in made if record is not None]
+    random.Random(seed).shuffle(made)
+    return [
+        msgspec.structs.replace(x, id=f"{i}-{x.id}") for i, x in enumerate(made)
     ]
-    dev = list(FORMAT.read(values.dev))
-    rows = measure_baselines(train, dev)
-    print_table(rows)
-    start = time.perf_counter()
-    with training_runs.open_directory(values) as directory:
-        result = hotpotqa_training.Training(values, directory).run()
-    seconds = time.perf_counter() - start
-    rows[f"ETC, {values.steps} steps"] = result
-    print(
-        f"\n{len(train)} training records, {len(dev)} to measure on, "
-        f"{seconds:.0f} s; supporting facts from a probability of "
-        f"{result['supporting_fact_threshold']}"
-    )
-    print_table(rows)
-    if values.output:
-        with open(values.output, "w", encoding="utf-8") as stream:
-            json.dump({"rows": rows, "seconds": seconds}, stream, indent=2)
-            stream.write("\n")
 
+
+class Stages:
+    """Trains a model on records in stages."""
+
+    def __init__(
+        self,
+        values: flags.FlagValues,
+        runs: training_runs.Runs,
+        records: Sequence[HotpotQARecord],
+    ):
+        self._values = values
+        self._runs = runs
+        self._records = records
+        self._rng = random.Random(values.seed)
+        self._vocab_file = values.vocab_file
+        # What the next stage begins with.
+        self._init = None
+
+    def run(self) -> dict[str, float]:
+        """Runs all stages that the flags ask for; returns the metrics."""
+        values, records = self._values, self._records
+        if values.lift:
+            options = ("--local_radius=84", *values.lift_option)
+            self._vocab_file = self._runs.lift(values.lift, "lifted", *options)
+            self._init = "lifted"
+        if values.pretrain_steps:
+            self._pretrain()
+        if values.pseudo_steps:
+            made = make_records(
+                *(records, values.pseudo_questions, self._make_pseudo_question),
+                values.seed,
+            )
+            rate = values.first_learning_rate
+            self._learn("pseudo", made, values.pseudo_steps, rate)
+        if values.copies:
+            records = make_records(
+                records, values.copies, self._shorten, values.seed
+            )
+        self._learn("train", records, values.steps, values.learning_rate)
+        length = values.evaluated_length or values.long_length
+        self._preprocess("hotpotqa", values.dev, "dev", "dev", length)
+        override = f"--params_override=task.model.long_length={length}"
+        return self._runs.evaluate("train_run", "dev", override)
+
+    def _shorten(self, record):
+        """Chooses paragraphs that there is room for."""
+        room = int(_CHARACTERS_PER_TOKEN * self._values.long_length)
+        return augmentation.choose_paragraphs(record, room, self._rng)
+
+    def _make_pseudo_question(self, record):
+        """Makes a question that does not depend on the real one's facts."""
+        record = msgspec.structs.replace(record, supporting_facts=None)
+        return augmentation.make_pseudo_question(
+            self._shorten(record), self._rng
+        )
+
+    def _pretrain(self):
+        """Learns from the texts of the training records."""
+        texts = {
+            "".join(paragraph.sentences): paragraph.title
+            for record in self._records
+            for paragraph in record.context
+        }
+        lines = ({"text": f"{title}\n\n{x}"} for x, title in texts.items())
+        files = [self._runs.write("texts.jsonl", lines, lines=True)]
+        files += filter(None, [self._values.pretrain_text])
+        length = self._values.long_length
+        self._preprocess(
+            *("pretrain", ",".join(files), "train", "texts"),
+            *(length, length // 9),
+            # Paragraphs are short.
+            "--min_sentences=3",
+        )
+        steps = self._values.pretrain_steps
+        rate = self._values.first_learning_rate
+        self._train("texts", "etc/pretrain", steps, rate)
+
+    def _learn(self, name, records, steps, rate):
+        """Learns to answer."""
+        values = self._values
+        file = self._runs.write(f"{name}.json", records)
+        self._preprocess("hotpotqa", file, "train", name, values.long_length)
+        encoder = {
+            "preset": "tiny",
+            "hidden_size": values.hidden_size,
+            "num_hidden_layers": values.layers,
+            "num_attention_heads": 4,
+            "intermediate_size": 4 * values.hidden_size,
+            "local_radius": 32,
+        }
+        self._train(
+            *(name, "etc/hotpotqa", steps, rate),
+            encoder={} if self._init else encoder,
+            model={"supporting_fact_prior": values.fact_prior},
+            task={"supporting_fact_threshold": values.fact_threshold},
+        )
+
+    def _preprocess(
+        self, task, file, split, name, length, globals_=_GLOBAL_LENGTH, *options
+    ):
+        self._runs.preprocess(
+            *(name, task, split, *options),
+            input=file,
+            vocab_file=self._vocab_file,
+            long_length=length,
+            global_length=globals_,
+        )
+
+    def _train(self, name, experiment, steps, rate, **given):
+        """Trains on what was preprocessed; the next stage begins with it."""
+        values = self._values
+        training = training_runs.Training(
+            f"{name}_run",
+            experiment,
+            name,
+            *(steps, rate, values.batch_size),
+            init=self._init,
+            options=[f"--seed={values.seed}", *values.train_option],
+            **given,
+        )
+        self._runs.train(training)
+        self._init = training.name
+
+
+def _measure(values) -> Iterator[program.Line]:
+    if not values.train:
+        raise app.UsageError("--train must be given.")
+    if bool(values.vocab_file) == bool(values.lift):
+        raise app.UsageError("Give either --vocab_file or --lift.")
+    if values.pretrain_steps and not values.lift:
+        raise app.UsageError("--pretrain_steps needs --lift.")
+    read = [list(FORMAT.read(file)) for file in values.train]
+    # What is given twice counts once in baselines.
+    once = dict(zip(values.train, read, strict=True)).values()
+    train, dev = sum(once, []), list(FORMAT.read(values.dev))
+    sizes = {"train_records": len(train), "dev_records": len(dev)}
+    for name, row in measure_baselines(train, dev).items():
+        yield {"name": name, **sizes, **row}
+    start = time.perf_counter()
+    with training_runs.open_runs(values) as runs:
+        row = Stages(values, runs, sum(read, [])).run()
+    seconds = time.perf_counter() - start
+    name = f"ETC, {values.steps} steps"
+    yield {"name": name, **sizes, **row, "seconds": seconds}
+
+
+PROGRAM = program.Program(
+    "hotpotqa_small",
+    {
+        **training_runs.FLAGS,
+        "train": (
+            (),
+            "Training records; of a file that is given twice each record is "
+            "learned from twice as often.",
+        ),
+        "dev": (program.REQUIRED, "Records to measure on."),
+        "vocab_file": (None, "WordPiece vocabulary or SentencePiece model."),
+        "lift": (
+            None,
+            "Directory of a BERT to begin with, whose vocabulary, width and "
+            "number of layers are taken.",
+        ),
+        "lift_option": ((), "A further flag of lift."),
+        "train_option": ((), "A further flag of train."),
+        "pretrain_text": (None, "Further texts to pre-train on."),
+        "steps": (400, "Training steps."),
+        "pretrain_steps": (0, "Steps of pre-training before, if lifted."),
+        "pseudo_steps": (0, "Steps on pseudo-questions before."),
+        "batch_size": (8, "Records a step."),
+        "copies": (
+            0,
+            "Copies of each training record, each with other of its paragraphs "
+            "as long_length has room for; 0 for the records as they are.",
+        ),
+        "pseudo_questions": (6, "Pseudo-questions of each training record."),
+        "seed": (1, "Of all that is random."),
+        "long_length": (2048, "Of the long input."),
+        "evaluated_length": (
+            0,
+            "The same of the records to measure on; 0 for long_length.",
+        ),
+        "hidden_size": (128, "Of the encoder."),
+        "layers": (2, "Of the encoder."),
+        "learning_rate": (1e-3, "The highest."),
+        "first_learning_rate": (2e-4, "The same of what comes before."),
+        "fact_prior": (0.5, "See `HotpotQAModelOptions`."),
+        "fact_threshold": (0.5, "See `HotpotQAOptions`."),
+    },
+    {
+        "name": "s",
+        "em": ".1%",
+        "f1": ".1%",
+        "sp_em": ".1%",
+        "sp_f1": ".1%",
+        "joint_em": ".1%",
+        "joint_f1": ".1%",
+        "answer_type_accuracy": ".1%",
+        "supporting_fact_threshold": ".2f",
+        "seconds": ".0f",
+    },
+    _measure,
+    environment=training_runs.ENVIRONMENT,
+)
 
 if __name__ == "__main__":
-    hotpotqa_training.define_flags(flags.FLAGS)
-    flags.DEFINE_string("output", None, "JSON file for the numbers.")
-    flags.mark_flags_as_required(["train", "dev"])
-    flags.mark_flags_as_mutual_exclusive(["vocab_file", "lift"], required=True)
-    flags.register_multi_flags_validator(
-        ["pretrain_steps", "lift"],
-        lambda x: x["lift"] or not x["pretrain_steps"],
-        "--pretrain_steps is of a model that is lifted.",
-    )
-    app.run(main)
+    program.main(PROGRAM)

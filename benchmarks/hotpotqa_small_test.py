@@ -1,8 +1,15 @@
-"""Tests of `hotpotqa_small`: its baselines."""
+"""Tests of `hotpotqa_small`: its baselines, and its stages."""
 
-import unittest
+import msgspec
+import tensorflow as tf
+from absl import app
+from absl.testing import parameterized
 
 from benchmarks import hotpotqa_small
+from benchmarks import program
+from benchmarks import training_runs
+from benchmarks import training_runs_test
+from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
 
@@ -25,7 +32,20 @@ _YES = HotpotQARecord(
 )
 
 
-class HotpotQASmallTest(unittest.TestCase):
+_PAINTER = HotpotQARecord(
+    id="a",
+    question="Where does Jan live?",
+    context=(
+        Paragraph("Jan", ("The painter was born in 1901 in a small town.",)),
+        Paragraph("Vltava", ("A river through the region of South Bohemia.",)),
+        Paragraph("Krakow", ("Short.",)),
+    ),
+    answer="Krakow",
+    supporting_facts=(("Krakow", 0),),
+)
+
+
+class BaselinesTest(tf.test.TestCase):
     def test_words(self):
         self.assertEqual(
             {"jan", "novák", "1st"},
@@ -57,5 +77,127 @@ class HotpotQASmallTest(unittest.TestCase):
         self.assertEqual(0.0, constant["sp_f1"])
 
 
+class StagesTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.runs = training_runs.Runs(self.get_temp_dir())
+
+    def _run(self, *arguments):
+        """Runs all stages; returns the flags of each command, by its name."""
+        values = program.parse(hotpotqa_small.PROGRAM, "--dev=DEV", *arguments)
+        metrics = training_runs_test.write_metrics(sp_f1=0.25)
+        with training_runs_test.fake_commands(evaluate=metrics) as seen:
+            stages = hotpotqa_small.Stages(values, self.runs, [_PAINTER])
+            self.assertEqual({"sp_f1": 0.25}, stages.run())
+        self.names = [name for name, _ in seen]
+        return {
+            command: [given for name, given in seen if name == command]
+            for command in self.names
+        }
+
+    def _read(self, name):
+        return list(FORMAT.read(self.runs.path(name)))
+
+    def test_makes_some_of_each(self):
+        records = [_PAINTER, msgspec.structs.replace(_PAINTER, id="b")]
+        calls = []
+
+        def make(record):
+            calls.append(record.id)
+            question = f"{record.id}{len(calls)}"
+            if len(calls) != 2:
+                return msgspec.structs.replace(record, question=question)
+
+        made = hotpotqa_small.make_records(records, 2, make, seed=3)
+        self.assertCountEqual(["a1", "b3", "b4"], [x.question for x in made])
+        self.assertLen({x.id for x in made}, 3)
+
+    def test_from_random_weights(self):
+        commands = self._run("--vocab_file=V")
+        self.assertEqual(
+            ["preprocess", "train", "preprocess", "evaluate"], self.names
+        )
+        (train,) = commands["train"]
+        self.assertEqual("etc/hotpotqa", train["experiment"])
+        self.assertEqual("1", train["seed"])
+        self.assertNotIn("init_checkpoint", train)
+        encoder = train["config"]["task"]["model"]["encoder"]
+        self.assertEqual(128, encoder["hidden_size"])
+        (record,) = self._read("train.json")
+        self.assertEqual(_PAINTER.context, record.context)
+        for given in commands["preprocess"]:
+            self.assertEqual(
+                ("V", 2048), (given["vocab_file"], given["long_length"])
+            )
+
+    def test_every_stage_begins_with_the_one_before(self):
+        commands = self._run(
+            "--lift=BERT",
+            "--pretrain_steps=1",
+            "--pseudo_steps=1",
+            "--copies=3",
+            "--long_length=20",
+            "--evaluated_length=64",
+        )
+        keys = ("model_dir", "experiment", "init_checkpoint")
+        path = f"{self.runs.directory}/"
+        self.assertEqual(
+            [
+                ["texts_run", "etc/pretrain", "lifted"],
+                ["pseudo_run", "etc/hotpotqa", "texts_run"],
+                ["train_run", "etc/hotpotqa", "pseudo_run"],
+            ],
+            [
+                [x[k].removeprefix(path) for k in keys]
+                for x in commands["train"]
+            ],
+        )
+        for given in commands["train"]:
+            model = given["config"]["task"].get("model", {})
+            self.assertNotIn("encoder", model)
+        # Room for 74 characters: one paragraph of these, or Krakow and one.
+        # The facts' own is not chosen for pseudo-questions; none of one.
+        self.assertEmpty(self._read("pseudo.json"))
+        copies = self._read("train.json")
+        self.assertLen(copies, 3)
+        for copy in copies:
+            self.assertLen(copy.context, 2)
+            self.assertEqual(_PAINTER.question, copy.question)
+        self.assertEqual(64, commands["preprocess"][-1]["long_length"])
+        self.assertEqual(
+            "task.model.long_length=64",
+            commands["evaluate"][0]["params_override"],
+        )
+
+    def test_pseudo_questions_do_not_know_the_facts(self):
+        # Room for 103 characters: Jan and Vltava are 98, with Krakow 110.
+        self._run(
+            "--lift=BERT",
+            "--pseudo_steps=1",
+            "--pseudo_questions=20",
+            "--long_length=28",
+        )
+        records = self._read("pseudo.json")
+        self.assertNotEmpty(records)
+        for record in records:
+            self.assertCountEqual(
+                [("Jan", 0), ("Vltava", 0)], record.supporting_facts
+            )
+
+    @parameterized.parameters(
+        (["--vocab_file=V"], "--train must"),
+        (["--train=T"], "either"),
+        (["--train=T", "--vocab_file=V", "--lift=B"], "either"),
+        (
+            ["--train=T", "--vocab_file=V", "--pretrain_steps=1"],
+            "needs --lift",
+        ),
+    )
+    def test_flags_that_do_not_fit(self, arguments, message):
+        values = program.parse(hotpotqa_small.PROGRAM, "--dev=D", *arguments)
+        with self.assertRaisesRegex(app.UsageError, message):
+            program.run(hotpotqa_small.PROGRAM, values)
+
+
 if __name__ == "__main__":
-    unittest.main()
+    tf.test.main()

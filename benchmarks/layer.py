@@ -8,22 +8,15 @@ as in `attention.py`, the flags too:
         --implementations=sparse,appendix_a --output=FOLDER
 """
 
-import os
+import tensorflow as tf
 
-# Before TensorFlow starts: without its messages, of which there would be some
-# from every process.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import tensorflow as tf  # noqa: E402
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from benchmarks import appendix_a  # noqa: E402
-from benchmarks import gemm_floor  # noqa: E402
-from benchmarks import harness  # noqa: E402
-from benchmarks import measure  # noqa: E402
-from etcmodel.layers import GlobalLocalTransformerLayers  # noqa: E402
-from etcmodel.models import EtcConfig  # noqa: E402
+from benchmarks import appendix_a
+from benchmarks import gemm_floor
+from benchmarks import harness
+from benchmarks import measure
+from benchmarks import program
+from etcmodel.layers import GlobalLocalTransformerLayers
+from etcmodel.models import EtcConfig
 
 
 def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
@@ -50,14 +43,7 @@ def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
 
 
 def make_step(case: harness.Case) -> measure.Step:
-    """The step of a layer.
-
-    Args:
-        case: what the step is for.
-
-    Returns:
-        The step; see `harness.compile_step`.
-    """
+    """Makes the step; see `harness.compile_step`."""
     sizes = case.sizes
     tf.keras.utils.set_random_seed(1)
     layer = make_layer(case)
@@ -100,29 +86,7 @@ def make_products(case: harness.Case) -> list[gemm_floor.Product]:
     )
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    harness.define_flags(flag_values)
-    flags.DEFINE_string(
-        "preset",
-        "base",
-        "The `EtcConfig` that says which weights are shared.",
-        flag_values=flag_values,
-    )
-
-
-BENCHMARK = harness.Benchmark("layer", make_step, make_products)
-
-
-def main(argv: list[str]) -> None:
-    """Runs the program."""
-    harness.main(argv, BENCHMARK, preset=flags.FLAGS.preset)
-
+PROGRAM = harness.make_program("layer", make_step, make_products)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main)
+    program.main(PROGRAM)

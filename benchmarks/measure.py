@@ -1,4 +1,4 @@
-"""Times, peak memory and their presentation, for the other benchmarks.
+"""Times and peak memory.
 
 *   Time and memory of a step are measured in the same process, which has
     nothing else to do, under the same settings.
@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import gc
 import importlib.metadata
-import json
 import multiprocessing
 import os
 import platform
@@ -28,13 +27,8 @@ from concurrent import futures
 from typing import Any
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot  # noqa: E402
 
 Step = Callable[[], Any]
 
@@ -51,28 +45,8 @@ ALLOCATORS = {
 }
 
 
-class Quartiles(NamedTuple):
-    """The middle of some numbers, and the range that half of them are in."""
-
-    first: float
-    median: float
-    third: float
-
-
-def quartiles(numbers: Sequence[float]) -> Quartiles:
-    """The quartiles of at least one number."""
-    return Quartiles(*map(float, np.percentile(numbers, [25, 50, 75])))
-
-
 def warm_up(step: Step) -> float:
-    """Runs a step for the first time.
-
-    Args:
-        step: what is to be timed.
-
-    Returns:
-        Seconds, with tracing and compilation.
-    """
+    """Runs a step for the first time; returns seconds, with compilation."""
     start = time.perf_counter()
     _run(step)
     return time.perf_counter() - start
@@ -84,11 +58,11 @@ def time_interleaved(
     seed: int = 0,
     untimed: int = 2,
 ) -> dict[Hashable, list[float]]:
-    """Runs steps in turns.
+    """Runs steps in turns, in another order each round.
 
     Args:
         steps: what is timed, warmed up already; here or in its process.
-        repeats: number of rounds; each runs all steps once, in random order.
+        repeats: number of rounds.
         seed: of the orders.
         untimed: number of rounds before those.
 
@@ -135,7 +109,9 @@ class StepProcess:
     """A step in a process of its own, where it is timed and takes memory.
 
     It has run once, which compiles it, when this is made. It needs Linux, or a
-    GPU, of which memory is what its allocator counts.
+    GPU, of which memory is what its allocator counts. A process that the system
+    killed, for taking too much memory, is a
+    `futures.process.BrokenProcessPool`, here and in all methods.
 
     Attributes:
         warm_up_seconds: what the first run took.
@@ -145,10 +121,6 @@ class StepProcess:
             inputs and weights, which do not count, and returns the step.
         *args: its arguments, which can be pickled.
         allocator: a key of `ALLOCATORS`.
-
-    Raises:
-        futures.process.BrokenProcessPool: the process was killed, which the
-            system does to one that takes too much; likewise in all methods.
     """
 
     def __init__(
@@ -171,21 +143,81 @@ class StepProcess:
         return self._pool.submit(function, *args).result()
 
     def milliseconds(self) -> float:
-        """Runs the step once, and says how long it took there."""
+        """Runs the step once."""
         return self._call(_time_here)
 
     def peak_megabytes(self) -> float:
-        """What the process held at most above what it held before the step.
+        """Returns the peak above what there was before, in 10^6 bytes.
 
-        Returns:
-            Megabytes of 10^6 bytes, of all runs so far, the first included.
-            What the step returns counts, too.
+        Of all runs so far, the first included. What the step returns counts.
         """
         return self._call(_peak_here)
 
     def close(self) -> None:
         """Ends the process."""
         self._pool.shutdown(cancel_futures=True)
+
+
+class Timed(NamedTuple):
+    """Milliseconds of each round, and megabytes at the highest point."""
+
+    milliseconds: list[float]
+    peak_mb: float
+
+    @property
+    def median(self) -> float:
+        """Of the milliseconds."""
+        return float(np.median(self.milliseconds))
+
+
+def time_in_processes(
+    make_step: Callable[..., Step],
+    arguments: Mapping[Hashable, Sequence[Any]],
+    repeats: int,
+    untimed: int,
+) -> dict[Hashable, Timed]:
+    """Times steps in turns, each in a `StepProcess` with its arguments."""
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for name, given in arguments.items():
+            processes[name] = StepProcess(make_step, *given)
+            stack.callback(processes[name].close)
+        times = time_interleaved(processes, repeats, untimed=untimed)
+        return {
+            name: Timed(times[name], process.peak_megabytes())
+            for name, process in processes.items()
+        }
+
+
+def compile_gradients(
+    compute_loss: Callable[[], tf.Tensor],
+    variables: Sequence[Any],
+    inputs: Sequence[tf.Tensor] = (),
+) -> Callable[[], tf.Tensor]:
+    """Compiles a function that returns the sum of all gradients of a loss."""
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = compute_loss()
+        return tf.add_n(
+            [
+                tf.reduce_sum(tf.convert_to_tensor(x))
+                for x in tape.gradient(loss, [*variables, *inputs])
+                if x is not None
+            ]
+        )
+
+    return step
+
+
+def trainable_variables(layer: tf.keras.layers.Layer) -> list[tf.Variable]:
+    """Returns TensorFlow's variables, which Keras 3 wraps."""
+    return [
+        weight if isinstance(weight, tf.Variable) else weight.value
+        for weight in layer.trainable_variables
+    ]
 
 
 # Of the process of a `StepProcess`.
@@ -227,14 +259,7 @@ def _peak_here():
 
 @contextlib.contextmanager
 def environment_variables(variables):
-    """Sets environment variables for the processes that are started.
-
-    Args:
-        variables: name -> value.
-
-    Yields:
-        Nothing.
-    """
+    """Sets environment variables for the processes that are started."""
     outside = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -248,19 +273,7 @@ def environment_variables(variables):
 
 
 def in_fresh_process(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function in a process of its own.
-
-    Args:
-        function: of a module, so that it can be pickled.
-        *args: its arguments, which can be pickled.
-
-    Returns:
-        What it returns.
-
-    Raises:
-        futures.process.BrokenProcessPool: the process was killed, which the
-            system does to one that takes too much.
-    """
+    """Calls a function of a module in a process of its own."""
     with futures.ProcessPoolExecutor(
         1, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
@@ -274,16 +287,9 @@ def prepare_devices() -> None:
 
 
 def status_bytes(name: str) -> int:
-    """A size that the system (Linux) says of this process.
+    """Returns a size of this process that Linux knows, in bytes.
 
-    Args:
-        name: such as `VmRSS`, the resident size, or `VmHWM`, its peak.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        ValueError: the system says nothing of that.
+    Such as `VmRSS`, the resident size, or `VmHWM`, its peak.
     """
     with open("/proc/self/status", encoding="ascii") as file:
         for line in file:
@@ -293,7 +299,7 @@ def status_bytes(name: str) -> int:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers depend on besides the code, as fields of a line."""
+    """Returns what numbers depend on besides the code, as fields of a line."""
     gpus = tf.config.list_physical_devices("GPU")
     device = "CPU"
     if gpus:
@@ -316,115 +322,3 @@ def _cpu_model():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def write_lines(path: str, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Writes JSON lines.
-
-    Args:
-        path: the file. It is there only once it is whole.
-        lines: what is on each line.
-    """
-    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file that is there only once it is whole."""
-    unfinished = f"{path}.unfinished"
-    with open(unfinished, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(unfinished, path)
-
-
-def format_table(
-    lines: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
-) -> str:
-    """Lines as a table for people.
-
-    Args:
-        lines: what is on each line of the table.
-        columns: fields of the lines, and how each is formatted, such as
-            `".1f"`. What is None is shown as "-".
-
-    Returns:
-        The table with a head. A line with a field `skipped` ends with it.
-    """
-    table = [list(columns)]
-    for line in lines:
-        table.append(
-            [
-                "-" if line[name] is None else format(line[name], form)
-                for name, form in columns.items()
-            ]
-        )
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    endings = ["", *(line.get("skipped") for line in lines)]
-    texts = []
-    for cells, ending in zip(table, endings, strict=True):
-        padded = [c.rjust(w) for c, w in zip(cells, widths, strict=True)]
-        texts.append("  ".join([*padded, ending or ""]).rstrip())
-    return "\n".join(texts) + "\n"
-
-
-def plot(path: str, title: str, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Draws time and peak memory against length, a column a dtype and pass.
-
-    Args:
-        path: PNG file.
-        title: what was measured.
-        lines: with the fields `implementation`, `inputs`, `mode`, `dtype`,
-            `pass`, `length`, `median_ms` and `peak_mb`.
-    """
-    columns = list(dict.fromkeys((x["dtype"], x["pass"]) for x in lines))
-    names = list(dict.fromkeys(_curve(x)[0] for x in lines))
-    figure, axes = pyplot.subplots(
-        2,
-        len(columns),
-        figsize=(2 + 4.5 * len(columns), 8),
-        sharex=True,
-        squeeze=False,
-    )
-    for column, (dtype, pass_name) in enumerate(columns):
-        axes[0, column].set_title(f"{dtype}, {pass_name}")
-        axes[1, column].set_xlabel("long tokens")
-        chosen = [
-            x for x in lines if (x["dtype"], x["pass"]) == (dtype, pass_name)
-        ]
-        for row, field in enumerate(("median_ms", "peak_mb")):
-            _draw(axes[row, column], chosen, field, names)
-    axes[0, 0].set_ylabel("milliseconds, median")
-    axes[1, 0].set_ylabel("peak memory, MB")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center right", fontsize="small")
-    figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0, 1 - 2.2 / figure.get_figwidth(), 1))
-    unfinished = f"{path}.unfinished"
-    figure.savefig(unfinished, format="png", dpi=120)
-    pyplot.close(figure)
-    os.replace(unfinished, path)
-
-
-def _curve(line):
-    """Which curve of a plot a line belongs to: its name and mode."""
-    inputs = "" if line["inputs"] in (None, "tensors") else f" {line['inputs']}"
-    return line["implementation"] + inputs, line["mode"]
-
-
-def _draw(axis, lines, field, names):
-    """Draws the curves of one panel; colours go by name, dashes by mode."""
-    curves = {}
-    for line in lines:
-        points = curves.setdefault(_curve(line), [])
-        if line[field] is not None:
-            points.append((line["length"], line[field]))
-    for (name, mode), points in curves.items():
-        axis.plot(
-            *zip(*sorted(points), strict=True) if points else ([], []),
-            color=f"C{names.index(name)}",
-            linestyle="--" if mode == "xla" else "-",
-            marker=".",
-            label=f"{name}, {mode}",
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.grid(alpha=0.3)

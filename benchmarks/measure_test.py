@@ -1,6 +1,5 @@
-"""Tests of the tools: order and number of runs, memory, files."""
+"""Tests of order and number of runs, times and memory."""
 
-import json
 import os
 from unittest import mock
 
@@ -65,11 +64,19 @@ class TimeTest(tf.test.TestCase):
         self.assertLen(calls, 5)
         self.assertEqual({"": [250.0, 250.0]}, times)
 
-    def test_quartiles(self):
-        self.assertEqual(measure.quartiles([5, 1, 2, 4, 3]), (2, 3, 4))
 
+class ProcessesTest(tf.test.TestCase):
+    def test_time_in_processes(self):
+        with mock.patch.object(measure, "StepProcess", InThisProcess):
+            timed = measure.time_in_processes(
+                take_memory, {"a": (1, 1), "b": (2, 1)}, repeats=3, untimed=1
+            )
+        self.assertEqual(["a", "b"], list(timed))
+        for step in timed.values():
+            self.assertLen(step.milliseconds, 3)
+            self.assertEqual(12.5, step.peak_mb)
+        self.assertEqual(2.0, measure.Timed([1.0, 5.0, 2.0], 0.0).median)
 
-class PeakTest(tf.test.TestCase):
     def test_peak(self):
         environment = dict(os.environ)
         # What is taken goes back to the system at once.
@@ -86,55 +93,6 @@ class PeakTest(tf.test.TestCase):
         # To fill 200 MB takes 10 ms at least.
         self.assertBetween(min(times[""]), 10, 1e3 * 60)
         self.assertGreater(process.warm_up_seconds, 0.01)
-
-
-class FilesTest(tf.test.TestCase):
-    def path(self, name):
-        return os.path.join(self.get_temp_dir(), name)
-
-    def test_lines_are_there_when_whole(self):
-        path, lines = self.path("lines.jsonl"), [{"a": 1}, {"b": None}]
-        with self.assertRaises(TypeError):
-            measure.write_lines(path, [*lines, {"a": object()}])
-        self.assertFalse(os.path.exists(path))
-        measure.write_lines(path, lines)
-        with open(path, encoding="utf-8") as file:
-            self.assertEqual([json.loads(line) for line in file], lines)
-        self.assertLen(os.listdir(os.path.dirname(path)), 1)
-
-    def test_table(self):
-        lines = [
-            {"name": "first", "ms": 12.345, "skipped": None},
-            {"name": "b", "ms": None, "skipped": "too large"},
-        ]
-        table = measure.format_table(lines, {"name": "", "ms": ".1f"})
-        self.assertEqual(
-            table, " name    ms\nfirst  12.3\n    b     -  too large\n"
-        )
-
-    def test_plot(self):
-        axes = {"dtype": "float32", "pass": "train", "peak_mb": None}
-        lines = [
-            axes
-            | {"implementation": name, "inputs": inputs, "mode": mode}
-            | {"length": length, "median_ms": time}
-            for name, inputs in (("floor", None), ("a", "tensors"))
-            for mode in ("graph", "xla")
-            for length, time in ((2, 1.5), (4, 1.5), (8, None))
-        ]
-        path = self.path("plot.png")
-        with mock.patch.object(measure.pyplot, "close", lambda _: None):
-            measure.plot(path, "some title", lines)
-        figure = measure.pyplot.gcf()
-        (legend,) = figure.legends
-        self.assertEqual(
-            [text.get_text() for text in legend.get_texts()],
-            ["floor, graph", "floor, xla", "a, graph", "a, xla"],
-        )
-        self.assertAllEqual(figure.axes[0].lines[0].get_xdata(), [2, 4])
-        measure.pyplot.close(figure)
-        with open(path, "rb") as file:
-            self.assertEqual(file.read(4), b"\x89PNG")
 
 
 if __name__ == "__main__":

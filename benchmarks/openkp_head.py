@@ -12,39 +12,21 @@ exchanged but the gradients of the weights.
 """
 
 import functools
-import json
 from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from absl import app
-from absl import flags
 
 from benchmarks import measure
+from benchmarks import program
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.openkp import model as openkp_model
 from etcmodel.tasks.openkp.task import TASK
 
-_COLUMNS = {
-    "long_length": "d",
-    "words": "d",
-    "encoder_seconds": ".2f",
-    "seconds": ".2f",
-    "share": ".1%",
-}
-
 
 def make_features(long: int, global_: int, words: int) -> dict[str, tf.Tensor]:
-    """A page of random tokens: as many nodes as can be, all of equal length.
-
-    Args:
-        long: length of the long input.
-        global_: length of the global input.
-        words: number of words, as equal as can be.
-
-    Returns:
-        Inputs of the model.
-    """
+    """Makes a page of random tokens, whose nodes and words are equally long."""
     rng = np.random.default_rng(0)
     position = np.arange(long)
     is_last = (position == long - 1).astype(np.int32)
@@ -71,18 +53,7 @@ def make_features(long: int, global_: int, words: int) -> dict[str, tf.Tensor]:
 def make_step(
     part: str, preset: str, long: int, global_: int, words: int
 ) -> Callable[[], tf.Tensor]:
-    """Makes a step of a part of the model.
-
-    Args:
-        part: "encoder" or "head".
-        preset: name of the configuration.
-        long: length of the long input.
-        global_: length of the global input.
-        words: number of words.
-
-    Returns:
-        A function that returns the sum of all gradients.
-    """
+    """Makes a step of "encoder" or "head": the sum of all gradients."""
     config = EtcConfig.from_preset(preset, use_hard_g2l_mask=True)
     features = make_features(long, global_, words)
     model = TASK.make_model().build(
@@ -100,84 +71,56 @@ def make_step(
         weights = head.trainable_variables
     label = tf.constant([[0]])
 
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            output = call()
-            if part == "encoder":
-                # Normalized outputs have a sum of zero gradients.
-                loss = tf.add_n(
-                    [tf.reduce_mean((x - 0.5) ** 4) for x in output.values()]
-                )
-            else:
-                loss = openkp_model.phrase_losses(output, label, label + 1)
+    def compute_loss():
+        output = call()
+        if part == "head":
+            return openkp_model.phrase_losses(output, label, label + 1)
+        # Normalized outputs have a sum of zero gradients.
         return tf.add_n(
-            [
-                tf.reduce_sum(tf.convert_to_tensor(x))
-                for x in tape.gradient(loss, [*weights, *inputs])
-                if x is not None
-            ]
+            [tf.reduce_mean((x - 0.5) ** 4) for x in output.values()]
         )
 
-    return step
+    return measure.compile_gradients(compute_loss, weights, inputs)
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    for name, value, text in (
-        ("long_length", 4096, "Of the long input."),
-        ("global_length", 512, "Of the global input."),
-        ("words", 3600, "Words in it."),
-        ("repeats", 3, "How often each is timed."),
-    ):
-        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
-    flags.DEFINE_string(
-        "preset", "base", "Name of the configuration.", flag_values=flag_values
-    )
-
-
-def run(values: flags.FlagValues) -> dict[str, object]:
-    """Measures both parts and prints the line.
-
-    Args:
-        values: the flags.
-
-    Returns:
-        The line.
-    """
-    sizes = (
-        *(values.preset, values.long_length, values.global_length),
-        values.words,
-    )
-    steps = {
-        part: measure.StepProcess(make_step, part, *sizes)
-        for part in ("encoder", "head")
+def _measure(values) -> Iterator[program.Line]:
+    sizes = {
+        name: values[name].value
+        for name in ("preset", "long_length", "global_length", "words")
     }
-    times = measure.time_interleaved(steps, values.repeats, untimed=1)
-    for step in steps.values():
-        step.close()
-    encoder, head = (np.median(times[x]) / 1e3 for x in ("encoder", "head"))
-    line = {
-        "benchmark": "openkp_head",
-        "preset": values.preset,
-        "long_length": values.long_length,
-        "global_length": values.global_length,
-        "words": values.words,
+    timed = measure.time_in_processes(
+        make_step,
+        {part: (part, *sizes.values()) for part in ("encoder", "head")},
+        values.repeats,
+        untimed=1,
+    )
+    encoder, head = (timed[x].median / 1e3 for x in ("encoder", "head"))
+    yield {
+        **sizes,
         "encoder_seconds": encoder,
         "seconds": head,
         "share": head / (encoder + head),
-        **measure.environment(),
     }
-    print(json.dumps(line))
-    print(measure.format_table([line], _COLUMNS))
-    return line
 
+
+PROGRAM = program.Program(
+    "openkp_head",
+    {
+        "preset": ("base", "Name of the configuration."),
+        "long_length": (4096, "Of the long input."),
+        "global_length": (512, "Of the global input."),
+        "words": (3600, "Words in it."),
+        "repeats": (3, "How often each is timed."),
+    },
+    {
+        "long_length": "d",
+        "words": "d",
+        "encoder_seconds": ".2f",
+        "seconds": ".2f",
+        "share": ".1%",
+    },
+    _measure,
+)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(lambda argv: run(flags.FLAGS) and None)
+    program.main(PROGRAM)

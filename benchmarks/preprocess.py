@@ -2,9 +2,9 @@ r"""How fast records become features: the package against plain Python.
 
 Both turn the same records of a task into serialized `tf.Example`s with their
 labels: the package as `preprocess` does it, batch by batch on all cores, and
-the plain Python of the task's `..._python_reference`, one record and one token
-after another. Features alone are measured as well, and how fast the file is
-read: as records, against plain JSON.
+the plain Python of `task_oracles.py`, one record and one token after another,
+with the tokens of Hugging Face's `tokenizers`. Features alone are measured as
+well.
 
     python -m benchmarks.preprocess --task=wikihop --input=train.json \
         --vocab_file=vocab.txt
@@ -20,58 +20,24 @@ from concurrent import futures
 from typing import Any
 from typing import NamedTuple
 
-# Before TensorFlow starts: without its start-up messages.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from benchmarks import program
+from benchmarks.layout_oracle import Oracle
+from benchmarks.reference_tokenizer import BertTokenizer
+from benchmarks.task_oracles import ORACLES
+from etcmodel.cli import preprocess
+from etcmodel.datasets import files
+from etcmodel.errors import BadRecords
+from etcmodel.feature_utils.text import vocabulary_files
+from etcmodel.pipeline.example_writer import ExampleWriter
+from etcmodel.tasks import registry
 
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from benchmarks import hotpotqa_python_reference  # noqa: E402
-from benchmarks import nq_python_reference  # noqa: E402
-from benchmarks import wikihop_python_reference  # noqa: E402
-from benchmarks.python_tokenizer import BertTokenizer  # noqa: E402
-from etcmodel.cli import preprocess  # noqa: E402
-from etcmodel.datasets import files  # noqa: E402
-from etcmodel.errors import BadRecords  # noqa: E402
-from etcmodel.feature_utils.text import vocabulary_files  # noqa: E402
-from etcmodel.pipeline.example_writer import ExampleWriter  # noqa: E402
-from etcmodel.tasks import registry  # noqa: E402
-
-# The plain Python of each task.
-REFERENCES = {
-    "hotpotqa": hotpotqa_python_reference,
-    "nq": nq_python_reference,
-    "wikihop": wikihop_python_reference,
-}
 _SPLIT = "train"
-
-_TASK = flags.DEFINE_enum("task", "wikihop", sorted(REFERENCES), "The task.")
-_INPUT = flags.DEFINE_string(
-    "input", None, "Records in the task's official format.", required=True
-)
-_VOCAB_FILE = flags.DEFINE_string(
-    "vocab_file",
-    None,
-    "WordPiece vocabulary or SentencePiece model.",
-    required=True,
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size", 8, "Records of a batch, where features alone are measured."
-)
-_SECONDS = flags.DEFINE_float(
-    "seconds",
-    20.0,
-    "How long each way goes through the records, again and again; always to "
-    "their end.",
-)
 
 
 class Cost(NamedTuple):
-    """What one record costs.
+    """Seconds of one record, on the clock and of all cores together.
 
-    Attributes:
-        wall: seconds on the clock.
-        cpu: seconds of all cores together; other programs hardly change it.
+    Other programs hardly change the latter.
     """
 
     wall: float
@@ -79,7 +45,7 @@ class Cost(NamedTuple):
 
 
 def measure(run: Callable[[], int]) -> Cost:
-    """What a record costs in a function that returns how many it treated."""
+    """Measures a function that returns how many records it treated."""
     wall, cpu = time.perf_counter(), time.process_time()
     number = run()
     return Cost(
@@ -89,7 +55,7 @@ def measure(run: Callable[[], int]) -> Cost:
 
 
 def repeated(records: Sequence[Any], seconds: float) -> Iterator[Any]:
-    """All records, and all of them again, until the time is over."""
+    """Yields all records again and again until the time is over."""
     end = time.perf_counter() + seconds
     while True:
         yield from records
@@ -103,17 +69,7 @@ def measure_package(
     batch_size: int,
     seconds: float,
 ) -> dict[str, Cost]:
-    """Costs of the package: features alone, and all that is stored.
-
-    Args:
-        encoder: the task's encoder.
-        records: the records.
-        batch_size: records of a batch, for features alone.
-        seconds: how long to go through the records.
-
-    Returns:
-        The costs by their names.
-    """
+    """Measures the package: features alone, and all that is stored."""
 
     def batches() -> Iterator[Sequence[Any]]:
         """Batches of all records, over and over."""
@@ -144,7 +100,7 @@ def measure_package(
         """Makes all that is stored, as `preprocess` does."""
         return sum(
             len(encoded)
-            for encoded in preprocess.encode_all(
+            for encoded in preprocess.make_all_examples(
                 encoder, repeated(records, seconds), _SPLIT, BadRecords(True)
             )
         )
@@ -157,17 +113,10 @@ def measure_package(
     }
 
 
-def measure_reading(dataset_format, path: str, seconds: float):
-    """Costs of reading a file, by the package and as JSON without any check.
-
-    Args:
-        dataset_format: the format of the file, see `datasets.records`.
-        path: the file.
-        seconds: how long to read it.
-
-    Returns:
-        The costs by their names.
-    """
+def measure_reading(
+    dataset_format, path: str, seconds: float
+) -> dict[str, Cost]:
+    """Measures reading of a file: as records, and as JSON without checks."""
 
     def read_records() -> int:
         bad_records = BadRecords(True)
@@ -195,27 +144,15 @@ def measure_reading(dataset_format, path: str, seconds: float):
 
 
 def measure_python(
-    reference,
+    oracle: Oracle,
     tokenizer: BertTokenizer,
     config,
     records: Sequence[Any],
     seconds: float,
 ) -> dict[str, Cost]:
-    """Costs of plain Python.
-
-    Args:
-        reference: one of `REFERENCES`.
-        tokenizer: the tokenizer.
-        config: sizes of the features.
-        records: the records.
-        seconds: how long to go through the records.
-
-    Returns:
-        The costs by their names.
-    """
+    """Measures plain Python, one record after another."""
 
     def run(function) -> int:
-        """Treats one record after another."""
         number = 0
         for record in repeated(records, seconds):
             function(record, tokenizer, config)
@@ -223,66 +160,78 @@ def measure_python(
         return number
 
     return {
-        "plain Python, features": measure(lambda: run(reference.make_features)),
-        "plain Python, serialized": measure(lambda: run(reference.encode)),
+        "plain Python, features": measure(lambda: run(oracle.make_features)),
+        "plain Python, serialized": measure(lambda: run(oracle.encode)),
     }
 
 
-def print_table(costs: dict[str, Cost]) -> None:
-    """Prints what was measured, relative to plain Python of the same kind."""
-    print(
-        f"{'':26}{'records/s':>10}{'ratio':>8}{'CPU ms/record':>15}{'ratio':>8}"
-    )
-    for name, cost in costs.items():
-        ratios = ("", "")
-        base = costs.get(f"plain Python, {name.split(', ')[1]}")
-        if base:
-            ratios = (
-                f"{base.wall / cost.wall:.1f}x",
-                f"{base.cpu / cost.cpu:.1f}x",
-            )
-        print(
-            f"{name:26}{1 / cost.wall:10.1f}{ratios[0]:>8}"
-            f"{cost.cpu * 1e3:15.2f}{ratios[1]:>8}"
-        )
-
-
-def main(argv: list[str]) -> None:
-    """Measures and prints a table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    task = registry.get(_TASK.value)
+def _measure(values) -> Iterator[program.Line]:
+    task = registry.get(values.task)
     config = task.make_preprocessing_config({})
     bad_records = BadRecords(True)
     records = list(
-        task.dataset.FORMAT.read(_INPUT.value, _SPLIT, bad_records, None)
+        task.dataset.FORMAT.read(values.input, _SPLIT, bad_records, None)
     )
-    encoder = task.make_example_writer(config, _VOCAB_FILE.value)
+    encoder = task.make_example_writer(config, values.vocab_file)
     kind = encoder.preprocessor.tokenizer.kind
     print(
-        f"{_TASK.value}: {len(records)} records, {os.cpu_count()} cores, "
-        f"batches of {_BATCH_SIZE.value}, {kind}"
+        f"{values.task}: {len(records)} records, batches of "
+        f"{values.batch_size}, {kind}"
     )
     if bad_records.total:
         print(bad_records.summary())
-    costs = measure_reading(task.dataset.FORMAT, _INPUT.value, _SECONDS.value)
+    costs = measure_reading(task.dataset.FORMAT, values.input, values.seconds)
     if kind == "wordpiece":
-        costs.update(
-            measure_python(
-                REFERENCES[_TASK.value],
-                BertTokenizer(vocabulary_files.load_vocab(_VOCAB_FILE.value)),
-                config,
-                records,
-                _SECONDS.value,
-            )
+        vocab = vocabulary_files.load_vocab(values.vocab_file)
+        costs |= measure_python(
+            ORACLES[values.task],
+            BertTokenizer(vocab),
+            *(config, records, values.seconds),
         )
     else:
         print("(The plain Python tokenizer is WordPiece: the package only.)")
-    costs.update(
-        measure_package(encoder, records, _BATCH_SIZE.value, _SECONDS.value)
+    costs |= measure_package(
+        encoder, records, values.batch_size, values.seconds
     )
-    print_table(costs)
+    for name, cost in costs.items():
+        line = {
+            "name": name,
+            "records_per_s": 1 / cost.wall,
+            "cpu_ms": cost.cpu * 1e3,
+        }
+        # Relative to plain Python of the same kind.
+        base = costs.get(f"plain Python, {name.split(', ')[1]}")
+        if base:
+            line["speedup"] = base.wall / cost.wall
+            line["cpu_speedup"] = base.cpu / cost.cpu
+        yield line
 
+
+PROGRAM = program.Program(
+    "preprocess",
+    {
+        "task": ("wikihop", "The task.", ORACLES),
+        "input": (program.REQUIRED, "Records in the task's official format."),
+        "vocab_file": (
+            program.REQUIRED,
+            "WordPiece vocabulary or SentencePiece model.",
+        ),
+        "batch_size": (8, "Records of a batch, for features alone."),
+        "seconds": (
+            20.0,
+            "How long each way goes through the records, again and again; "
+            "always to their end.",
+        ),
+    },
+    {
+        "name": "s",
+        "records_per_s": ".1f",
+        "speedup": ".1f",
+        "cpu_ms": ".2f",
+        "cpu_speedup": ".1f",
+    },
+    _measure,
+)
 
 if __name__ == "__main__":
-    app.run(main)
+    program.main(PROGRAM)

@@ -5,10 +5,10 @@ import unittest
 from contextlib import redirect_stdout
 
 import tensorflow as tf
-from absl.testing import flagsaver
 from absl.testing import parameterized
 
 from benchmarks import preprocess
+from benchmarks import program
 from testing import tasks
 
 
@@ -17,32 +17,28 @@ class PreprocessTest(tf.test.TestCase, parameterized.TestCase):
     def test_table(self, task):
         write, _ = tasks.SMALL_RECORDS[task]
         data, vocab = write(self.get_temp_dir(), 3)
-        with (
-            flagsaver.as_parsed(
-                task=task,
-                input=data,
-                vocab_file=vocab,
-                batch_size="2",
-                seconds="0",
-            ),
-            redirect_stdout(io.StringIO()) as out,
-        ):
-            preprocess.main([""])
-        first, _, *lines = out.getvalue().splitlines()
-        self.assertRegex(first, rf"{task}: 3 records, .* wordpiece")
-        for line, pattern in zip(
-            lines,
-            (
-                r"plain Python, reading .* 1\.0x",
-                r"package, reading .*x",
-                r"plain Python, features .* 1\.0x",
-                r"plain Python, serialized .* 1\.0x",
-                r"graph code, features .*x",
-                r"package, serialized .*x",
-            ),
-            strict=True,
-        ):
-            self.assertRegex(line, pattern)
+        values = program.parse(
+            preprocess.PROGRAM,
+            *(f"--task={task}", f"--input={data}", f"--vocab_file={vocab}"),
+            *("--batch_size=2", "--seconds=0"),
+        )
+        with redirect_stdout(io.StringIO()) as out:
+            lines = program.run(preprocess.PROGRAM, values)
+        self.assertRegex(out.getvalue(), rf"{task}: 3 records, .* wordpiece")
+        self.assertEqual(
+            [
+                "plain Python, reading",
+                "package, reading",
+                "plain Python, features",
+                "plain Python, serialized",
+                "graph code, features",
+                "package, serialized",
+            ],
+            [line["name"] for line in lines],
+        )
+        for line in (lines[0], *lines[2:4]):
+            self.assertEqual(1.0, line["speedup"])
+        self.assertGreater(min(line["cpu_speedup"] for line in lines), 0)
 
     def test_repeated(self):
         self.assertEqual(list(preprocess.repeated([1, 2], 0)), [1, 2])
@@ -52,9 +48,11 @@ class PreprocessTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_every_record_is_treated(self):
         encoder = unittest.mock.Mock()
-        encoder.encode = lambda records, split: records
+        encoder.make_examples = lambda records, split: records
         costs = preprocess.measure_package(encoder, [1, 2, 3], 2, 0)
-        built = {tuple(call.args[0]) for call in encoder.build.call_args_list}
+        built = {
+            tuple(call.args[0]) for call in encoder.preprocess.call_args_list
+        }
         self.assertEqual(built, {(1, 2), (3,)})
         self.assertLen(costs, 2)
 

@@ -19,21 +19,21 @@ are masked. "first" is after a tenth of the steps.
 
 import json
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
-from absl import app
+import tensorflow as tf
 from absl import flags
 
+from benchmarks import program
 from benchmarks import training_runs
 from etcmodel.datasets import documents
+from etcmodel.pipeline import tfrecords
 
 _BATCH_SIZE = 8
-_LONG_LENGTH, _GLOBAL_LENGTH = 512, 64
+_LENGTHS = {"long_length": 512, "global_length": 64}
 _MEASURES = (
     "mlm_loss",
     "mlm_accuracy",
@@ -46,18 +46,13 @@ _MEASURES = (
 def unigram_entropy(
     train: Iterable[int], dev: Iterable[int], vocab_size: int
 ) -> float:
-    """What a text costs if only the frequencies of another are known.
+    """Computes what a text costs if only frequencies of another are known.
 
     Example: for the tokens `0 0 1` and `0 1` of two there are, it is
     `-(ln(2.5 / 4) + ln(1.5 / 4)) / 2`.
 
-    Args:
-        train: token ids that are counted.
-        dev: token ids that are foreseen.
-        vocab_size: number of tokens.
-
     Returns:
-        Nats a token.
+        Nats a token of `dev`.
     """
     counts = np.bincount(np.fromiter(train, int), minlength=vocab_size) + 0.5
     found = np.bincount(np.fromiter(dev, int), minlength=vocab_size)
@@ -65,51 +60,8 @@ def unigram_entropy(
     return float(-np.sum(shares * np.log(counts / counts.sum())))
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    for name, text in (
-        (
-            "corpus",
-            "Text to learn from, as `preprocess --task=pretrain` reads.",
-        ),
-        ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
-        ("lift", "Directory of a BERT of that vocabulary to begin with, too."),
-        ("output", "JSON file for the numbers."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "only", [], "A row to train, if not all.", flag_values=flag_values
-    )
-    for name, value, text in (
-        ("steps", 600, "Training steps, of 8 examples of 512 tokens."),
-        ("lift_steps", 250, "The same, of the lifted model."),
-        ("hidden_size", 256, "Of the encoder, unless it is lifted."),
-        ("layers", 4, "Of the encoder, unless it is lifted."),
-        ("held_out_every", 5, "One article of so many is measured on."),
-        ("draws", 8, "How often."),
-    ):
-        flags.DEFINE_integer(name, value, text, flag_values=flag_values)
-    flags.DEFINE_float(
-        "learning_rate", 1e-3, "The highest.", flag_values=flag_values
-    )
-    flags.DEFINE_float(
-        "lift_learning_rate",
-        5e-4,
-        "The same, of the lifted model.",
-        flag_values=flag_values,
-    )
-
-
 def _read_tokens(records: str) -> Iterable[int]:
-    """All tokens of preprocessed texts."""
-    import tensorflow as tf
-
-    from etcmodel.pipeline import tfrecords
-
+    """Yields all tokens of preprocessed texts."""
     files = tfrecords.find_files(records)
     for serialized in tf.data.TFRecordDataset(
         files, tfrecords.compression_type(files)
@@ -118,143 +70,42 @@ def _read_tokens(records: str) -> Iterable[int]:
         yield from stored["token_ids"].int64_list.value
 
 
-def prepare(values: flags.FlagValues, folder: str) -> float:
-    """Divides a text, and preprocesses both parts.
+def held_out_texts(
+    values: flags.FlagValues, split: str
+) -> Iterator[dict[str, str]]:
+    """Yields the texts of a split, "train" or "dev"."""
+    for i, article in enumerate(documents.FORMAT.read(values.corpus)):
+        held_out = i % values.held_out_every == 0
+        if held_out != (split == "dev"):
+            continue
+        paragraphs = article.text.split("\n")
+        for draw in range(values.draws if held_out else 1):
+            text = "\n".join(paragraphs[draw:])
+            if text.strip():
+                yield {"text": text}
 
-    Args:
-        values: the flags.
-        folder: where `train` and `dev` are written.
 
-    Returns:
-        The unigram entropy.
-    """
-    articles = list(documents.FORMAT.read(values.corpus))
-    tokens = {}
+def prepare(values: flags.FlagValues, runs: training_runs.Runs) -> float:
+    """Divides a text, preprocesses both parts, returns the unigram entropy."""
+    tokens = []
     for split in ("train", "dev"):
-        path = os.path.join(folder, f"{split}.jsonl")
-        with open(path, "w", encoding="utf-8") as stream:
-            for i, article in enumerate(articles):
-                held_out = i % values.held_out_every == 0
-                if held_out != (split == "dev"):
-                    continue
-                paragraphs = article.text.split("\n")
-                for draw in range(values.draws if held_out else 1):
-                    text = "\n".join(paragraphs[draw:])
-                    if text.strip():
-                        stream.write(json.dumps({"text": text}) + "\n")
-        records = os.path.join(folder, split)
-        training_runs.run_command(
-            "preprocess",
-            "--task=pretrain",
-            f"--input={path}",
-            f"--split={split}",
-            f"--vocab_file={values.vocab_file}",
-            f"--output_dir={records}",
-            f"--long_length={_LONG_LENGTH}",
-            f"--global_length={_GLOBAL_LENGTH}",
-            "--num_shards=4",
+        texts = held_out_texts(values, split)
+        runs.preprocess(
+            *(split, "pretrain", split),
+            input=runs.write(f"{split}.jsonl", texts, lines=True),
+            vocab_file=values.vocab_file,
+            **_LENGTHS,
         )
-        tokens[split] = list(_read_tokens(records))
-    with open(
-        os.path.join(folder, "dev", "preprocessing_config.json")
-    ) as stream:
+        tokens.append(list(_read_tokens(runs.path(split))))
+    with open(runs.path("dev", "features.json"), encoding="utf-8") as stream:
         vocab_size = json.load(stream)["vocab_size"]
-    return unigram_entropy(tokens["train"], tokens["dev"], vocab_size)
+    return unigram_entropy(*tokens, vocab_size)
 
 
-def pretrain(
-    folder: str,
-    name: str,
-    experiment: str,
-    steps: int,
-    learning_rate: float,
-    encoder: Mapping[str, object],
-    *options: str,
-) -> dict[str, float]:
-    """Pre-trains a model and measures it.
-
-    Args:
-        folder: with what `prepare` wrote.
-        name: of the run.
-        experiment: what to train.
-        steps: how long.
-        learning_rate: the highest.
-        encoder: values of the encoder's configuration.
-        *options: further flags of `train`.
-
-    Returns:
-        The measures at the end, and with "first_" in front those after a tenth
-        of the steps; and `seconds`.
-    """
-    size = {"global_batch_size": _BATCH_SIZE}
-    data = {"input_path": os.path.join(folder, "train"), **size}
-    model_dir = os.path.join(folder, name)
-    first = max(steps // 10, 1)
-    trainer = training_runs.make_trainer(steps, learning_rate, interval=first)
-    # The first one, too.
-    kept = {"checkpoint_interval": first, "max_to_keep": steps // first + 1}
-    seconds = training_runs.train(
-        model_dir,
-        experiment,
-        {
-            "train_data": data,
-            "validation_data": size,
-            "model": {"encoder": encoder},
-        },
-        trainer | kept,
-        ["--mode=train", *options],
-    )
-    measured = {"seconds": seconds}
-    for prefix, step in (("", steps), ("first_", first)):
-        metrics = training_runs.evaluate(
-            model_dir,
-            os.path.join(folder, "dev"),
-            f"--checkpoint={model_dir}/ckpt-{step}",
-        )
-        measured |= {prefix + x: metrics[x] for x in _MEASURES if x in metrics}
-    return measured
-
-
-def print_table(rows: Mapping[str, Mapping[str, float]]) -> None:
-    """Prints the measures.
-
-    Args:
-        rows: name -> measures.
-    """
-    columns = (
-        ("MLM loss", "mlm_loss"),
-        ("at first", "first_mlm_loss"),
-        ("MLM right", "mlm_accuracy"),
-        ("CPC right", "cpc_accuracy"),
-        ("at first", "first_cpc_accuracy"),
-        ("CPC loss", "cpc_loss"),
-        ("at first", "first_cpc_loss"),
-        ("chance", "cpc_chance"),
-        ("seconds", "seconds"),
-    )
-    width = max(map(len, rows))
-    print(f"{'':{width}}" + "".join(f"{title:>11}" for title, _ in columns))
-    for name, row in rows.items():
-        cells = (
-            f"{row[key]:11.3f}" if key in row else f"{'':11}"
-            for _, key in columns
-        )
-        print(f"{name:{width}}" + "".join(cells))
-
-
-def measure(values: flags.FlagValues, folder: str) -> dict:
-    """Pre-trains all models.
-
-    Args:
-        values: the flags.
-        folder: where everything is written.
-
-    Returns:
-        Name -> measures.
-    """
-    entropy = prepare(values, folder)
-    rows = {"unigram entropy": {"mlm_loss": entropy}}
-    print_table(rows)
+def make_trainings(
+    values: flags.FlagValues, runs: training_runs.Runs
+) -> dict[str, training_runs.Training]:
+    """Makes the trainings by their names; lifts the BERT if there is one."""
     size = values.hidden_size
     encoder = {
         "preset": "tiny",
@@ -265,43 +116,100 @@ def measure(values: flags.FlagValues, folder: str) -> dict:
         "local_radius": 42,
     }
     own = (values.steps, values.learning_rate)
-    runs = [
-        ("random weights", "etc/pretrain", *own, encoder),
-        ("random weights, no CPC", "etc/pretrain_no_cpc", *own, encoder),
-    ]
+    # Experiment, steps, rate, encoder, beginning.
+    rows = {
+        "random weights": ("etc/pretrain", *own, encoder, None),
+        "random weights, no CPC": ("etc/pretrain_no_cpc", *own, encoder, None),
+    }
     if values.lift:
-        lifted = os.path.join(folder, "lifted")
-        sizes = training_runs.lift(values.lift, lifted)
-        start = f"--init_checkpoint={lifted}"
+        runs.lift(values.lift, "lifted", **training_runs.LIFT)
+        sizes = runs.sizes("lifted")
         own = (values.lift_steps, values.lift_learning_rate)
-        runs += [
-            ("random weights of a BERT's sizes", "etc/pretrain", *own, sizes),
-            ("lifted", "etc/pretrain", *own, {}, start),
-            ("lifted, no CPC", "etc/pretrain_no_cpc", *own, {}, start),
-        ]
-    for name, *run in runs:
-        if values.only and name not in values.only:
-            continue
-        label = re.sub(r"\W+", "_", name)
-        rows[name] = pretrain(folder, label, *run)
-        print_table(rows)
-    return rows
+        rows |= {
+            "random weights of a BERT's sizes": (
+                *("etc/pretrain", *own, sizes),
+                None,
+            ),
+            "lifted": ("etc/pretrain", *own, {}, "lifted"),
+            "lifted, no CPC": ("etc/pretrain_no_cpc", *own, {}, "lifted"),
+        }
+    return {
+        name: training_runs.Training(
+            re.sub(r"\W+", "_", name),
+            experiment,
+            "train",
+            *(steps, rate, _BATCH_SIZE),
+            encoder=encoder,
+            init=init,
+            # The first checkpoint is measured, too.
+            interval=max(steps // 10, 1),
+            keep_all=True,
+        )
+        for name, (experiment, steps, rate, encoder, init) in rows.items()
+        if name in (values.only or rows)
+    }
 
 
-def main(argv: list[str]) -> None:
-    """Measures and prints a table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    values = flags.FLAGS
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measure(values, folder)
-    if values.output:
-        with open(values.output, "w", encoding="utf-8") as stream:
-            json.dump(rows, stream, indent=2)
-            stream.write("\n")
+def _measure(values) -> Iterator[program.Line]:
+    with training_runs.open_runs(values) as runs:
+        yield {"name": "unigram entropy", "mlm_loss": prepare(values, runs)}
+        for name, training in make_trainings(values, runs).items():
+            line = {"name": name, "seconds": runs.train(training)}
+            for prefix, step in (
+                ("", training.steps),
+                ("first_", training.interval),
+            ):
+                checkpoint = runs.path(training.name, f"ckpt-{step}")
+                metrics = runs.evaluate(
+                    training.name, "dev", f"--checkpoint={checkpoint}"
+                )
+                line |= {
+                    prefix + x: metrics[x] for x in _MEASURES if x in metrics
+                }
+            yield line
 
+
+PROGRAM = program.Program(
+    "pretraining_small",
+    {
+        **training_runs.FLAGS,
+        "corpus": (
+            program.REQUIRED,
+            "Text to learn from, as `preprocess --task=pretrain` reads.",
+        ),
+        "vocab_file": (
+            program.REQUIRED,
+            "WordPiece vocabulary or SentencePiece model.",
+        ),
+        "lift": (
+            None,
+            "Directory of a BERT of that vocabulary.",
+        ),
+        "only": ((), "A row to train, if not all."),
+        "steps": (600, "Training steps, of 8 examples of 512 tokens."),
+        "lift_steps": (250, "The same, of the lifted model."),
+        "hidden_size": (256, "Of the encoder, unless it is lifted."),
+        "layers": (4, "Of the encoder, unless it is lifted."),
+        "held_out_every": (5, "One article of so many is measured on."),
+        "draws": (8, "How often."),
+        "learning_rate": (1e-3, "The highest."),
+        "lift_learning_rate": (5e-4, "The same, of the lifted model."),
+    },
+    {
+        "name": "s",
+        "mlm_loss": ".3f",
+        "first_mlm_loss": ".3f",
+        "mlm_accuracy": ".3f",
+        "cpc_accuracy": ".3f",
+        "first_cpc_accuracy": ".3f",
+        "cpc_loss": ".3f",
+        "first_cpc_loss": ".3f",
+        "cpc_chance": ".3f",
+        "seconds": ".0f",
+    },
+    _measure,
+    environment=training_runs.ENVIRONMENT,
+)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    flags.mark_flags_as_required(["corpus", "vocab_file"])
-    app.run(main)
+    program.main(PROGRAM)

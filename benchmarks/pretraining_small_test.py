@@ -1,19 +1,24 @@
-"""Tests of `pretraining_small`."""
-
 import json
 import math
 import os
-import tempfile
-import unittest
 from unittest import mock
 
-from absl import flags
+import tensorflow as tf
+from absl.testing import parameterized
 
 from benchmarks import pretraining_small
+from benchmarks import program
 from benchmarks import training_runs
+from benchmarks import training_runs_test
 
 
-class PretrainingSmallTest(unittest.TestCase):
+def _parse(*arguments):
+    return program.parse(
+        *(pretraining_small.PROGRAM, "--corpus=c", "--vocab_file=v"), *arguments
+    )
+
+
+class PretrainingSmallTest(tf.test.TestCase, parameterized.TestCase):
     def test_unigram_entropy_by_hand(self):
         self.assertAlmostEqual(
             -(math.log(2.5 / 4) + math.log(1.5 / 4)) / 2,
@@ -24,69 +29,71 @@ class PretrainingSmallTest(unittest.TestCase):
             math.log(4), pretraining_small.unigram_entropy(range(4), [3], 4)
         )
 
-    def test_what_is_held_out(self):
+    @parameterized.parameters(
+        (["--draws=3"], ["0\nx", "x", "5\nx", "x", "10\nx", "x"]),
+        (["--held_out_every=10", "--draws=1"], ["0\nx", "10\nx"]),
+    )
+    def test_what_is_held_out(self, arguments, held_out):
         """Every fifth article, or as the flag says; less of it each time."""
+        runs = training_runs.Runs(self.get_temp_dir())
+        os.mkdir(runs.path("dev"))
+        with open(runs.path("dev", "preprocessing_config.json"), "w") as file:
+            file.write('{"vocab_size": 2}')
         corpus = [mock.Mock(text=f"{i}\nx") for i in range(11)]
-        with tempfile.TemporaryDirectory() as folder:
-            os.mkdir(os.path.join(folder, "dev"))
-            with open(
-                os.path.join(folder, "dev", "preprocessing_config.json"), "w"
-            ) as file:
-                file.write('{"vocab_size": 2}')
-            for arguments, held_out in (
-                (["--draws=3"], ["0\nx", "x", "5\nx", "x", "10\nx", "x"]),
-                (["--held_out_every=10", "--draws=1"], ["0\nx", "10\nx"]),
-            ):
-                values = flags.FlagValues()
-                pretraining_small.define_flags(values)
-                values(["x", *arguments])
-                with (
-                    mock.patch.object(
-                        pretraining_small.documents, "FORMAT"
-                    ) as reader,
-                    mock.patch.object(training_runs, "run_command"),
-                    mock.patch.object(
-                        pretraining_small, "_read_tokens", return_value=[1]
-                    ),
-                ):
-                    reader.read.return_value = corpus
-                    pretraining_small.prepare(values, folder)
-                path = os.path.join(folder, "dev.jsonl")
-                with open(path, encoding="utf-8") as file:
-                    texts = [json.loads(x)["text"] for x in file]
-                self.assertEqual(held_out, texts)
+        with (
+            mock.patch.object(pretraining_small.documents, "FORMAT") as reader,
+            mock.patch.object(
+                pretraining_small, "_read_tokens", return_value=[1]
+            ),
+            training_runs_test.fake_commands(),
+        ):
+            reader.read.return_value = corpus
+            pretraining_small.prepare(_parse(*arguments), runs)
+        with open(runs.path("dev.jsonl"), encoding="utf-8") as file:
+            self.assertEqual(held_out, [json.loads(x)["text"] for x in file])
 
     def test_rows(self):
         """Next to the lifted model, its sizes with random weights."""
-        values = flags.FlagValues()
-        pretraining_small.define_flags(values)
-        values(["x", "--steps=5", "--lift_steps=3", "--lift=bert"])
-        runs = {}
-
-        def pretrain(_, name, experiment, steps, rate, encoder, *options):
-            runs[name] = (experiment, steps, encoder, options)
-            return {"mlm_loss": 1.0, "seconds": 1.0}
-
+        values = _parse("--steps=5", "--lift_steps=30", "--lift=bert")
+        metrics = training_runs_test.write_metrics(mlm_loss=1.0)
         with (
+            training_runs_test.fake_commands(evaluate=metrics) as seen,
             mock.patch.object(pretraining_small, "prepare", return_value=7.0),
-            mock.patch.object(pretraining_small, "pretrain", pretrain),
-            mock.patch.object(
-                training_runs, "lift", return_value={"hidden_size": 24}
-            ),
         ):
-            rows = pretraining_small.measure(values, "folder")
-        self.assertEqual(6, len(rows))
-        start = ("--init_checkpoint=folder/lifted",)
-        self.assertEqual(("etc/pretrain", 3, {}, start), runs["lifted"])
+            first, *rows = program.run(pretraining_small.PROGRAM, values)
+        self.assertEqual(7.0, first["mlm_loss"])
+        self.assertLen(rows, 5)
+        for row in rows:
+            self.assertEqual(1.0, row["mlm_loss"])
+            self.assertEqual(1.0, row["first_mlm_loss"])
+        made = []
+        for name, given in seen:
+            if name == "train":
+                encoder = (
+                    given["config"]["task"].get("model", {}).get("encoder", {})
+                )
+                made.append(
+                    (
+                        given["experiment"].removeprefix("etc/"),
+                        given["config"]["trainer"]["train_steps"],
+                        encoder.get("hidden_size"),
+                        given.get("init_checkpoint", "").split("/")[-1],
+                    )
+                )
         self.assertEqual(
-            ("etc/pretrain", 3, {"hidden_size": 24}, ()),
-            runs["random_weights_of_a_BERT_s_sizes"],
+            [
+                ("pretrain", 5, 256, ""),
+                ("pretrain_no_cpc", 5, 256, ""),
+                ("pretrain", 30, 24, ""),
+                ("pretrain", 30, None, "lifted"),
+                ("pretrain_no_cpc", 30, None, "lifted"),
+            ],
+            made,
         )
-        self.assertEqual(5, runs["random_weights"][1])
-        self.assertEqual(
-            ("etc/pretrain_no_cpc", 3, {}, start), runs["lifted_no_CPC"]
-        )
+        # At the end, and after a tenth of the steps.
+        steps = [x["checkpoint"][-2:] for n, x in seen if n == "evaluate"]
+        self.assertEqual(["-5", "-1"] * 2 + ["30", "-3"] * 3, steps)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    tf.test.main()

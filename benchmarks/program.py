@@ -1,41 +1,182 @@
-"""Checks of the command line that the programs here share."""
+"""The frame of all benchmarks: flags, lines of JSON, a table, files.
 
-from collections.abc import Collection
+A benchmark is data and a function. Its flags are a table, its columns another,
+and the function yields a line for everything that was measured.
+"""
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 from absl import app
 from absl import flags
 
+from benchmarks import measure
 
-def check_no_arguments(argv: Sequence[str]) -> None:
-    """Raises an error unless everything on the command line is a flag.
+Line = dict[str, Any]
 
-    Args:
-        argv: what the flags leave of the arguments.
+REQUIRED = object()
+_DEFINE = {
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list: flags.DEFINE_list,
+    # May be given several times.
+    tuple: flags.DEFINE_multi_string,
+}
 
-    Raises:
-        app.UsageError: there are other arguments than flags.
+
+class Program(NamedTuple):
+    """A benchmark.
+
+    Attributes:
+        name: of the benchmark.
+        flags: name -> default, help, and what may be chosen, if that is fixed.
+            The default's type is the flag's; a list is written with commas, a
+            tuple by giving the flag several times. `REQUIRED` and None are
+            strings.
+        columns: fields of the lines that the table shows -> their formats.
+        measure: takes the parsed flags and yields lines.
+        finish: takes folder and lines, and writes more files.
+        environment: fields of all lines that differ from this process's.
     """
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}")
+
+    name: str
+    flags: Mapping[str, tuple]
+    columns: Mapping[str, str]
+    measure: Callable[[flags.FlagValues], Iterator[Line]]
+    finish: Callable[[str, list[Line]], None] = lambda folder, lines: None
+    environment: Mapping[str, Any] = {}
 
 
-def check_choices(
-    values: flags.FlagValues, choices: Mapping[str, Collection[str]]
-) -> None:
-    """Raises an error if a list has a value that does not exist.
+def define_flags(program: Program, values: flags.FlagValues) -> None:
+    """Defines a program's flags, and `--output`."""
+    for name, (default, text, *choices) in program.flags.items():
+        if choices:
+            text += f" Of {', '.join(choices[0])}."
+        if default is REQUIRED or default is None:
+            flags.DEFINE_string(
+                name,
+                None,
+                text,
+                flag_values=values,
+                required=default is REQUIRED,
+            )
+        else:
+            _DEFINE[type(default)](name, default, text, flag_values=values)
+    flags.DEFINE_string(
+        "output",
+        None,
+        "Folder for results.jsonl and table.txt.",
+        flag_values=values,
+    )
+
+
+def parse(program: Program, *arguments: str) -> flags.FlagValues:
+    """Parses the flags of a program."""
+    values = flags.FlagValues()
+    define_flags(program, values)
+    values([program.name, *arguments])
+    return values
+
+
+def combinations(
+    values: flags.FlagValues, *names: str
+) -> Iterator[dict[str, str]]:
+    """Yields all combinations of what list flags say."""
+    for chosen in itertools.product(*(values[name].value for name in names)):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def run(program: Program, values: flags.FlagValues) -> list[Line]:
+    """Measures everything, prints it and writes the files.
 
     Args:
+        program: the benchmark.
         values: the parsed flags.
-        choices: name of a flag -> what may be in its list.
+
+    Returns:
+        The lines. Each has the benchmark's name, and what the numbers depend
+        on besides the code.
 
     Raises:
         app.UsageError: a flag names what does not exist.
     """
-    for name, known in choices.items():
-        unknown = set(values[name].value) - set(known)
-        if unknown:
+    for name, (_, _, *choices) in program.flags.items():
+        chosen = values[name].value
+        chosen = chosen if isinstance(chosen, list) else [chosen]
+        if choices and not set(chosen) <= set(choices[0]):
+            unknown = sorted(set(chosen) - set(choices[0]))
             raise app.UsageError(
-                f"--{name}: unknown {sorted(unknown)}; there are {list(known)}."
+                f"--{name}: unknown {unknown}; there are {list(choices[0])}."
             )
+    if values.output:
+        os.makedirs(values.output, exist_ok=True)
+    environment = {
+        "benchmark": program.name,
+        **measure.environment(),
+        **program.environment,
+    }
+    lines = []
+    for line in program.measure(values):
+        lines.append({**environment, **line})
+        print(json.dumps(lines[-1]), flush=True)
+        if values.output:
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            write_text(os.path.join(values.output, "results.jsonl"), text)
+    table = format_table(lines, program.columns)
+    print(f"\n{table}", end="")
+    if values.output:
+        write_text(os.path.join(values.output, "table.txt"), table)
+        program.finish(values.output, lines)
+    return lines
+
+
+def main(program: Program) -> None:
+    """Runs a program with the flags of the command line."""
+
+    def parsed(argv):
+        if len(argv) > 1:
+            raise app.UsageError(f"Unexpected argument: {argv[1]}")
+        run(program, flags.FLAGS)
+
+    define_flags(program, flags.FLAGS)
+    app.run(parsed)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file that exists only once it is whole."""
+    unfinished = f"{path}.unfinished"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(unfinished, path)
+
+
+def format_table(lines: Sequence[Line], columns: Mapping[str, str]) -> str:
+    """Formats lines as a table.
+
+    Args:
+        lines: what is on each line of the table.
+        columns: fields of the lines -> their formats, such as `".1f"`. What is
+            None, or missing, is shown as "-".
+
+    Returns:
+        The table with a head. A line with a field `skipped` ends with it.
+    """
+    table = [list(columns)]
+    for line in lines:
+        found = ((line.get(name), form) for name, form in columns.items())
+        table.append(["-" if x is None else format(x, f) for x, f in found])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    endings = ["", *(line.get("skipped") for line in lines)]
+    texts = []
+    for cells, ending in zip(table, endings, strict=True):
+        padded = map(str.rjust, cells, widths)
+        texts.append("  ".join([*padded, ending or ""]).rstrip())
+    return "\n".join(texts) + "\n"

@@ -33,13 +33,14 @@ import re
 import shutil
 import time
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from absl import app
 from absl import flags
 
-from benchmarks import measure
+from benchmarks import program
 from benchmarks import training_runs
 from etcmodel.datasets.narrativeqa import metrics
 from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
@@ -81,10 +82,6 @@ _VARIANTS = {
     "CLS": ("_cls", "base_cls"),
     "SS": ("_single_segment", "base"),
 }
-_COLUMNS = {
-    "narrativeqa": ("rouge_l", "bleu_1", "bleu_4", "meteor"),
-    "triviaqa": ("exact_match", "f1"),
-}
 _STAGE = re.compile(
     r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)x(\d+(?:\.\d+)?(?:e-?\d+)?)(?:x(best))?"
 )
@@ -95,14 +92,9 @@ _NO_DROPOUT = {
 
 
 class Stage(NamedTuple):
-    """A part of the training.
+    """A stage: segments of a part of a document, parts of a step, ...
 
-    Attributes:
-        segments: of a part of a document.
-        parts: of a step.
-        steps: how many.
-        rate: the highest learning rate.
-        labels: "best" for the best spans alone, or "all".
+    Labels are "best" for the best spans alone, or "all".
     """
 
     segments: int
@@ -118,13 +110,7 @@ class Stage(NamedTuple):
 
 
 def read_stages(values: flags.FlagValues) -> list[Stage]:
-    """What the flag says, or what the task needs.
-
-    Args:
-        values: the flags.
-
-    Returns:
-        The stages.
+    """Returns the stages that the flag says, or what the task needs.
 
     Raises:
         app.UsageError: one is not written as the flag says, or needs the best
@@ -144,23 +130,8 @@ def read_stages(values: flags.FlagValues) -> list[Stage]:
     return stages
 
 
-def read_variants(values: flags.FlagValues) -> list[str]:
-    """Names of the rows, as the flag says or the task needs.
-
-    Args:
-        values: the flags.
-
-    Returns:
-        The names.
-    """
-    return values.variants or _MEMORIES[values.task]
-
-
 def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
-    """What a reader of spans says at best.
-
-    Args:
-        records: questions with their answers.
+    """Finds what a reader of spans says at best.
 
     Returns:
         Record id -> of all that is learned, which is answers that are in the
@@ -188,15 +159,10 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
 def write_best_spans(
     records: Iterable[NarrativeQARecord], best: Mapping[str, str], folder: str
 ) -> str:
-    """NarrativeQA's questions, each with its best span as the only answer.
+    """Writes NarrativeQA's questions with their best spans as only answers.
 
-    Args:
-        records: the questions.
-        best: what `best_spans` found.
-        folder: where to write them, and copies of the stories.
-
-    Returns:
-        The csv file, without the questions that have no span.
+    And copies of the stories. Returns the csv file, without the questions that
+    have no span.
     """
     found = [x for x in records if best[x.id]]
     for path in {os.path.abspath(x.source.path) for x in found}:
@@ -217,61 +183,53 @@ def write_best_spans(
 
 
 def prepare(
-    values: flags.FlagValues, folder: str, inputs: Mapping[str, str]
+    values: flags.FlagValues,
+    runs: training_runs.Runs,
+    variants: Iterable[str],
+    inputs: Mapping[str, str],
 ) -> None:
-    """Preprocesses the records, for a BERT's vocabulary if there is one.
+    """Lifts models to their presets' names, and preprocesses the records.
+
+    `dev` has all records, those to learn have no parts without an answer.
 
     Args:
         values: the flags.
-        folder: where the stages' records, `dev`, and a lifted model by each
-            preset's name are written; `dev` has all records, those to learn no
-            parts without an answer.
+        runs: where everything is written.
+        variants: names of the rows.
         inputs: the files to learn, by the stages' labels.
     """
-    vocab = values.vocab_file
-    variants = read_variants(values)
+    vocab_file = values.vocab_file
     for preset in {_VARIANTS[x][1] for x in variants if values.lift}:
-        lifted = os.path.join(folder, preset)
-        training_runs.run_command(
-            "lift",
-            f"--from={values.lift}",
-            "--model=read_twice",
-            f"--preset={preset}",
-            f"--output_dir={lifted}",
-        )
-        vocab = vocab or os.path.join(lifted, "vocab.txt")
+        options = ("--model=read_twice", f"--preset={preset}")
+        lifted = runs.lift(values.lift, preset, *options)
+        vocab_file = vocab_file or lifted
     stages = read_stages(values)
-    runs = {x.records: ("train", inputs[x.labels], x.segments) for x in stages}
-    runs["dev"] = ("dev", values.input, stages[-1].segments)
-    for records, (split, path, segments) in runs.items():
-        training_runs.run_command(
-            "preprocess",
-            f"--task=read_twice_{values.task}",
-            f"--input={path}",
-            f"--split={split}",
-            f"--vocab_file={vocab}",
-            f"--output_dir={os.path.join(folder, records)}",
-            "--num_shards=4",
-            f"--num_blocks_per_example={segments}",
-            *(f"--{name}={x}" for name, x in _SIZES[values.task].items()),
+    made = {x.records: ("train", inputs[x.labels], x.segments) for x in stages}
+    made["dev"] = ("dev", values.input, stages[-1].segments)
+    for name, (split, path, segments) in made.items():
+        runs.preprocess(
+            *(name, f"read_twice_{values.task}", split),
+            input=path,
+            vocab_file=vocab_file,
+            num_blocks_per_example=segments,
+            **_SIZES[values.task],
         )
 
 
 def learn(
-    values: flags.FlagValues, folder: str, variant: str
+    values: flags.FlagValues, runs: training_runs.Runs, variant: str
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Trains a model, exports it and asks it.
-
-    Args:
-        values: the flags.
-        folder: with what `prepare` has written.
-        variant: which memories.
 
     Returns:
         What was measured, and record id -> served answer.
     """
     suffix, preset = _VARIANTS[variant]
-    encoder = _NO_DROPOUT | {"cross_attention_top_k": None}
+    encoder = {
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "cross_attention_top_k": None,
+    }
     if not values.lift:
         encoder |= {
             "max_seq_length": _SIZES[values.task]["block_length"],
@@ -282,57 +240,42 @@ def learn(
             "second_read_num_new_layers": 1,
             "initializer_range": 0.1,
         }
-    before = os.path.join(folder, preset) if values.lift else None
+    run = preset if values.lift else None
     seconds = 0
     for number, stage in enumerate(read_stages(values), 1):
-        run = os.path.join(folder, f"{variant}_{number}")
-        size = {"global_batch_size": stage.parts * stage.segments}
-        seconds += training_runs.train(
-            run,
+        training = training_runs.Training(
+            f"{variant}_{number}",
             f"read_twice/{values.task}{suffix}",
-            {
-                "train_data": {
-                    "input_path": os.path.join(folder, stage.records),
-                    **size,
-                },
-                "validation_data": size,
-                "decode_max_size": 24,
-                "model": {"encoder": encoder},
-            },
-            training_runs.make_trainer(stage.steps, stage.rate, interval=50),
-            [
-                "--mode=train",
-                *([f"--init_checkpoint={before}"] if before else []),
-            ],
+            stage.records,
+            *(stage.steps, stage.rate, stage.parts * stage.segments),
+            encoder=encoder,
+            task={"decode_max_size": 24},
+            init=run,
         )
-        before = run
-    measured = training_runs.evaluate(run, os.path.join(folder, "dev"))
-    training_runs.run_command(
-        "export", f"--model_dir={run}", f"--output_dir={run}_saved_model"
+        seconds += runs.train(training)
+        run = training.name
+    span_loss = runs.evaluate(run, "dev")["span_loss"]
+    saved_model, answers = (
+        runs.path(f"{run}_{x}") for x in ("saved_model", "answers.json")
     )
-    answers = ask(f"{run}_saved_model", values.input, f"{run}_answers.json")
-    return measured | {"seconds": seconds}, answers
-
-
-def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
-    """Asks all questions, one request each.
-
-    Args:
-        saved_model: directory of the SavedModel.
-        files: the questions.
-        output: file for the answers.
-
-    Returns:
-        Record id -> answer.
-    """
+    training_runs.run_command(
+        "export", model_dir=runs.path(run), output_dir=saved_model
+    )
     training_runs.run_command(
         "predict",
-        f"--saved_model={saved_model}",
-        f"--input={files}",
-        f"--output={output}",
-        "--batch_size=1",
+        saved_model=saved_model,
+        input=values.input,
+        output=answers,
+        # One request each.
+        batch_size=1,
     )
-    with open(output, encoding="utf-8") as stream:
+    measured = {"span_loss": span_loss, "seconds": seconds}
+    return measured, read_answers(answers)
+
+
+def read_answers(path: str) -> dict[str, str]:
+    """Reads what `predict` has written; returns record id -> answer."""
+    with open(path, encoding="utf-8") as stream:
         text = stream.read()
     if text.startswith('{"id"'):
         # Answers may have what `splitlines` takes for an end of a line.
@@ -341,92 +284,62 @@ def ask(saved_model: str, files: str, output: str) -> dict[str, str]:
     return json.loads(text)
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    training_runs.define_flags(flag_values)
-    flags.DEFINE_enum(
-        "task", "narrativeqa", [*_SIZES], "Which.", flag_values=flag_values
-    )
-    for name, text in (
-        ("input", "Official files, with their texts beside them."),
-        ("vocab_file", "The vocabulary, unless it is the BERT's."),
-        ("lift", "Directory of a BERT to begin with."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
-    flags.DEFINE_list(
-        "variants",
-        None,
-        f"Memories: {', '.join(_VARIANTS)}.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "stages",
-        None,
-        "Segments of a part, parts of a step, steps, and rate: 8x9x1600x2e-3.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "hidden_size",
-        128,
-        "Of the encoder, unless it is lifted.",
-        flag_values=flag_values,
-    )
-
-
-def run(values: flags.FlagValues) -> list[dict[str, object]]:
-    """Learns the records, and prints the table.
-
-    Args:
-        values: the flags.
-
-    Returns:
-        The rows.
-
-    Raises:
-        app.UsageError: a flag's value is none; see `read_stages`.
-    """
+def _measure(values) -> Iterator[program.Line]:
     labels = {x.labels for x in read_stages(values)}
-    names = ("name", *_COLUMNS[values.task], "span_loss", "seconds")
-    columns = dict.fromkeys(names, ".1f") | {"name": "s", "span_loss": ".3f"}
+    variants = values.variants or _MEMORIES[values.task]
     dataset = registry.get(f"read_twice_{values.task}").dataset
     records = [
         x for path in values.input.split(",") for x in dataset.FORMAT.read(path)
     ]
     gold = {x.id: dataset.gold(x) for x in records}
-    rows = []
     if values.task == "narrativeqa":
         start = time.perf_counter()
         best = best_spans(records)
         scores = dataset.score(best, gold)
         seconds = time.perf_counter() - start
-        row = {"name": "best spans", **scores, "seconds": seconds}
-        rows.append(dict.fromkeys(names) | row)
-    with training_runs.open_directory(values) as folder:
+        yield {"name": "best spans", **scores, "seconds": seconds}
+    with training_runs.open_runs(values) as runs:
         inputs = {"all": values.input}
         if "best" in labels:
+            folder = runs.directory
             inputs["best"] = write_best_spans(records, best, folder)
-        prepare(values, folder, inputs)
-        for variant in read_variants(values):
-            measured, answers = learn(values, folder, variant)
-            rows.append(
-                {
-                    "name": variant,
-                    **dataset.score(answers, gold),
-                    "span_loss": measured["span_loss"],
-                    "seconds": measured["seconds"],
-                }
-            )
-            print(measure.format_table(rows, columns), flush=True)
-    if values.output:
-        measure.write_lines(values.output, rows)
-    return rows
+        prepare(values, runs, variants, inputs)
+        for variant in variants:
+            measured, answers = learn(values, runs, variant)
+            scores = dataset.score(answers, gold)
+            yield {"name": variant, **scores, **measured}
 
+
+PROGRAM = program.Program(
+    "read_twice_by_heart",
+    {
+        **training_runs.FLAGS,
+        "task": ("narrativeqa", "Which.", _SIZES),
+        "input": (
+            program.REQUIRED,
+            "Official files, with their texts beside them.",
+        ),
+        "vocab_file": (None, "The vocabulary, unless it is the BERT's."),
+        "lift": (None, "Directory of a BERT to begin with."),
+        "variants": ([], "Memories.", _VARIANTS),
+        "stages": (
+            [],
+            "Segments of a part, parts of a step, steps, and rate: "
+            "8x9x1600x2e-3.",
+        ),
+        "hidden_size": (128, "Of the encoder, unless it is lifted."),
+    },
+    {
+        "name": "s",
+        # Of NarrativeQA, and of TriviaQA.
+        **dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), ".1f"),
+        **dict.fromkeys(("exact_match", "f1"), ".1f"),
+        "span_loss": ".3f",
+        "seconds": ".1f",
+    },
+    _measure,
+    environment=training_runs.ENVIRONMENT,
+)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    flags.mark_flags_as_required(["input"])
-    app.run(lambda argv: run(flags.FLAGS) and None)
+    program.main(PROGRAM)

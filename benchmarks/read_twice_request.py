@@ -16,37 +16,19 @@ import os
 import statistics
 import tempfile
 import time
-
-from absl import app
-from absl import flags
+from collections.abc import Iterator
 
 from benchmarks import measure
+from benchmarks import program
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.tasks import registry
 
-_COLUMNS = {
-    "preset": "s",
-    "tokens": "d",
-    "segments": "d",
-    "first_s": ".1f",
-    "median_s": ".1f",
-    "peak_mb": ".0f",
-}
 # Its own lengths, where those of the records are too long for a preset.
 _LENGTHS = {"tiny": {"block_length": 64, "block_overlap": 16}}
 
 
 def ask(directory: str, story: str, repeats: int) -> dict[str, float]:
-    """Asks a SavedModel about a text; to be called in a fresh process.
-
-    Args:
-        directory: of the SavedModel.
-        story: the text.
-        repeats: how many requests follow the first one.
-
-    Returns:
-        `first_s`, `median_s` and `peak_mb`.
-    """
+    """Asks a SavedModel about a text; to be called in a fresh process."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
@@ -66,17 +48,7 @@ def ask(directory: str, story: str, repeats: int) -> dict[str, float]:
 
 
 def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
-    """Exports a model with random weights; to be called in a fresh process.
-
-    Args:
-        preset: its sizes.
-        vocab_file: the vocabulary.
-        story: the text that it is to be asked about.
-        directory: where to write the SavedModel.
-
-    Returns:
-        `tokens` and `segments` of the story.
-    """
+    """Exports a model with random weights; to be called in a fresh process."""
     import tensorflow as tf
 
     from etcmodel.models import ReadTwiceConfig
@@ -110,37 +82,8 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
     return {"tokens": len(starts), "segments": len(made.documents)}
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    for name, text in (
-        ("story", "A story, as NarrativeQA has them."),
-        ("vocab_file", "WordPiece vocabulary or SentencePiece model."),
-        ("output", "File for the rows, as JSON lines."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
-    flags.DEFINE_list(
-        "presets", ["tiny", "base"], "Models.", flag_values=flag_values
-    )
-    flags.DEFINE_integer(
-        "repeats", 2, "Requests after the first.", flag_values=flag_values
-    )
-
-
-def run(values: flags.FlagValues) -> list[dict]:
-    """Measures all models and prints the table.
-
-    Args:
-        values: the flags.
-
-    Returns:
-        The rows.
-    """
+def _measure(values) -> Iterator[program.Line]:
     story = stories.load(values.story)
-    rows = []
     for preset in values.presets:
         with tempfile.TemporaryDirectory() as root:
             directory = os.path.join(root, "saved_model")
@@ -150,14 +93,30 @@ def run(values: flags.FlagValues) -> list[dict]:
             times = measure.in_fresh_process(
                 ask, directory, story, values.repeats
             )
-        rows.append({"preset": preset, **sizes, **times})
-        print(measure.format_table(rows, _COLUMNS), flush=True)
-    if values.output:
-        measure.write_lines(values.output, rows)
-    return rows
+        yield {"preset": preset, **sizes, **times}
 
+
+PROGRAM = program.Program(
+    "read_twice_request",
+    {
+        "story": (program.REQUIRED, "A story, as NarrativeQA has them."),
+        "vocab_file": (
+            program.REQUIRED,
+            "WordPiece vocabulary or SentencePiece model.",
+        ),
+        "presets": (["tiny", "base"], "Models."),
+        "repeats": (2, "Requests after the first."),
+    },
+    {
+        "preset": "s",
+        "tokens": "d",
+        "segments": "d",
+        "first_s": ".1f",
+        "median_s": ".1f",
+        "peak_mb": ".0f",
+    },
+    _measure,
+)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    flags.mark_flags_as_required(["story", "vocab_file"])
-    app.run(lambda argv: run(flags.FLAGS) and None)
+    program.main(PROGRAM)

@@ -2,9 +2,9 @@ import os
 from unittest import mock
 
 import tensorflow as tf
-from absl import flags
 
 from benchmarks import measure
+from benchmarks import program
 from benchmarks import read_twice_request
 from testing import reading
 
@@ -17,18 +17,14 @@ class ReadTwiceRequestTest(tf.test.TestCase):
         story = os.path.join(folder, "long.content")
         with open(story, "w") as stream:
             stream.write("Jan lives in Oslo. " * 30)
-        values = flags.FlagValues()
-        read_twice_request.define_flags(values)
-        values(
-            [
-                *("x", f"--story={story}", f"--vocab_file={vocab}"),
-                *("--presets=tiny", "--repeats=1"),
-            ]
+        values = program.parse(
+            *(read_twice_request.PROGRAM, f"--story={story}"),
+            *(f"--vocab_file={vocab}", "--presets=tiny", "--repeats=1"),
         )
         with mock.patch.object(
             measure, "in_fresh_process", lambda call, *args: call(*args)
         ):
-            (row,) = read_twice_request.run(values)
+            (row,) = program.run(read_twice_request.PROGRAM, values)
         self.assertEqual(5 * 30, row["tokens"])
         # 64 tokens less the question, of which 16 are shared.
         self.assertBetween(row["segments"], 3, 5)

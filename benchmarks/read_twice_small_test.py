@@ -1,12 +1,11 @@
 import json
 import os
-from unittest import mock
 
 import tensorflow as tf
-from absl import flags
 
+from benchmarks import program
 from benchmarks import read_twice_small
-from benchmarks import training_runs
+from benchmarks import training_runs_test
 from etcmodel.datasets.hotpotqa import answer_only
 
 
@@ -15,9 +14,7 @@ class ReadTwiceSmallTest(tf.test.TestCase):
         """Where a person is, and who has the ring, are never together."""
         path = os.path.join(self.get_temp_dir(), "records.json")
         with open(path, "w") as stream:
-            json.dump(
-                [read_twice_small.make_record(i) for i in range(60)], stream
-            )
+            json.dump([*map(read_twice_small.make_record, range(60))], stream)
         answers, places = set(), set()
         for record in answer_only.FORMAT.read(path):
             parts = record.text.split("\n\n")
@@ -34,34 +31,27 @@ class ReadTwiceSmallTest(tf.test.TestCase):
         self.assertLen(places, 5)
 
     def test_rows(self):
-        values = flags.FlagValues()
-        read_twice_small.define_flags(values)
-        output = os.path.join(self.get_temp_dir(), "rows.jsonl")
-        values(["x", "--records=6", "--heldout=4", f"--output={output}"])
-        commands = []
-
-        def run_command(*arguments):
-            commands.append(arguments)
-            for x in arguments:
-                if x.startswith("--output="):
-                    with open(x.removeprefix("--output="), "w") as stream:
-                        json.dump({"em": 0.5, "span_loss": 1.0}, stream)
-
-        with mock.patch.object(
-            training_runs, "run_command", side_effect=run_command
-        ):
-            rows = read_twice_small.run(values)
+        output = self.get_temp_dir()
+        values = program.parse(
+            read_twice_small.PROGRAM,
+            *("--records=6", "--heldout=4", f"--output={output}"),
+        )
+        metrics = training_runs_test.write_metrics(em=0.5, span_loss=1.0)
+        with training_runs_test.fake_commands(evaluate=metrics) as seen:
+            rows = program.run(read_twice_small.PROGRAM, values)
         self.assertEqual(
             [*read_twice_small.VARIANTS], [x["name"] for x in rows[1:]]
         )
         self.assertEqual([0.25, 0.5, 0.5, 0.5, 0.5], [x["em"] for x in rows])
         self.assertEqual(
-            ["preprocess"] * 2 + ["train", "evaluate"] * 4,
-            [x[0] for x in commands],
+            ["preprocess"] * 2 + ["train", "evaluate"] * 4, [x for x, _ in seen]
         )
         self.assertLen({x["steps"] for x in rows[1:]}, 1)
-        with open(output) as stream:
-            self.assertLen(stream.readlines(), 5)
+        # Of Keras 2, whatever runs the test.
+        self.assertEqual({"2"}, {x["keras"].split(".")[0] for x in rows})
+        for name, columns in (("results.jsonl", 5), ("table.txt", 6)):
+            with open(os.path.join(output, name)) as stream:
+                self.assertLen(stream.readlines(), columns)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 import json
-import os
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 from benchmarks import measure
+from benchmarks import program
 from benchmarks import read_twice
 from etcmodel import models
 
@@ -50,25 +49,20 @@ class ReadTwiceTest(tf.test.TestCase):
         self.assertNotEqual(0.0, float(value))
 
     def test_program(self):
-        flag_values = flags.FlagValues()
-        read_twice.define_flags(flag_values)
-        output = os.path.join(self.get_temp_dir(), "lines.jsonl")
-        arguments = (
-            "--preset=tiny --segments=1,2 --mentions=3 --repeats=1 "
-            f"--pass=training --output={output}"
+        values = program.parse(
+            read_twice.PROGRAM,
+            f"--overrides={json.dumps(_OVERRIDES)}",
+            *"--preset=tiny --segments=1,2 --pass=training".split(),
         )
-        overrides = f"--overrides={json.dumps(_OVERRIDES)}"
-        flag_values(["read_twice", overrides, *arguments.split()])
         # Milliseconds of both reads, and of the first alone.
-        times = {True: [3.0, 2.0, 4.0], False: [2.5, 2.0, 1.0]}
-        with (
-            mock.patch.object(measure, "StepProcess"),
-            mock.patch.object(measure, "time_interleaved", return_value=times),
+        times = {
+            True: measure.Timed([3.0, 2.0, 4.0], 7.5),
+            False: measure.Timed([2.5, 2.0, 1.0], 5.0),
+        }
+        with mock.patch.object(
+            measure, "time_in_processes", return_value=times
         ):
-            measure.StepProcess.return_value.peak_megabytes.return_value = 7.5
-            read_twice.run(flag_values)
-        with open(output, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+            lines = program.run(read_twice.PROGRAM, values)
         self.assertEqual([16, 32], [line["tokens"] for line in lines])
         for line in lines:
             self.assertEqual(1, line["grad_checkpointing_period"])

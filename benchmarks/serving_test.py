@@ -1,5 +1,6 @@
 """The benchmark runs, and its texts are as long as they say."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -26,7 +27,7 @@ class ServingTest(absltest.TestCase):
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "benchmarks.serving"),
-                *("--lengths=64", "--preset=tiny", "--layers=1"),
+                *("--lengths=64,128", "--preset=tiny", "--layers=1"),
                 "--repeats=1",
             ],
             cwd=pathlib.Path(__file__).parents[1],
@@ -36,20 +37,21 @@ class ServingTest(absltest.TestCase):
             check=False,
         )
         self.assertEqual(0, done.returncode, done.stderr[-3000:])
-        self.assertRegex(done.stdout, r"exported for +64 tokens in .* MB")
-        self.assertRegex(done.stdout, r"\n\| 64 \| \d+ ms, 1.00x \|\n")
-
-    def test_times_stand_beside_those_of_the_own_length(self):
-        milliseconds = {(64, 64): 10.4, (128, 64): 13.0, (128, 128): 20.0}
+        lines = [
+            json.loads(line)
+            for line in done.stdout.splitlines()
+            if line.startswith("{")
+        ]
         self.assertEqual(
-            [
-                "| text | model of 64 | model of 128 |",
-                "| --- | --- | --- |",
-                "| 64 | 10 ms, 1.00x | 13 ms, 1.25x |",
-                "| 128 |  | 20 ms, 1.00x |",
-            ],
-            [*serving.table([64, 128], milliseconds)],
+            [(64, 64), (128, 64), (128, 128)],
+            [(line["model"], line["text"]) for line in lines],
         )
+        first, longer, own = lines
+        self.assertEqual([1.0, 1.0], [first["ratio"], own["ratio"]])
+        self.assertAlmostEqual(
+            longer["milliseconds"] / first["milliseconds"], longer["ratio"]
+        )
+        self.assertGreater(min(own["export_s"], own["graph_mb"]), 0)
 
 
 if __name__ == "__main__":

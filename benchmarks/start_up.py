@@ -30,40 +30,44 @@ import functools
 import importlib
 import importlib.util
 import io
-import itertools
-import json
-import os
 import tempfile
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
 from unittest import mock
 
-# Before TensorFlow starts: without its messages.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import tensorflow as tf
+from absl import app
+from absl import flags
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from benchmarks import measure  # noqa: E402
-from benchmarks import program  # noqa: E402
-from etcmodel.models import EtcConfig  # noqa: E402
-from etcmodel.models import build_encoder  # noqa: E402
-from etcmodel.ops import compilation  # noqa: E402
-from etcmodel.ops.attention import dispatch  # noqa: E402
+from benchmarks import measure
+from benchmarks import program
+from etcmodel.models import EtcConfig
+from etcmodel.models import build_encoder
+from etcmodel.ops import compilation
+from etcmodel.ops.attention import dispatch
 
 MODELS = ("etcmodel", "keras", "keras_hub")
-_CHOICES = {
-    "models": MODELS,
-    "kerases": ("3", "2"),
-    "implementations": dispatch.IMPLEMENTATIONS,
-    "shapes": ("unknown", "known"),
-    "compiled": ("false", "true"),
-}
 _VOCAB_SIZE = 1000
 _BATCH_SIZE = 2
+_SHAPES = ("unknown", "known")
+FLAGS = {
+    "kerases": (["3", "2"], "Versions of Keras.", ("3", "2")),
+    "presets": (["tiny"], "Sizes, see `EtcConfig`."),
+    "layers": (["2", "6"], "Numbers of layers."),
+    "models": (["etcmodel", "keras"], "What is measured.", MODELS),
+    "implementations": (["auto"], "Of attention.", dispatch.IMPLEMENTATIONS),
+    "shapes": (["unknown"], "What models know of lengths.", _SHAPES),
+    "compiled": (
+        ["false"],
+        "Whether XLA compiles the whole step.",
+        ("false", "true"),
+    ),
+    "length": (32, "Long tokens of an example."),
+    "global_length": (8, "Global tokens of an example."),
+}
+# The later ones turn faster.
+_CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
 _COLUMNS = {
     "model": "",
     "keras": "",
@@ -93,18 +97,9 @@ _COLUMNS = {
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model and how it is used.
+    """A model and how it is used; see the flags.
 
-    Attributes:
-        model: one of `MODELS`.
-        keras: 2 or 3.
-        preset: of `EtcConfig`; the others take its sizes.
-        layers: how many of them.
-        length: long tokens of an example.
-        global_length: global tokens of an example.
-        implementation: of attention, see `etcmodel.ops.attention`.
-        shapes: whether the model is built for these lengths or for any.
-        compiled: whether XLA compiles the whole step (`jit_compile`).
+    Other models than ours take the preset's sizes. `compiled` is `jit_compile`.
     """
 
     model: str
@@ -127,14 +122,7 @@ class Case:
 
 
 def make_model(case: Case) -> tf.keras.Model:
-    """Builds a model with a score for each global token, or each token.
-
-    Args:
-        case: what it is for.
-
-    Returns:
-        The model; not compiled.
-    """
+    """Builds a model with a score for each global token, or each token."""
     make_encoder = {
         "etcmodel": _make_etc,
         "keras": _make_keras,
@@ -228,14 +216,10 @@ def make_batch(case: Case) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def make_dataset(case: Case) -> tf.data.Dataset:
-    """Makes a dataset of one batch.
+    """Makes a dataset of one batch, not autotuned.
 
-    Args:
-        case: what it is for.
-
-    Returns:
-        The dataset, not autotuned: at the end of `fit`, deleting an iterator
-        that is can wait for its tuning thread, as long again as `fit` took.
+    At the end of `fit`, deleting an iterator that is autotuned can wait for its
+    tuning thread, as long again as `fit` took.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -246,12 +230,8 @@ def make_dataset(case: Case) -> tf.data.Dataset:
 def count_operations(graph: tf.Graph) -> int:
     """Counts a graph's operations, with those of the functions it calls.
 
-    Args:
-        graph: the graph. A function counts once, however often it is called,
-            and not at all if nothing calls it.
-
-    Returns:
-        How many there are.
+    A function counts once, however often it is called, and not at all if
+    nothing calls it.
     """
     definition = graph.as_graph_def()
     functions = {
@@ -293,15 +273,7 @@ def _implementation(case):
 
 
 def fit_and_export(case: Case, directory: str) -> dict[str, float]:
-    """Measures the way from nothing to a SavedModel.
-
-    Args:
-        case: what to measure.
-        directory: where the SavedModel is written.
-
-    Returns:
-        Seconds by column.
-    """
+    """Measures the way from nothing to a SavedModel, in seconds by column."""
     seconds = {}
     with _implementation(case):
         with _timed(seconds, "build"):
@@ -421,15 +393,8 @@ def run_without_xla(case: Case) -> dict[str, float]:
     return seconds
 
 
-def measure_case(case: Case) -> dict[str, Any]:
-    """Measures a case in fresh processes.
-
-    Args:
-        case: what to measure.
-
-    Returns:
-        The fields of a line.
-    """
+def measure_case(case: Case) -> program.Line:
+    """Measures a case in fresh processes."""
     line = dataclasses.asdict(case)
     run = measure.in_fresh_process
     variables = {"TF_USE_LEGACY_KERAS": str(int(case.keras == 2))}
@@ -449,17 +414,8 @@ def measure_case(case: Case) -> dict[str, Any]:
 def make_cases(values: flags.FlagValues) -> list[Case]:
     """Makes the cases that the flags ask for.
 
-    Args:
-        values: the parsed flags.
-
-    Returns:
-        The cases. Implementations are ETC's alone, and keras-hub needs Keras 3.
-
-    Raises:
-        app.UsageError: a flag names what does not exist, or keras-hub is not
-            installed.
+    Implementations are ETC's alone, and keras-hub needs Keras 3.
     """
-    program.check_choices(values, _CHOICES)
     if "keras_hub" in values.models and not importlib.util.find_spec(
         "keras_hub"
     ):
@@ -467,108 +423,31 @@ def make_cases(values: flags.FlagValues) -> list[Case]:
             "--models: keras-hub is not installed. Run: pip install keras-hub"
         )
     cases = {}
-    for (
-        keras,
-        preset,
-        layers,
-        model,
-        implementation,
-        shapes,
-        compiled,
-    ) in itertools.product(
-        map(int, values.kerases),
-        values.presets,
-        map(int, values.layers),
-        values.models,
-        values.implementations,
-        values.shapes,
-        values.compiled,
-    ):
+    for chosen in program.combinations(values, *_CASE_FLAGS):
+        model, keras = chosen["models"], int(chosen["kerases"])
         if model == "keras_hub" and keras == 2:
             continue
         case = Case(
             model,
             keras,
-            preset,
-            layers,
+            chosen["presets"],
+            int(chosen["layers"]),
             values.length,
             values.global_length,
-            implementation if model == "etcmodel" else "auto",
-            shapes,
-            compiled == "true",
+            chosen["implementations"] if model == "etcmodel" else "auto",
+            chosen["shapes"],
+            chosen["compiled"] == "true",
         )
         cases[case] = None
     return list(cases)
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        values: where to define them.
-    """
-    lists = {
-        "models": (["etcmodel", "keras"], "What is measured."),
-        "kerases": (["3", "2"], "Versions of Keras."),
-        "presets": (["tiny"], "Sizes, see `EtcConfig`."),
-        "layers": (["2", "6"], "Numbers of layers."),
-        "implementations": (["auto"], "Of attention."),
-        "shapes": (["unknown"], "What models know of lengths."),
-        "compiled": (["false"], "Whether XLA compiles the whole step."),
-    }
-    for name, (default, text) in lists.items():
-        if name in _CHOICES:
-            text += f" Some of {', '.join(_CHOICES[name])}."
-        flags.DEFINE_list(name, default, text, flag_values=values)
-    for name, default, text in (
-        ("length", 32, "Long tokens of an example."),
-        ("global_length", 8, "Global tokens of an example."),
-    ):
-        flags.DEFINE_integer(name, default, text, flag_values=values)
-    flags.DEFINE_string(
-        "output",
-        None,
-        "Folder for start_up.jsonl and start_up.txt.",
-        flag_values=values,
-    )
-
-
-def run(values: flags.FlagValues) -> list[dict[str, Any]]:
-    """Measures everything, prints it and writes the files.
-
-    Args:
-        values: the parsed flags.
-
-    Returns:
-        The lines.
-    """
-    lines = []
+def _measure(values) -> Iterator[program.Line]:
     for case in make_cases(values):
-        lines.append({"benchmark": "start_up", **measure_case(case)})
-        print(json.dumps(lines[-1]), flush=True)
-    table = measure.format_table(lines, _COLUMNS)
-    print(f"\n{table}", end="")
-    if values.output:
-        os.makedirs(values.output, exist_ok=True)
-        path = functools.partial(os.path.join, values.output)
-        measure.write_lines(path("start_up.jsonl"), lines)
-        measure.write_text(path("start_up.txt"), table)
-    return lines
+        yield measure_case(case)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program.
-
-    Args:
-        argv: what the flags leave of the arguments.
-
-    Raises:
-        app.UsageError: there are other arguments than flags.
-    """
-    program.check_no_arguments(argv)
-    run(flags.FLAGS)
-
+PROGRAM = program.Program("start_up", FLAGS, _COLUMNS, _measure)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main)
+    program.main(PROGRAM)

@@ -9,17 +9,14 @@ import sys
 
 import tensorflow as tf
 from absl import app
-from absl import flags
 from absl.testing import absltest
 
+from benchmarks import program
 from benchmarks import start_up
 
 
 def _cases(*arguments):
-    values = flags.FlagValues()
-    start_up.define_flags(values)
-    values(["start_up", *arguments])
-    return start_up.make_cases(values)
+    return start_up.make_cases(program.parse(start_up.PROGRAM, *arguments))
 
 
 class CountTest(absltest.TestCase):
@@ -51,12 +48,6 @@ class CasesTest(absltest.TestCase):
             [(case.model, case.implementation) for case in cases],
         )
 
-    def test_what_does_not_exist_is_named(self):
-        with self.assertRaisesRegex(
-            app.UsageError, r"--shapes: unknown \['round'\]; there are \['unk"
-        ):
-            _cases("--shapes=round")
-
     def test_keras_hub_has_to_be_installed(self):
         if importlib.util.find_spec("keras_hub"):
             self.skipTest("keras-hub is installed")
@@ -83,12 +74,12 @@ class ProgramTest(tf.test.TestCase):
         self.assertEqual(0, done.returncode, done.stderr[-3000:])
         path = pathlib.Path(folder)
         (line,) = map(
-            json.loads, (path / "start_up.jsonl").read_text().splitlines()
+            json.loads, (path / "results.jsonl").read_text().splitlines()
         )
         for column in ("first fit", "built optimizer", "export", "load"):
             self.assertGreater(line[column], 0, column)
         self.assertGreater(line["operations"], line["forward operations"])
-        self.assertIn("first request", (path / "start_up.txt").read_text())
+        self.assertIn("first request", (path / "table.txt").read_text())
 
 
 if __name__ == "__main__":

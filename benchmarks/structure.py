@@ -15,22 +15,18 @@ the same time, and ends earlier when there is nothing left to learn.
 
     python -m benchmarks.structure --seconds=120
 
-prints a table; `--output=FILE` keeps the rows as JSON lines, too. Held-out
-records are about islands that no training record has. Chance is 1 in 6;
-following only one of the two properties gives 1 in 3.
+Held-out records are about islands that no training record has. Chance is 1 in
+6; following only one of the two properties gives 1 in 3.
 """
 
 import collections
-import dataclasses
-import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from absl import app
-from absl import flags
 
 from benchmarks import program
 from etcmodel.demo import corpus
@@ -60,32 +56,6 @@ _WINDOW = 25
 _LOSS_OF_THE_SOLVED = 0.02
 
 
-@dataclasses.dataclass
-class Row:
-    """One line of the table.
-
-    Attributes:
-        question_kind: kind of the questions.
-        variant: which model.
-        accuracy: on held-out records.
-        train_accuracy: over the last steps of the training.
-        steps: steps trained.
-        seconds: time for all steps but the first.
-        seconds_per_step: their mean.
-        solved_at: the step from which on the mean training accuracy of 25
-            steps was at least 95 %; None for never.
-    """
-
-    question_kind: str
-    variant: str
-    accuracy: float
-    train_accuracy: float
-    steps: int
-    seconds: float
-    seconds_per_step: float
-    solved_at: int | None
-
-
 class TimeBudget(tf.keras.callbacks.Callback):
     """Ends a training after some time, or when nothing is left to learn.
 
@@ -93,16 +63,15 @@ class TimeBudget(tf.keras.callbacks.Callback):
         steps: steps done.
         seconds: time since the first step's end.
         accuracy: mean training accuracy of the last steps.
-        solved_at: see `Row`.
+        solved_at: the step from which on the mean training accuracy of 25
+            steps was at least 95 %; None for never.
+
+    Args:
+        seconds: time from the end of the first step, which includes the
+            compilation, on.
     """
 
     def __init__(self, seconds: float):
-        """Sets the budget.
-
-        Args:
-            seconds: time from the end of the first step, which includes the
-                compilation, on.
-        """
         super().__init__()
         self.budget = seconds
         self.steps = 0
@@ -145,12 +114,6 @@ def make_data(
     question_kind: str, num_train: int, num_heldout: int, seed: int
 ) -> tuple[dict[str, tuple[dict[str, np.ndarray], np.ndarray]], int]:
     """Makes a corpus and its features.
-
-    Args:
-        question_kind: one of `corpus.QUESTION_KINDS`.
-        num_train: number of training records.
-        num_heldout: number of held-out records.
-        seed: of the corpus.
 
     Returns:
         Split -> pair of the features, `<int32>[records, long]` and
@@ -197,17 +160,7 @@ def make_data(
 def make_model(
     variant: str, vocab_size: int, num_layers: int, learning_rate: float
 ) -> tf.keras.Model:
-    """Makes a compiled model of a variant.
-
-    Args:
-        variant: a key of `VARIANTS`.
-        vocab_size: size of the vocabulary.
-        num_layers: number of layers.
-        learning_rate: highest learning rate.
-
-    Returns:
-        The model, from features to `logits`.
-    """
+    """Makes a compiled model of a variant, from features to `logits`."""
     options = dict(VARIANTS[variant])
     sizes = {k: v for k, v in demo.ENCODER.items() if k != "preset"}
     sizes["num_hidden_layers"] = num_layers
@@ -236,7 +189,6 @@ def make_model(
 
 
 def train(
-    question_kind: str,
     variant: str,
     data: dict[str, tuple[dict[str, np.ndarray], np.ndarray]],
     vocab_size: int,
@@ -245,23 +197,8 @@ def train(
     batch_size: int = 16,
     learning_rate: float = 1e-3,
     seed: int = 1,
-) -> Row:
-    """Trains a variant for some time and measures it.
-
-    Args:
-        question_kind: kind of the questions, for the row.
-        variant: a key of `VARIANTS`.
-        data: as from `make_data`.
-        vocab_size: as from `make_data`.
-        seconds: time for the training.
-        num_layers: number of layers.
-        batch_size: records a step.
-        learning_rate: highest learning rate.
-        seed: of weights and order.
-
-    Returns:
-        The row of the table.
-    """
+) -> program.Line:
+    """Trains a variant for some time; returns fields of the row."""
     tf.keras.utils.set_random_seed(seed)
     model = make_model(variant, vocab_size, num_layers, learning_rate)
     budget = TimeBudget(seconds)
@@ -277,111 +214,19 @@ def train(
     model.fit(dataset, steps_per_epoch=1_000_000, verbose=0, callbacks=[budget])
     features, labels = data["heldout"]
     logits = model.predict(features, batch_size=64, verbose=0)
-    return Row(
-        question_kind=question_kind,
-        variant=variant,
-        accuracy=float(np.mean(np.argmax(logits, axis=-1) == labels)),
-        train_accuracy=budget.accuracy,
-        steps=budget.steps,
-        seconds=budget.seconds,
-        seconds_per_step=budget.seconds / max(budget.steps - 1, 1),
-        solved_at=budget.solved_at,
-    )
+    return {
+        "accuracy": float(np.mean(np.argmax(logits, axis=-1) == labels)),
+        "train_accuracy": budget.accuracy,
+        "steps": budget.steps,
+        "seconds": budget.seconds,
+        "seconds_per_step": budget.seconds / max(budget.steps - 1, 1),
+        "solved_at": budget.solved_at,
+    }
 
 
-def format_table(rows: list[Row]) -> str:
-    """The rows as text.
-
-    Args:
-        rows: the rows.
-
-    Returns:
-        The table, a line each.
-    """
-    lines = [
-        f"{'questions':10}{'model':14}{'held-out':>9}{'train':>8}"
-        f"{'steps':>7}{'seconds':>9}{'s/step':>8}{'solved at':>11}"
-    ]
-    for row in rows:
-        lines.append(
-            f"{row.question_kind:10}{row.variant:14}{row.accuracy:9.1%}"
-            f"{row.train_accuracy:8.1%}{row.steps:7d}{row.seconds:9.1f}"
-            f"{row.seconds_per_step:8.3f}{row.solved_at or '-':>11}"
-        )
-    return "\n".join(lines)
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of the program.
-
-    Args:
-        flag_values: where to define them.
-    """
-    flags.DEFINE_list(
-        "question_kinds",
-        list(corpus.QUESTION_KINDS),
-        "Kinds of questions.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "variants", list(VARIANTS), "Models to train.", flag_values=flag_values
-    )
-    flags.DEFINE_float(
-        "seconds",
-        120.0,
-        "Time for each training, from its second step on.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "num_train", 4000, "Training records.", flag_values=flag_values
-    )
-    flags.DEFINE_integer(
-        "num_heldout", 400, "Held-out records.", flag_values=flag_values
-    )
-    flags.DEFINE_integer(
-        "num_layers",
-        4,
-        "Layers. What a question asks for needs four to arrive.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "batch_size", 16, "Records a step.", flag_values=flag_values
-    )
-    flags.DEFINE_float(
-        "learning_rate",
-        1e-3,
-        "Of Adam, after a warm-up of 20 steps.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "seed", 1, "Of the corpus and the training.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File for the rows of the table, as JSON lines.",
-        flag_values=flag_values,
-    )
-
-
-def run(values: flags.FlagValues) -> None:
-    """Trains everything and prints the table.
-
-    Args:
-        values: the parsed flags.
-
-    Raises:
-        app.UsageError: a flag names what is not there.
-    """
-    program.check_choices(
-        values,
-        {"question_kinds": corpus.QUESTION_KINDS, "variants": VARIANTS},
-    )
-    if values.output:
-        # Starts an empty file, or fails before the training.
-        with open(values.output, "w", encoding="utf-8"):
-            pass
-    rows = []
+def _measure(values) -> Iterator[program.Line]:
+    accuracy = {}
+    options = ("num_layers", "batch_size", "learning_rate", "seed")
     for kind in values.question_kinds:
         data, vocab_size = make_data(
             kind, values.num_train, values.num_heldout, values.seed
@@ -389,23 +234,12 @@ def run(values: flags.FlagValues) -> None:
         for variant in values.variants:
             print(f"{kind} questions, {variant}:", flush=True)
             row = train(
-                kind,
-                variant,
-                data,
-                vocab_size,
-                values.seconds,
-                num_layers=values.num_layers,
-                batch_size=values.batch_size,
-                learning_rate=values.learning_rate,
-                seed=values.seed,
+                *(variant, data, vocab_size, values.seconds),
+                **{name: values[name].value for name in options},
             )
-            print(f"    held-out accuracy {row.accuracy:.1%}", flush=True)
-            rows.append(row)
-            if values.output:
-                with open(values.output, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(dataclasses.asdict(row)) + "\n")
-    print(f"\nChance is {corpus.CHANCE:.1%}.\n{format_table(rows)}")
-    accuracy = {(row.question_kind, row.variant): row.accuracy for row in rows}
+            accuracy[kind, variant] = row["accuracy"]
+            yield {"question_kind": kind, "variant": variant, **row}
+    print(f"\nChance is {corpus.CHANCE:.1%}.")
     linked = accuracy.get(("fixed", "full"))
     unlinked = accuracy.get(("fixed", "no links"))
     if linked is not None and unlinked is not None:
@@ -415,12 +249,41 @@ def run(values: flags.FlagValues) -> None:
         )
 
 
-def main(argv):
-    """Runs the program."""
-    program.check_no_arguments(argv)
-    run(flags.FLAGS)
-
+PROGRAM = program.Program(
+    "structure",
+    {
+        "question_kinds": (
+            [*corpus.QUESTION_KINDS],
+            "Kinds of questions.",
+            corpus.QUESTION_KINDS,
+        ),
+        "variants": ([*VARIANTS], "Models to train.", VARIANTS),
+        "seconds": (
+            120.0,
+            "Time for each training, from its second step on.",
+        ),
+        "num_train": (4000, "Training records."),
+        "num_heldout": (400, "Held-out records."),
+        "num_layers": (
+            4,
+            "Layers. What a question asks for needs four to arrive.",
+        ),
+        "batch_size": (16, "Records a step."),
+        "learning_rate": (1e-3, "Of Adam, after a warm-up of 20 steps."),
+        "seed": (1, "Of the corpus and the training."),
+    },
+    {
+        "question_kind": "",
+        "variant": "",
+        "accuracy": ".1%",
+        "train_accuracy": ".1%",
+        "steps": "d",
+        "seconds": ".1f",
+        "seconds_per_step": ".3f",
+        "solved_at": "d",
+    },
+    _measure,
+)
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main)
+    program.main(PROGRAM)

@@ -1,16 +1,27 @@
-"""Runs of the package's own commands, for benchmarks of what is learned."""
+"""The driver of all benchmarks that train with the package's own commands.
+
+A benchmark says as data what is preprocessed and trained: `Runs` has a method
+for each command, and `Training` is one run of `train`. Commands are processes
+of their own, as users start them: training needs Keras 2, which a process has
+to choose before it loads TensorFlow.
+"""
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
+import msgspec
 from absl import flags
 
 from etcmodel.models import EtcConfig
@@ -26,208 +37,202 @@ _SIZES = (
     "absolute_positions",
     "max_absolute_position_embeddings",
 )
+# How a BERT is lifted where only its positions and means are to be compared.
+LIFT = {
+    "local_radius": 42,
+    "absolute_positions": "paragraph",
+    "global_tokens": "mean",
+    "own_text_bias": 4,
+}
+# Commands choose their Keras, whatever this process has.
+ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
+FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines where a program writes: its runs, and its table.
+class Training(NamedTuple):
+    """One run of `train`: AdamW, a tenth of the steps warm-up, then to 0.
 
-    Args:
-        flag_values: where to define the flags.
+    Attributes:
+        name: of the run.
+        experiment: name of the experiment.
+        records: name of the preprocessed records.
+        steps: how many.
+        rate: the highest learning rate.
+        batch_size: of a step.
+        encoder: values of the encoder's configuration.
+        model: further values of the model.
+        task: further values of the task.
+        init: name of the run, or the lifted model, that it begins with.
+        options: further flags of `train`.
+        interval: steps between losses that are noted.
+        keep_all: whether there is a checkpoint after each interval.
     """
-    for name, text in (
-        ("directory", "New directory for all runs, if they are to be kept."),
-        ("output", "File for the rows, as JSON lines."),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+
+    name: str
+    experiment: str
+    records: str
+    steps: int
+    rate: float
+    batch_size: int
+    encoder: Mapping[str, Any] = {}
+    model: Mapping[str, Any] = {}
+    task: Mapping[str, Any] = {}
+    init: str | None = None
+    options: Sequence[str] = ()
+    interval: int = 50
+    keep_all: bool = False
+
+    def config(self, input_path: str) -> dict[str, Any]:
+        """Returns what the configuration file says."""
+        size = {"global_batch_size": self.batch_size}
+        encoder = {"encoder": self.encoder} if self.encoder else {}
+        model = {**self.model, **encoder}
+        interval = max(min(self.interval, self.steps), 1)
+        kept = {"checkpoint_interval": self.steps}
+        if self.keep_all:
+            kept["checkpoint_interval"] = interval
+            kept["max_to_keep"] = self.steps // interval + 1
+        return {
+            "task": {
+                "train_data": {"input_path": input_path, **size},
+                "validation_data": size,
+                **({"model": model} if model else {}),
+                **self.task,
+            },
+            "trainer": {
+                "train_steps": self.steps,
+                "steps_per_loop": interval,
+                "summary_interval": interval,
+                "validation_interval": interval,
+                **kept,
+                "optimizer_config": {
+                    "optimizer": {"type": "adamw"},
+                    "learning_rate": {
+                        "polynomial": {
+                            "initial_learning_rate": self.rate,
+                            "decay_steps": self.steps,
+                        }
+                    },
+                    "warmup": {"linear": {"warmup_steps": self.steps // 10}},
+                },
+            },
+        }
+
+
+class Runs:
+    """Runs commands in a directory, where everything goes by its name."""
+
+    def __init__(self, directory: str):
+        self.directory = directory
+
+    def path(self, *names: str) -> str:
+        """Returns the path of a name."""
+        return os.path.join(self.directory, *names)
+
+    def write(self, name: str, records: Iterable[Any], lines=False) -> str:
+        """Writes records as JSON, or as JSON lines; returns the path."""
+        encoder = msgspec.json.Encoder()
+        encode = encoder.encode_lines if lines else encoder.encode
+        with open(self.path(name), "wb") as stream:
+            stream.write(encode(list(records)))
+        return self.path(name)
+
+    def preprocess(
+        self, name: str, task: str, split: str, *options: str, **given: Any
+    ) -> None:
+        """Preprocesses records to `name`."""
+        run_command(
+            "preprocess",
+            *options,
+            task=task,
+            split=split,
+            output_dir=self.path(name),
+            num_shards=4,
+            **given,
+        )
+
+    def lift(self, source: str, name: str, *options: str, **given: Any) -> str:
+        """Lifts a BERT to `name`; returns the vocabulary's path."""
+        options = (f"--from={source}", *options)
+        run_command("lift", *options, output_dir=self.path(name), **given)
+        return self.path(name, "vocab.txt")
+
+    def sizes(self, name: str) -> dict[str, Any]:
+        """Returns the configuration of an encoder of a lifted BERT's sizes."""
+        path = self.path(name, "etc_config.json")
+        config = EtcConfig.from_json_file(path)
+        return {name: getattr(config, name) for name in _SIZES}
+
+    def train(self, training: Training) -> float:
+        """Trains a model; returns the seconds that it took."""
+        model_dir = self.path(training.name)
+        config = training.config(self.path(training.records))
+        init = training.init and self.path(training.init)
+        with open(f"{model_dir}.json", "w", encoding="utf-8") as stream:
+            json.dump(config, stream)
+        start = time.perf_counter()
+        run_command(
+            "train",
+            "--mode=train",
+            *training.options,
+            experiment=training.experiment,
+            model_dir=model_dir,
+            config_file=f"{model_dir}.json",
+            init_checkpoint=init,
+        )
+        return time.perf_counter() - start
+
+    def evaluate(self, name: str, records: str, *options: str) -> dict:
+        """Measures a trained model on other records; returns the metrics."""
+        output = f"{self.path(name)}_metrics.json"
+        run_command(
+            "evaluate",
+            *options,
+            model_dir=self.path(name),
+            validation_data=self.path(records),
+            output=output,
+        )
+        with open(output, encoding="utf-8") as stream:
+            return json.load(stream)
+
+    def measure(self, label: str, training: Training) -> dict[str, Any]:
+        """Trains a model, measures it on `dev`, and returns the row."""
+        seconds = self.train(training)
+        return {
+            "name": label,
+            **self.evaluate(training.name, "dev"),
+            "steps": training.steps,
+            "seconds": seconds,
+        }
 
 
 @contextlib.contextmanager
-def open_directory(values: flags.FlagValues) -> Iterator[str]:
-    """A directory for all runs, which is kept if it was asked for.
-
-    Args:
-        values: the flags; see `define_flags`.
-
-    Yields:
-        The directory, empty.
+def open_runs(values: flags.FlagValues) -> Iterator[Runs]:
+    """Makes a directory for all runs, which is kept if it was asked for.
 
     Raises:
-        FileExistsError: there is one of that name.
+        FileExistsError: there is a directory of that name.
     """
     if values.directory is not None:
         os.makedirs(values.directory)
-        yield values.directory
+        yield Runs(values.directory)
     else:
         with tempfile.TemporaryDirectory() as directory:
-            yield directory
+            yield Runs(directory)
 
 
-def run_command(*arguments: str) -> None:
-    """Runs a command of the package, in a process of its own as users do.
-
-    Training needs Keras 2, which a process has to choose before it loads
-    TensorFlow.
+def run_command(name: str, *options: str, **given: Any) -> None:
+    """Runs a command of the package.
 
     Args:
-        *arguments: the command and its flags.
+        name: of the command.
+        *options: flags as they are.
+        **given: further flags; those that are None are left out.
 
     Raises:
         RuntimeError: it failed, and said why.
     """
-    command = [sys.executable, "-m", "etcmodel", *arguments]
+    options += tuple(f"--{k}={x}" for k, x in given.items() if x is not None)
+    command = [sys.executable, "-m", "etcmodel", name, *options]
     if subprocess.run(command, check=False).returncode:
-        raise RuntimeError(f"The command {arguments[0]} failed (see above).")
-
-
-def lift(source: str, directory: str) -> dict[str, int]:
-    """Lifts a BERT, with positions and means as global tokens.
-
-    Args:
-        source: the BERT's directory.
-        directory: where the lifted model is written.
-
-    Returns:
-        Values of an encoder's configuration that give it the same sizes,
-        positions and activation.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    run_command(
-        "lift",
-        f"--from={source}",
-        f"--output_dir={directory}",
-        "--local_radius=42",
-        "--absolute_positions=paragraph",
-        "--global_tokens=mean",
-        "--own_text_bias=4",
-    )
-    path = os.path.join(directory, "etc_config.json")
-    config = EtcConfig.from_json_file(path)
-    return {name: getattr(config, name) for name in _SIZES}
-
-
-def make_trainer(
-    steps: int, learning_rate: float, interval: int
-) -> dict[str, object]:
-    """AdamW, a tenth of the steps warm-up, then a rate that falls to 0.
-
-    Args:
-        steps: how many.
-        learning_rate: the highest.
-        interval: steps between losses that are noted, and evaluations.
-
-    Returns:
-        The `trainer` of a configuration file.
-    """
-    interval = max(min(interval, steps), 1)
-    return {
-        "train_steps": steps,
-        "steps_per_loop": interval,
-        "summary_interval": interval,
-        "validation_interval": interval,
-        "checkpoint_interval": steps,
-        "optimizer_config": {
-            "optimizer": {"type": "adamw"},
-            "learning_rate": {
-                "polynomial": {
-                    "initial_learning_rate": learning_rate,
-                    "decay_steps": steps,
-                }
-            },
-            "warmup": {"linear": {"warmup_steps": steps // 10}},
-        },
-    }
-
-
-def train(
-    model_dir: str,
-    experiment: str,
-    task: Mapping[str, object],
-    trainer: Mapping[str, object],
-    options: Sequence[str] = (),
-) -> float:
-    """Trains a model.
-
-    Args:
-        model_dir: directory of the run.
-        experiment: name of the experiment.
-        task: the `task` of a configuration file.
-        trainer: see `make_trainer`.
-        options: further flags of `train`, such as `--mode=train`.
-
-    Returns:
-        The seconds that it took.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    config_file = f"{model_dir}.json"
-    with open(config_file, "w", encoding="utf-8") as stream:
-        json.dump({"task": task, "trainer": trainer}, stream)
-    start = time.perf_counter()
-    run_command(
-        "train",
-        f"--experiment={experiment}",
-        f"--model_dir={model_dir}",
-        f"--config_file={config_file}",
-        *options,
-    )
-    return time.perf_counter() - start
-
-
-def train_and_evaluate(
-    model_dir: str,
-    experiment: str,
-    task: Mapping[str, object],
-    trainer: Mapping[str, object],
-    validation_data: str,
-    options: Sequence[str] = (),
-) -> dict[str, float]:
-    """Trains a model, and measures it on other records.
-
-    Args:
-        model_dir: directory of the run.
-        experiment: name of the experiment.
-        task: the `task` of a configuration file.
-        trainer: see `make_trainer`.
-        validation_data: preprocessed records to measure on.
-        options: further flags of `train`.
-
-    Returns:
-        The metrics, and `seconds` of the training.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    options = ["--mode=train", *options]
-    seconds = train(model_dir, experiment, task, trainer, options)
-    return {**evaluate(model_dir, validation_data), "seconds": seconds}
-
-
-def evaluate(
-    model_dir: str, validation_data: str, *options: str
-) -> dict[str, float]:
-    """Measures a trained model.
-
-    Args:
-        model_dir: directory of the run.
-        validation_data: preprocessed records to measure on.
-        *options: further flags of `evaluate`.
-
-    Returns:
-        The metrics.
-
-    Raises:
-        RuntimeError: it failed, and said why.
-    """
-    output = f"{model_dir}_metrics.json"
-    run_command(
-        "evaluate",
-        f"--model_dir={model_dir}",
-        f"--validation_data={validation_data}",
-        f"--output={output}",
-        *options,
-    )
-    with open(output, encoding="utf-8") as stream:
-        return json.load(stream)
+        raise RuntimeError(f"The command {name} failed (see above).")

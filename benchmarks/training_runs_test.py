@@ -1,39 +1,86 @@
-"""Tests of `training_runs`."""
+"""Tests of `training_runs`, and stand-ins for the commands it runs."""
 
+import contextlib
 import json
 import os
 import tempfile
-import unittest
 from unittest import mock
 
-from absl import flags as absl_flags
+import tensorflow as tf
 
+from benchmarks import program
 from benchmarks import training_runs
 from etcmodel.cli import command_line
+from etcmodel.models import EtcConfig
 
 
-class TrainingRunsTest(unittest.TestCase):
+@contextlib.contextmanager
+def fake_commands(**outputs):
+    """Commands do nothing but write what is read; yields name and flags."""
+    seen = []
+
+    def run_command(name, *options, **given):
+        pairs = (x.removeprefix("--").split("=", 1) for x in options)
+        given = dict(pairs) | {k: x for k, x in given.items() if x is not None}
+        seen.append((name, given))
+        if "config_file" in given:
+            with open(given["config_file"], encoding="utf-8") as stream:
+                given["config"] = json.load(stream)
+        if name == "lift":
+            os.mkdir(given["output_dir"])
+            config = EtcConfig.from_preset("tiny", hidden_size=24)
+            path = os.path.join(given["output_dir"], "etc_config.json")
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(config.to_json_string())
+        if name in outputs:
+            with open(given["output"], "w", encoding="utf-8") as stream:
+                outputs[name](stream)
+
+    with mock.patch.object(training_runs, "run_command", run_command):
+        yield seen
+
+
+def write_metrics(**metrics):
+    """Returns what writes metrics, as `evaluate`."""
+    return lambda stream: json.dump(metrics, stream)
+
+
+class TrainingRunsTest(tf.test.TestCase):
     def test_train(self):
-        with tempfile.TemporaryDirectory() as folder:
-            model_dir = os.path.join(folder, "run")
-            trainer = training_runs.make_trainer(30, 0.5, interval=50)
-            with mock.patch.object(training_runs, "run_command") as run:
-                training_runs.train(
-                    model_dir, "etc/nq", {"a": 1}, trainer, ["--mode=train"]
-                )
-            ((command, *flags), _) = run.call_args
-            self.assertEqual("train", command)
-            self.assertIn("--mode=train", flags)
-            with open(f"{model_dir}.json", encoding="utf-8") as stream:
-                config = json.load(stream)
-        self.assertEqual({"a": 1}, config["task"])
-        self.assertEqual(30, config["trainer"]["steps_per_loop"])
-        schedule = config["trainer"]["optimizer_config"]
+        folder = self.get_temp_dir()
+        runs = training_runs.Runs(folder)
+        training = training_runs.Training(
+            *("run", "etc/nq", "train", 30, 0.5, 8),
+            encoder={"hidden_size": 4},
+            task={"a": 1},
+            init="lifted",
+        )
+        with fake_commands(evaluate=write_metrics(f1=0.5)) as seen:
+            row = runs.measure("Some name", training)
+        self.assertEqual(0.5, row["f1"])
+        self.assertEqual(["train", "evaluate"], [name for name, _ in seen])
+        given = seen[0][1]
+        self.assertEqual("train", given["mode"])
+        self.assertEqual(f"{folder}/lifted", given["init_checkpoint"])
+        task, trainer = given["config"]["task"], given["config"]["trainer"]
+        self.assertEqual(1, task["a"])
+        self.assertEqual({"encoder": {"hidden_size": 4}}, task["model"])
+        self.assertEqual(
+            {"input_path": f"{folder}/train", "global_batch_size": 8},
+            task["train_data"],
+        )
+        self.assertEqual(30, trainer["steps_per_loop"])
+        schedule = trainer["optimizer_config"]
         self.assertEqual(3, schedule["warmup"]["linear"]["warmup_steps"])
         self.assertEqual(
             {"initial_learning_rate": 0.5, "decay_steps": 30},
             schedule["learning_rate"]["polynomial"],
         )
+        self.assertNotIn("max_to_keep", trainer)
+        training = training._replace(interval=3, keep_all=True)
+        trainer = training.config("")["trainer"]
+        self.assertEqual(3, trainer["checkpoint_interval"])
+        self.assertEqual(11, trainer["max_to_keep"])
 
     def test_run_command(self):
         """In a process of its own, whatever Keras this one has."""
@@ -42,24 +89,25 @@ class TrainingRunsTest(unittest.TestCase):
         ):
             training_runs.run_command("experiments")
             with self.assertRaisesRegex(RuntimeError, "export failed"):
-                training_runs.run_command("export")
+                training_runs.run_command("export", model_dir=None)
 
-    def test_open_directory(self):
-        """It is kept if it was asked for, and never written over."""
-        values = absl_flags.FlagValues()
-        training_runs.define_flags(values)
-        values(["x"])
-        with training_runs.open_directory(values) as directory:
-            self.assertEqual([], os.listdir(directory))
-        self.assertFalse(os.path.exists(directory))
+    def test_open_runs(self):
+        """A directory is kept if it was asked for, and never written over."""
+        frame = program.Program("x", training_runs.FLAGS, {}, None)
+        values = program.parse(frame)
+        with training_runs.open_runs(values) as runs:
+            path = runs.write("a.jsonl", [{"b": 1}, [2]], lines=True)
+            with open(path, encoding="utf-8") as stream:
+                self.assertEqual('{"b":1}\n[2]\n', stream.read())
+        self.assertFalse(os.path.exists(runs.directory))
         with tempfile.TemporaryDirectory() as root:
             values.directory = os.path.join(root, "a", "b")
-            with training_runs.open_directory(values) as directory:
-                self.assertEqual(values.directory, directory)
-            self.assertTrue(os.path.exists(directory))
+            with training_runs.open_runs(values) as runs:
+                self.assertEqual(values.directory, runs.directory)
+            self.assertTrue(os.path.exists(runs.directory))
             with self.assertRaises(FileExistsError):
-                training_runs.open_directory(values).__enter__()
+                training_runs.open_runs(values).__enter__()
 
 
 if __name__ == "__main__":
-    unittest.main()
+    tf.test.main()

@@ -1,4 +1,4 @@
-"""The graph's features equal those of the Python references.
+"""The graph's features equal those of the oracles.
 
 On real records, and on random Unicode ones: their texts and structures are
 drawn by `hypothesis`, always the same ones. The graph of each task is traced
@@ -20,10 +20,9 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from benchmarks import hotpotqa_python_reference
-from benchmarks import nq_python_reference
-from benchmarks import python_tokenizer
-from benchmarks import wikihop_python_reference
+from benchmarks import layout_oracle
+from benchmarks import task_oracles
+from benchmarks.reference_tokenizer import BertTokenizer
 from etcmodel import errors
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
@@ -58,19 +57,14 @@ _SETTINGS = settings(
 )
 
 
-class Tokenizer(python_tokenizer.BertTokenizer):
+class Tokenizer(BertTokenizer):
     """BERT's, of texts of which tasks have made control characters spaces."""
 
-    def __init__(self, vocab):
-        super().__init__(vocab)
-        # Records repeat their words, and tests their records.
-        self.pieces = functools.cache(self.pieces)
+    def __call__(self, text):
+        return super().__call__(text.translate(CONTROL_SPACES))
 
-    def words(self, text):
-        return super().words(text.translate(CONTROL_SPACES))
-
-    def words_with_offsets(self, text):
-        return super().words_with_offsets(text.translate(CONTROL_SPACES))
+    def with_offsets(self, text):
+        return super().with_offsets(text.translate(CONTROL_SPACES))
 
 
 @functools.cache
@@ -185,25 +179,32 @@ def wikihop_records(draw):
     )
 
 
-def check_examples(test, reference, encoder, tokenizer, records, **translated):
-    """What is stored of a batch of records is what the reference stores."""
-    padding = {
-        **reference.PADDING,
-        "long_paragraph_ids": -1,
-        "l2g_linked_ids": -1,
-    }
-    encoded = encode_records(encoder, records, "train")
-    for record, made in zip(records, encoded, strict=True):
-        expected = reference.encode(record, tokenizer, encoder.config)
+def check_examples(test, task, writer, tokenizer, records):
+    """What is stored of a batch of records is what the oracle stores.
+
+    Examples for training are those of validation without texts, without what
+    only decoding needs, and without those that teach nothing.
+    """
+    oracle = task_oracles.ORACLES[task]
+    trained = encode_records(writer, records, "train")
+    validated = encode_records(writer, records, "dev")
+    for record, made, full in zip(records, trained, validated, strict=True):
+        expected = oracle.encode(record, tokenizer, writer.preprocessor.config)
         test.assertLen(made.examples, len(expected))
-        for pair in zip(made.examples, expected, strict=True):
-            mine, theirs = (
-                wikihop_python_reference.from_example(x, padding) for x in pair
-            )
-            for name, function in translated.items():
-                theirs[name] = [function(x) for x in theirs[name]]
-            test.assertEqual(mine, theirs, record.id)
-    return sum(bool(x.examples) for x in encoded)
+        rows = [layout_oracle.from_example(x) for x in full.examples]
+        rows = {tuple(row.get("window", ())): row for row in rows}
+        for example, theirs in zip(made.examples, expected, strict=True):
+            theirs = layout_oracle.from_example(theirs)
+            if "segments" in theirs:
+                # Texts to read answers from are kept as they are tokenized.
+                theirs["segments"] = [
+                    tokenizers.sanitize(x).numpy() for x in theirs["segments"]
+                ]
+            row = rows[tuple(theirs.get("window", ()))]
+            test.assertEqual(row, theirs, record.id)
+            kept = writer.schema.select(row, "train") | {"for_training": [1]}
+            test.assertEqual(kept, layout_oracle.from_example(example))
+    return sum(bool(x.examples) for x in trained)
 
 
 def make_encoder(task, vocab, **sizes):
@@ -225,7 +226,7 @@ class RandomRecordsTest(parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         tokens = vocabulary_files.load_vocab(vocabulary())
-        cls.tokenizer = python_tokenizer.BertTokenizer(tokens)
+        cls.tokenizer = BertTokenizer(tokens)
         cls.task_tokenizer = Tokenizer(tokens)
         cls.graph = tokenizers.WordpieceTokenizer(vocabulary())
 
@@ -252,7 +253,7 @@ class RandomRecordsTest(parameterized.TestCase):
             for text, *columns in zip(
                 batch, *(x.to_list() for x in made), strict=True
             ):
-                places = hotpotqa_python_reference.byte_offsets(text)
+                places = task_oracles.byte_offsets(text)
                 expected = [
                     (token, places[start], places[end])
                     for token, start, end in self.tokenizer.with_offsets(text)
@@ -262,41 +263,20 @@ class RandomRecordsTest(parameterized.TestCase):
         check()
 
     @parameterized.parameters(
-        (
-            "hotpotqa",
-            hotpotqa_python_reference,
-            hotpotqa_records,
-            {"long_length": 40, "global_length": 20},
-            # Texts to read answers from are kept as they are tokenized.
-            {"segments": lambda x: tokenizers.sanitize(x).numpy()},
-        ),
+        ("hotpotqa", hotpotqa_records, dict(long_length=40, global_length=20)),
         (
             "nq",
-            nq_python_reference,
             nq_records,
-            {
-                "long_length": 16,
-                "global_length": 7,
-                "stride": 5,
-                "question_length": 3,
-            },
-            {},
+            dict(long_length=16, global_length=7, stride=5, question_length=3),
         ),
     )
-    def test_examples(self, task, reference, records, sizes, translated):
+    def test_examples(self, task, records, sizes):
         encoder = make_encoder(task, vocabulary(), **sizes)
 
         @_SETTINGS
         @given(st.lists(records(), min_size=1, max_size=3))
         def check(records):
-            check_examples(
-                self,
-                reference,
-                encoder,
-                self.task_tokenizer,
-                records,
-                **translated,
-            )
+            check_examples(self, task, encoder, self.task_tokenizer, records)
 
         check()
 
@@ -321,7 +301,7 @@ class RandomRecordsTest(parameterized.TestCase):
             for i, record in enumerate(records):
                 found = split(tf.constant(record.supports)).to_list()
                 documents = [[x.decode() for x in row] for row in found]
-                expected = wikihop_python_reference.convert(
+                expected = task_oracles.lay_out_wikihop(
                     record.query,
                     record.candidates,
                     range(len(documents)),
@@ -332,23 +312,59 @@ class RandomRecordsTest(parameterized.TestCase):
                 )
                 self.assertEqual(
                     {name: x[i].tolist() for name, x in made.items()},
-                    {name: x.tolist() for name, x in expected.items()},
+                    expected.padded(**sizes),
                 )
 
         check()
+
+
+class HandTest(parameterized.TestCase):
+    """What random records do not reach, and real ones rarely."""
+
+    @parameterized.parameters(
+        (["arty Art", "art, part art"], " art ", [(1, 0, 3), (1, 10, 13)]),
+        (["arty Art", "part"], "art", [(0, 5, 8)]),
+        (["arty", "pARt"], "art", [(0, 0, 3)]),
+        (["İ ART, part"], "art", [(0, 2, 5)]),
+        (["İ ART, is"], "art", [(0, 2, 5)]),
+        (["a"], " ", []),
+    )
+    def test_find_answer(self, texts, answer, expected):
+        self.assertEqual(task_oracles.find_answer(texts, answer), expected)
+
+    def test_the_last_global_token_is_shared(self):
+        vocab = {"[CLS]": 2, "[SEP]": 3, "[unused0]": 4, "[unused2]": 5}
+        pieces = [task_oracles.Piece(9, 7, candidate) for candidate in range(3)]
+        units = task_oracles.nq_units([8], pieces, vocab)
+        names = ("long_token_ids", "long_sentence_ids", "global_token_ids")
+        names += ("long_paragraph_breakpoints", "global_paragraph_breakpoints")
+        made = layout_oracle.lay_out(units, names, 7, 3).columns
+        self.assertEqual(made["long_token_ids"], [2, 8, 3, 9, 9, 9, 3])
+        self.assertEqual(made["long_sentence_ids"], [0, 1, -1, 2, 2, 2, -1])
+        self.assertEqual(made["global_token_ids"], [2, 5, 4])
+
+    def test_truncate(self):
+        one = [[1] * 4, [1] * 2, [1] * 4]
+        self.assertEqual(task_oracles.truncate(one, 7, 99), [2, 2, 3])
+        self.assertEqual(task_oracles.truncate(one, 99, 3), [1, 1, 1])
+
+    def test_find_mentions(self):
+        tokens = {"a b a b a": [1, 2, 1, 2, 1], "a b a": [1, 2, 1]}
+        self.assertEqual(
+            task_oracles.find_mentions("a b a b a", "A b a", tokens.get),
+            [(0, 2), (2, 4)],
+        )
 
 
 class RealRecordsTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             "hotpotqa",
-            hotpotqa_python_reference,
             ("train_200.json", "dev_95.json", "2wiki_train_500.json"),
             {"long_length": 700, "global_length": 60},
         ),
         (
             "nq",
-            nq_python_reference,
             ("nq-train-00.jsonl.gz", "nq-train-01.jsonl.gz"),
             {
                 "include_html_tokens": False,
@@ -359,7 +375,7 @@ class RealRecordsTest(parameterized.TestCase):
             },
         ),
     )
-    def test_same_examples(self, task, reference, names, sizes):
+    def test_same_examples(self, task, names, sizes):
         vocab = real_data_path("vocab/bert_uncased_vocab.txt")
         tokenizer = Tokenizer(vocabulary_files.load_vocab(vocab))
         records = []
@@ -374,7 +390,7 @@ class RealRecordsTest(parameterized.TestCase):
         for values in ({}, sizes):
             learned = check_examples(
                 self,
-                reference,
+                task,
                 make_encoder(task, vocab, **values),
                 tokenizer,
                 records,
