@@ -193,7 +193,7 @@ def check_examples(test, task, writer, tokenizer, records):
         test.assertLen(made.examples, len(expected))
         rows = [layout_oracle.from_example(x) for x in full.examples]
         rows = {tuple(row.get("window", ())): row for row in rows}
-        for example, theirs in zip(made.examples, expected, strict=True):
+        for stored, theirs in zip(made.examples, expected, strict=True):
             theirs = layout_oracle.from_example(theirs)
             if "segments" in theirs:
                 # Texts to read answers from are kept as they are tokenized.
@@ -203,7 +203,7 @@ def check_examples(test, task, writer, tokenizer, records):
             row = rows[tuple(theirs.get("window", ()))]
             test.assertEqual(row, theirs, record.id)
             kept = writer.schema.select(row, "train") | {"for_training": [1]}
-            test.assertEqual(kept, layout_oracle.from_example(example))
+            test.assertEqual(kept, layout_oracle.from_example(stored))
     return sum(bool(x.examples) for x in trained)
 
 
