@@ -49,6 +49,7 @@ class PreprocessTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_record_is_treated(self):
         encoder = unittest.mock.Mock()
         encoder.make_examples = lambda records, split: records
+        encoder.preprocessor.RECORDS_AT_ONCE = 2
         costs = preprocess.measure_package(encoder, [1, 2, 3], 2, 0)
         built = {
             tuple(call.args[0]) for call in encoder.preprocess.call_args_list

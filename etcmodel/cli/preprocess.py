@@ -42,7 +42,6 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 TASK_FLAGS = True
 
 STATS_FILE = "stats.json"
-_BATCH_SIZE = 8
 # Flags about how text is prepared for the vocabulary.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
 
@@ -174,7 +173,9 @@ def make_all_examples(examples, records, split, bad_records):
     records = iter(records)
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
         while True:
-            batch = list(itertools.islice(records, _BATCH_SIZE))
+            batch = list(
+                itertools.islice(records, examples.preprocessor.RECORDS_AT_ONCE)
+            )
             if batch:
                 pending.append(
                     executor.submit(_make_examples, examples, batch, split)

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 from etcmodel.cli import preprocess
 from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.preprocessor import Preprocessor
 from testing import tasks
 from testing.tasks import run_cli
 
@@ -171,7 +172,7 @@ class PreprocessTest(tasks.CommandTestCase):
             output = os.path.join(self.directory, f"{workers} {batch_size}")
             with (
                 mock.patch.object(os, "cpu_count", return_value=workers),
-                mock.patch.object(preprocess, "_BATCH_SIZE", batch_size),
+                mock.patch.object(Preprocessor, "RECORDS_AT_ONCE", batch_size),
                 mock.patch.object(preprocess, "_make_examples", encode_late),
             ):
                 result = run_cli(

@@ -97,20 +97,41 @@ def _find(normalized, patterns, words=True) -> set[Occurrence]:
             # A word neither begins nor ends between two letters or digits.
             before = r"(?<![^\W_])" if form[0].isalnum() else ""
             behind = r"(?![^\W_])" if form[-1].isalnum() else ""
-        expression = re.compile(f"{before}(?:{pattern}){behind}")
+        expression = f"{before}(?:{pattern}){behind}"
         for index, text in enumerate(normalized):
-            for start, end in _places(text, expression, bool(before)):
+            matches = _matches(text, expression, form)
+            for start, end in _places(text, matches, bool(before)):
                 found.add(Occurrence(index, start, end))
     return found
 
 
+def _matches(
+    text: NormalizedText, expression: str, form: str
+) -> Iterator[re.Match]:
+    """Yields what `re.finditer` does, for spellings of a form.
+
+    Searching for lower-case text is much faster than a pattern, which is
+    compiled only where that is found.
+    """
+    lowered = text.lowered
+    if lowered is None or not form.isascii():
+        yield from re.finditer(expression, text.text)
+        return
+    sought, at = form.lower(), 0
+    while (at := lowered.find(sought, at)) >= 0:
+        match = re.compile(expression).match(text.text, at)
+        at = match.end() if match else at + 1
+        if match:
+            yield match
+
+
 def _places(
-    text: NormalizedText, expression: re.Pattern, begins_word: bool
+    text: NormalizedText, matches: Iterator[re.Match], begins_word: bool
 ) -> Iterator[tuple[int, int]]:
     """First byte, and the one behind the last, of each match."""
     # How far the text was read, in characters and in bytes.
     at = end = 0
-    for match in expression.finditer(text.text):
+    for match in matches:
         if _splits_character(text.text, match, begins_word):
             continue
         first, last = map(text.given_place, match.span())

@@ -1,7 +1,10 @@
+import re
+
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import answer_spans
+from etcmodel.datasets import normalized_texts
 
 
 class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
@@ -174,6 +177,32 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             ["The king", "the king", "THE KING", "Will"],
             [text[x.start : x.end] for x in found],
         )
+
+    @parameterized.parameters(
+        "ab AB, aB abab Ab\u0301 ab",
+        # Letters that are a k, an s or an i in another case.
+        "\u212a ks K\u017f kS \u0131 i \u0130 I",
+        # Longer in lower case; a letter that has two capitals.
+        "\u0130ks ks \u00dfKS Ks",
+        "\u03a3 ks \u03c2KS ks \u03c3",
+    )
+    def test_searching_lower_case_changes_nothing(self, text):
+        normalized = normalized_texts.NormalizedText(text)
+        for form in ("ab", "k", "ks", "s", "i", "aba", "KS"):
+            for pattern in (
+                *(form, f"(?i:{form})", rf"(?<![^\W_])(?i:{form})"),
+                rf"(?i:{form})(?![^\W_])",
+            ):
+                self.assertEqual(
+                    [x.span() for x in re.finditer(pattern, text)],
+                    [
+                        x.span()
+                        for x in answer_spans._matches(
+                            normalized, pattern, form
+                        )
+                    ],
+                    (form, pattern),
+                )
 
     def test_several_answers(self):
         """Each that occurs; inside words only if none does as words."""

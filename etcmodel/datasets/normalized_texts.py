@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[a-zA-Z][\da-zA-Z]*);")
+# Dotted and dotless i, the long s and the Kelvin sign.
+_LETTERS = re.compile("[\u0130\u0131\u017f\u212a]")
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 # All white space that is not one space between two words.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
@@ -38,6 +40,17 @@ class NormalizedText:
         self.given = given
         self._steps = _steps(given)
         self.text = self._steps[-1].text if self._steps else given
+
+    @functools.cached_property
+    def lowered(self) -> str | None:
+        """The text in lower case, character by character.
+
+        None if it has a character that is an ASCII letter in another case
+        without being in ASCII, such as the Kelvin sign.
+        """
+        lowered = self.text.lower()
+        is_plain = len(lowered) == len(self.text)
+        return None if not is_plain or _LETTERS.search(self.text) else lowered
 
     def given_place(self, place: int) -> int | None:
         """Maps a place, a number of characters of `text`, to the given text.

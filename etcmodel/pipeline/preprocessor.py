@@ -256,6 +256,7 @@ class Preprocessor(tf.Module, abc.ABC):
         REQUEST: a small request of one record, to try an exported model and to
             warm it up; none where there are no answers.
         SCHEMA: the fields of stored examples.
+        RECORDS_AT_ONCE: how many records `preprocess` takes at once.
         config: the preprocessing configuration.
         tokenizer: the tokenizer.
     """
@@ -263,6 +264,7 @@ class Preprocessor(tf.Module, abc.ABC):
     INPUTS: ClassVar[Mapping[str, RawInput]]
     REQUEST: ClassVar[Mapping[str, Any]] = {}
     SCHEMA: ClassVar[ExampleSchema]
+    RECORDS_AT_ONCE: ClassVar[int] = 8
 
     def __init__(self, config: Any, tokenizer: Any, name: str | None = None):
         super().__init__(name=name)

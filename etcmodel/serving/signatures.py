@@ -79,7 +79,7 @@ def run_in_parts(
                     size=0,
                     dynamic_size=True,
                     infer_shape=False,
-                    element_shape=[None] * len(spec.shape),
+                    element_shape=[None, *spec.shape[1:]],
                 )
                 for name, spec in outputs.items()
             },

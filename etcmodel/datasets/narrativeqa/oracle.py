@@ -11,6 +11,8 @@ import numpy as np
 
 from etcmodel.datasets.narrativeqa import metrics
 
+_NUM_PROMISING = 64
+
 
 class Span(NamedTuple):
     """A span of characters, and its ROUGE-L with the answer, from 0 to 1."""
@@ -38,35 +40,54 @@ class Words:
         self.numbers = np.array(numbers, np.int32)
 
 
-def _scores(words: np.ndarray, answer: np.ndarray):
-    """ROUGE-L of all spans that begin with a word of the answer.
+def _bounds(words: np.ndarray, answer: np.ndarray):
+    """Returns where a span can begin, and the best ROUGE-L it can have there.
+
+    A span that begins with a word of the answer has no more words in common
+    with it than its longest one has words of the answer.
+    """
+    is_shared = np.isin(words, answer)
+    (starts,) = np.nonzero(is_shared)
+    counts = np.concatenate([[0], np.cumsum(is_shared)])
+    ends = np.minimum(starts + _max_length(answer), len(words))
+    shared = np.minimum(counts[ends] - counts[starts], len(answer))
+    return starts, metrics.f_score(1.0, shared / len(answer))
+
+
+def _max_length(answer: np.ndarray) -> int:
+    return 2 * len(answer) + 5
+
+
+def _scores(words: np.ndarray, answer: np.ndarray, starts: np.ndarray):
+    """ROUGE-L of spans.
 
     Args:
         words: `<int>[words]`.
         answer: `<int>[n]`, -1 for words that the text has not.
+        starts: `<int>[starts]` first word of the spans.
 
     Returns:
-        Starts `<int>[starts]`, and scores `<float>[starts, 2 * n + 5]` of the
-        spans of 1, 2, 3, ... words; -1 where the text is at its end.
+        `<float>[starts, 2 * n + 5]` of the spans of 1, 2, 3, ... words; -1
+        where the text is at its end.
     """
-    (starts,) = np.nonzero(np.isin(words, answer))
-    max_length = 2 * len(answer) + 5
-    # [starts, n + 1]: common subsequence with the answer's first words
-    common = np.zeros([len(starts), len(answer) + 1], np.int16)
+    max_length = _max_length(answer)
+    # [n + 1, starts]: common subsequence with the answer's first words
+    common = np.zeros([len(answer) + 1, len(starts)], np.int16)
     scores = np.full([len(starts), max_length], -1.0, np.float32)
     for length in range(1, max_length + 1):
         is_inside = starts + length <= len(words)
         word = words[np.minimum(starts + length - 1, len(words) - 1)]
-        # [starts, n]
-        extended = common[:, :-1] + (word[:, np.newaxis] == answer)
-        common[:, 1:] = np.maximum(common[:, 1:], extended)
-        np.maximum.accumulate(common, axis=1, out=common)
-        shared = common[:, -1].astype(np.float32)
+        # [n, starts]
+        extended = common[:-1] + (word == answer[:, np.newaxis])
+        for row in range(len(answer)):
+            np.maximum(common[row + 1], extended[row], out=common[row + 1])
+            np.maximum(common[row + 1], common[row], out=common[row + 1])
+        shared = common[-1].astype(np.float32)
         precision, recall = shared / length, shared / len(answer)
         with np.errstate(invalid="ignore"):
             f = metrics.f_score(precision, recall)
         scores[:, length - 1] = np.where(is_inside, np.nan_to_num(f), -1.0)
-    return starts, scores
+    return scores
 
 
 def find_approximate_answers(
@@ -96,8 +117,14 @@ def find_approximate_answers(
     numbers = [text.known.get(x, -1) for x in answer.lower().split()]
     if not any(x >= 0 for x in numbers):
         return []
-    starts, scores = _scores(text.numbers, np.array(numbers, np.int32))
-    min_score = max(min_score, scores.max() * top_percentile, 1e-6)
+    words, answer_ids = text.numbers, np.array(numbers, np.int32)
+    starts, bounds = _bounds(words, answer_ids)
+    # The most promising ones tell which others cannot be good enough.
+    few = starts[np.argsort(bounds)[-_NUM_PROMISING:]]
+    best = _scores(words, answer_ids, few).max()
+    starts = starts[bounds >= max(min_score, best * top_percentile) - 1e-4]
+    scores = _scores(words, answer_ids, starts)
+    min_score = max(min_score, scores.max(initial=0.0) * top_percentile, 1e-6)
     rows, columns = np.nonzero(scores >= min_score)
     # Best first; of equals the last one, and of those the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]

@@ -166,6 +166,8 @@ class QuestionPreprocessor(Preprocessor):
         example_id=Field("one", CONTEXT, tf.string),
         document=Field("one", TEXT, tf.string),
     )
+    # Most questions of a book, which is tokenized once for all of them.
+    RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -147,6 +148,32 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         self.assertContainsSubset(["He", "left", "Paris", "("], found)
         # Tokens of nothing else are empty.
         self.assertNotRegex("".join(found), r"\s")
+
+    def test_equal_documents_are_tokenized_once(self):
+        """With the same result as each question alone."""
+        builder = self._make()
+        documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
+        questions = ["Who lives in a?", "who", "is it"]
+        order = [0, 1, 0]
+        with mock.patch.object(
+            builder, "_tokenize", wraps=builder._tokenize
+        ) as tokenize:
+            made = builder(
+                tf.constant(questions),
+                tf.constant([documents[i] for i in order]),
+            )
+        self.assertAllEqual(documents, tokenize.call_args.args[0])
+        for row, (question, index) in enumerate(
+            zip(questions, order, strict=True)
+        ):
+            alone = builder(
+                tf.constant([question]), tf.constant([documents[index]])
+            )
+            part = made.of_document(row)
+            for name in set(alone._fields) - {"documents"}:
+                self.assertAllEqual(
+                    getattr(alone, name), getattr(part, name), name
+                )
 
     def test_invalid_utf8(self):
         """Bytes are those of what is made of it."""
