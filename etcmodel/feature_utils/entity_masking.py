@@ -147,14 +147,13 @@ def mask_tokens(
     Args:
         token_ids: `<int32>[batch, length]`, a segment a row.
         is_continuation: likewise, 1 for tokens that continue a word.
-        is_text: `<bool>[batch, length]`, False for padding and special tokens,
-            which are never masked.
+        is_text: `<bool>[batch, length]`, False for what is never masked:
+            padding and special tokens.
         annotation_begins: `<int32>[batch, mentions]` first token of mentions.
         annotation_ends: likewise, last token.
         annotation_labels: likewise, entity: 1 if unknown, 0 for padding.
         mask_token_id: what takes the place of a token.
-        seed: `<int32>[2]`. The same seed gives the same masks, with XLA or
-            without.
+        seed: `<int32>[2]`, which gives the same masks with XLA or without.
         mlm_fraction_to_mask: with what probability a word outside of mentions
             is masked, at least 0 and less than 1.
         mlm_entity_fraction_to_mask: with what probability a mention is.
@@ -169,8 +168,7 @@ def mask_tokens(
             if all are of one. For "whole_entity_batch" alone.
 
     Raises:
-        ValueError: an unknown mode, a number out of range, or `token_ids` is no
-            matrix.
+        ValueError: an unknown mode, or a number or rank out of range.
     """
     if mention_mask_mode not in MENTION_MASK_MODES:
         raise ValueError(

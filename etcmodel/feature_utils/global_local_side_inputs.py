@@ -34,16 +34,9 @@ class GlobalLocalTransformerSideInputs:
     each pair: `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or
     `LongGlobalLabels`.
 
-    Attributes:
-        l2l_att_mask: `<int32>[batch, long, 2 * local_radius + 1]`. Column `k`
-            is the key at distance `k - local_radius`.
-        g2g_att_mask: `<int32>[batch, global, global]`.
-        l2g_att_mask: `<int32>[batch, long, global]`.
-        g2l_att_mask: `<int32>[batch, global, long]`.
-        l2l_relative_att_ids: as its mask.
-        g2g_relative_att_ids: as its mask.
-        l2g_relative_att_ids: as its mask.
-        g2l_relative_att_ids: as its mask.
+    Fields are `<int32>[batch, long or global, long or global]`, but l2l is
+    `[batch, long, 2 * local_radius + 1]`: column `k` is the key at distance
+    `k - local_radius`.
     """
 
     l2l_att_mask: Any
@@ -137,17 +130,13 @@ def make_global_local_transformer_side_inputs_from_example_ids(
         long_example_ids: `<int>[batch, long]`, any id per packed example, and
             another one (usually 0) for padding.
         global_example_ids: `<int>[batch, global]`.
-        sentence_ids: `<int>[batch, long]`. Index, within the row, of the global
-            token of each long token's sentence; -1 for none.
+        sentence_ids: `<int>[batch, long]`, the global token of each long
+            token's sentence, counted within the row; -1 for none.
         local_radius: how far a long token sees on each side.
-        relative_pos_max_distance: distance at which labels are clipped; with 0
-            labels are None.
-        use_hard_g2l_mask: whether a global token sees only the long tokens of
-            its own sentence.
-        use_hard_l2g_mask: whether a long token sees only the global token of
-            its own sentence.
-        materialize: whether masks and labels are tensors; if not, they are
-            descriptions.
+        relative_pos_max_distance: where labels are clipped; 0 for no labels.
+        use_hard_g2l_mask: whether a global token sees only its own sentence.
+        use_hard_l2g_mask: whether a long token sees only its own sentence.
+        materialize: whether masks and labels are tensors, not descriptions.
         name: name scope.
     """
     with tf.name_scope(

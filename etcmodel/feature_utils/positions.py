@@ -12,10 +12,9 @@ def make_paragraph_positions(
 
     A question's tokens count from 1, and every paragraph begins where the
     question ends, wherever it stands. The position 0 is that of [CLS]: of the
-    first token, if it stands alone or before the question. At least half of
-    the positions are for paragraphs; one that is longer begins anew behind the
-    question, so that paragraphs of any length work. There are `num_positions`,
-    at least 2.
+    first token, if it stands alone or before the question. Of the
+    `num_positions`, at least half are for paragraphs; one that is longer begins
+    anew behind the question, so that paragraphs of any length work.
 
     Example: [CLS], two tokens of the question, and two paragraphs
 

@@ -71,15 +71,14 @@ class Layout(NamedTuple):
         features: the EtcFeatures and those of links, `<int32>[rows, length]`.
         values: the features of values, `<dtype>[rows, length, ...]`.
         long_sources: where each long token comes from, before any cutting: its
-            section, its group in the section, its unit in the group and its
-            index in the unit; padding -1. `<int32>[rows, long_length, 4]`.
+            section, group, unit in the group and index in the unit; padding -1.
+            `<int32>[rows, long_length, 4]`.
         global_sources: likewise for the global tokens; -1 at the levels below
             the token's own.
         counts: section -> what was cut of each record.
         owner: the record of each row, `<int32>[rows]`.
-        windows: of windows, `starts` and `sizes`: the first token that each
-            shows, counted through the record's, and how many,
-            `<int64>[batch, (rows)]`.
+        windows: `starts`, counted through the record's tokens, and `sizes` of
+            windows, `<int64>[batch, (rows)]`.
     """
 
     features: dict[str, tf.Tensor]

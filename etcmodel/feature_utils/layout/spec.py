@@ -275,11 +275,11 @@ class Value:
         shape: of a value.
         pad: what all other tokens have; 0, False or "" by default.
         embed: whether the encoder adds a projection of them to the embeddings
-            (paper, section 4.1, OpenKP: visual features). True for those of the
-            tokens that have the value. Or the names of the inputs: a value of
-            the global input can be added to those long tokens, too, that
-            `long_sentence_ids` tie to its token. With none, `()`, the model
-            reads the values, but only its heads use them.
+            of the tokens that have the value (paper, section 4.1: OpenKP's
+            visual features). Or the names of the inputs: a value of the global
+            input can be added to those long tokens, too, that
+            `long_sentence_ids` tie to its token. With none, `()`, only the
+            model's heads use them.
     """
 
     name: str
