@@ -34,15 +34,9 @@ MODES = ("graph", "xla")
 class Sizes:
     """Sizes of the attention and of its input.
 
-    Attributes:
-        batch: rows.
-        long_length: long tokens of a row.
-        global_length: global tokens of a row.
-        heads: attention heads.
-        head_size: size of each.
-        radius: long tokens that a long token sees to each side.
-        relative_vocab_size: labels.
-        relative_pos_max_distance: distances beyond have the same label.
+    `radius` is the number of long tokens that a long token sees to each side;
+    there are `relative_vocab_size` labels, and distances beyond
+    `relative_pos_max_distance` have the same one.
     """
 
     batch: int
@@ -68,12 +62,8 @@ class Sizes:
 class Product(NamedTuple):
     """A product of two (stacks of) matrices.
 
-    Attributes:
-        name: what it computes.
-        shape_a: shape of the left factor, as it is stored.
-        shape_b: shape of the right one.
-        transpose_a: whether the left factor's last two axes are swapped.
-        transpose_b: whether the right one's are.
+    Shapes are those of the factors as they are stored; `transpose_a` and
+    `transpose_b` swap their last two axes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Tests of both programs, and of inputs, estimates, steps and the plot."""
+"""Tests of inputs, estimates, steps, cases and the plot."""
 
 import os
 from unittest import mock
@@ -6,7 +6,6 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from benchmarks import attention
 from benchmarks import gemm_floor
 from benchmarks import harness
 from benchmarks import layer
@@ -124,7 +123,9 @@ _FLAGS = """
 """
 
 
-class ProgramTest(tf.test.TestCase):
+class ProgramCase(tf.test.TestCase):
+    """Runs `attention` or `layer`, for their tests."""
+
     def run_program(self, benchmark, arguments):
         values = program.parse(benchmark, *_FLAGS.split(), *arguments.split())
         with mock.patch.object(
@@ -147,53 +148,6 @@ class ProgramTest(tf.test.TestCase):
             self.assertAllClose(line["ratio_to_best_floor"], time / lowest)
             self.assertEqual(32, line["length"])
         return floors, timed, [x for x in lines if "skipped" in x]
-
-    def test_attention(self):
-        output = os.path.join(self.get_temp_dir(), "results")
-        floors, timed, skipped = self.run_program(
-            attention.PROGRAM,
-            f"--dtypes=float32 --passes=forward --output={output}",
-        )
-        self.assertIn("plot.png", os.listdir(output))
-        self.assertCountEqual(floors, ["graph", "xla"])
-        for line in floors.values():
-            self.assertLen(line["products"], 5)
-        self.assertCountEqual(
-            [(x["implementation"], x["inputs"], x["mode"]) for x in timed],
-            [
-                (*names, mode)
-                for names in (
-                    ("sparse", "specs"),
-                    ("sparse", "tensors"),
-                    ("appendix_a", "tensors"),
-                )
-                for mode in floors
-            ],
-        )
-        reasons = {
-            (x["implementation"], x["inputs"]): x["skipped"] for x in skipped
-        }
-        self.assertIn("no_such", reasons["no_such", "tensors"])
-        self.assertIn("GB", reasons["dense", "tensors"])
-
-    def test_layer(self):
-        floors, timed, _ = self.run_program(
-            layer.PROGRAM,
-            "--dtypes=mixed_bfloat16 --passes=train --modes=graph "
-            "--inputs=specs --dropout=0.1 --preset=base_shared "
-            "--memory_limit_gb=1",
-        )
-        # The layer makes the products of both modes' floors.
-        for line in floors.values():
-            self.assertLen(line["products"], 16 * 3)
-        self.assertEqual(
-            [
-                ("sparse", "specs", "base_shared"),
-                ("appendix_a", "tensors", "base_shared"),
-                ("dense", "tensors", "base_shared"),
-            ],
-            [(x["implementation"], x["inputs"], x["preset"]) for x in timed],
-        )
 
 
 class PlotTest(tf.test.TestCase):

@@ -20,7 +20,7 @@ from etcmodel.models import EtcConfig
 
 
 def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
-    """One layer, built, that shares its weights as the preset of the case."""
+    """Builds a layer that shares its weights as the preset of the case."""
     sizes = case.sizes
     config = EtcConfig.from_preset(case.preset)
     layer = GlobalLocalTransformerLayers(

@@ -60,11 +60,8 @@ class TimeBudget(tf.keras.callbacks.Callback):
     """Ends a training after some time, or when nothing is left to learn.
 
     Attributes:
-        steps: steps done.
-        seconds: time since the first step's end.
-        accuracy: mean training accuracy of the last steps.
-        solved_at: the step from which on the mean training accuracy of 25
-            steps was at least 95 %; None for never.
+        accuracy: mean training accuracy of the last 25 steps.
+        solved_at: the first step at which that was 95 %; None for never.
 
     Args:
         seconds: time from the end of the first step, which includes the

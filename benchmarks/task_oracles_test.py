@@ -332,17 +332,6 @@ class HandTest(parameterized.TestCase):
     def test_find_answer(self, texts, answer, expected):
         self.assertEqual(task_oracles.find_answer(texts, answer), expected)
 
-    def test_the_last_global_token_is_shared(self):
-        vocab = {"[CLS]": 2, "[SEP]": 3, "[unused0]": 4, "[unused2]": 5}
-        pieces = [task_oracles.Piece(9, 7, candidate) for candidate in range(3)]
-        units = task_oracles.nq_units([8], pieces, vocab)
-        names = ("long_token_ids", "long_sentence_ids", "global_token_ids")
-        names += ("long_paragraph_breakpoints", "global_paragraph_breakpoints")
-        made = layout_oracle.lay_out(units, names, 7, 3).columns
-        self.assertEqual(made["long_token_ids"], [2, 8, 3, 9, 9, 9, 3])
-        self.assertEqual(made["long_sentence_ids"], [0, 1, -1, 2, 2, 2, -1])
-        self.assertEqual(made["global_token_ids"], [2, 5, 4])
-
     def test_truncate(self):
         one = [[1] * 4, [1] * 2, [1] * 4]
         self.assertEqual(task_oracles.truncate(one, 7, 99), [2, 2, 3])

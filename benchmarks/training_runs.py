@@ -59,9 +59,7 @@ class Training(NamedTuple):
         steps: how many.
         rate: the highest learning rate.
         batch_size: of a step.
-        encoder: values of the encoder's configuration.
-        model: further values of the model.
-        task: further values of the task.
+        encoder, model, task: what differs in these configurations.
         init: name of the run, or the lifted model, that it begins with.
         options: further flags of `train`.
         interval: steps between losses that are noted.
