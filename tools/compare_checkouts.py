@@ -37,7 +37,9 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
-import tensorflow as tf
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf  # noqa: E402
 
 _VOCABULARY = "vocab/bert_uncased_vocab.txt"
 _STEPS = ("stored", "losses", "metrics", "answers")
@@ -177,8 +179,8 @@ def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
             }
 
 
-def logged(folder: pathlib.Path) -> dict[str, float]:
-    """What `train` logged after step 1: name and step -> value."""
+def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
+    """What `train` logged after step 1: name -> step -> value."""
     found = {}
     for path in sorted(folder.rglob("events.out.*")):
         for serialized in tf.data.TFRecordDataset(str(path)):
@@ -187,7 +189,8 @@ def logged(folder: pathlib.Path) -> dict[str, float]:
                 number = tf.make_ndarray(value.tensor)
                 is_number = number.shape == () and number.dtype.kind == "f"
                 if is_number and event.step > 1:
-                    found[f"{value.tag}, step {event.step}"] = float(number)
+                    steps = found.setdefault(value.tag, {})
+                    steps[f"step {event.step}"] = float(number)
     return found
 
 
