@@ -40,7 +40,6 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 
 TASK_FLAGS = True
 
-STATS_FILE = "stats.json"
 _BATCH_SIZE = 8
 # Flags about how text is prepared for the vocabulary.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
@@ -221,7 +220,7 @@ def run(flag_values: flags.FlagValues) -> None:
             **totals,
             **summary,
         }
-        tfrecords.write_json(directory, STATS_FILE, stats)
+        tfrecords.write_json(directory, "stats.json", stats)
         vocabulary = _write_vocabulary(
             directory, encoder, flag_values.vocab_file
         )
