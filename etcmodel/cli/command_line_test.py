@@ -331,7 +331,8 @@ class CliTest(CommandTestCase):
                 *(sys.executable, "-m", "etcmodel", "train"),
                 *("--experiment=etc/wikihop", f"--model_dir={self.path('x')}"),
                 "--mode=eval",
-                "--params_override=task.validation_data.input_path=",
+                '--params_override={"task": {"validation_data": {"input_path":'
+                ' ""}}}',
             ],
             cwd=_ROOT,
             env=environment,

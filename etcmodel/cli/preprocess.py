@@ -41,7 +41,6 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 
 TASK_FLAGS = True
 
-STATS_FILE = "stats.json"
 # Flags about how text is prepared for the vocabulary.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
 
@@ -225,7 +224,7 @@ def run(flag_values: flags.FlagValues) -> None:
             **totals,
             **summary,
         }
-        tfrecords.write_json(directory, STATS_FILE, stats)
+        tfrecords.write_json(directory, "stats.json", stats)
         vocabulary = _write_vocabulary(
             directory, examples.preprocessor.tokenizer, flag_values.vocab_file
         )

@@ -42,24 +42,14 @@ def _set_up_logging(verbose: bool) -> None:
 
 def _parse(options):
     """The configuration that the Model Garden makes of its flags."""
-    import tensorflow as tf
     from official.core import train_utils
 
     try:
         return train_utils.parse_configuration(
             options, lock_return=False, print_return=True
         )
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OSError,
-        yaml.YAMLError,
-        tf.errors.OpError,
-    ) as error:
-        detail = error.args[0] if error.args else error
-        reason = getattr(error, "message", detail)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = error.args[0] if error.args else error
         raise UserError(
             "The overrides (--config_file, --params_override) do not fit the "
             f"experiment {options.experiment}: {reason}"
