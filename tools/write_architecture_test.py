@@ -25,7 +25,7 @@ class ArchitectureTest(unittest.TestCase):
         arrows = write_architecture.arrows()
         self.assertIn(("layers", "ops"), arrows)
         self.assertIn(("models", "layers"), arrows)
-        self.assertIn(("tasks", "training"), arrows)
+        self.assertIn(("tasks", "pipeline"), arrows)
         # By way of `models`.
         self.assertNotIn(("training", "layers"), arrows)
         # Downwards only.
