@@ -97,7 +97,9 @@ def prepare(values: flags.FlagValues, runs: training_runs.Runs) -> float:
             **_LENGTHS,
         )
         tokens.append(list(_read_tokens(runs.path(split))))
-    with open(runs.path("dev", "features.json"), encoding="utf-8") as stream:
+    with open(
+        runs.path("dev", "preprocessing_config.json"), encoding="utf-8"
+    ) as stream:
         vocab_size = json.load(stream)["vocab_size"]
     return unigram_entropy(*tokens, vocab_size)
 
