@@ -27,12 +27,10 @@ LENGTH_STEP = 64
 
 
 class RawInput(NamedTuple):
-    """An input of a task's requests.
+    """An input of a task's requests, and the name or fixed size of each axis.
 
-    Attributes:
-        dtype: its type.
-        axes: name of each axis, such as `("records", "paragraphs")`, or its
-            fixed size. Axes with the same name must have the same size.
+    Axes with the same name, such as `("records", "paragraphs")`, must have the
+    same size.
     """
 
     dtype: tf.DType
@@ -60,10 +58,7 @@ def assert_same_sizes(
     Example: `titles` `[1, 1]` with the axes `("records", "paragraphs")` and
     `sentences` `[1, 2, 3]` with `("records", "paragraphs", "sentences")` fail
     with "titles and sentences differ in their number of paragraphs: [1] [2]".
-
-    Returns:
-        The assertions, which raise `tf.errors.InvalidArgumentError` when run;
-        none in eager mode, which raises the error at once.
+    In eager mode it raises the error at once, and returns no assertions.
     """
     first, checks = {}, []
     for name, x in inputs.items():
@@ -94,7 +89,6 @@ class Encoded(NamedTuple):
     """A batch of preprocessed records, each with one row or several windows.
 
     Attributes:
-        layout: the `Layout` of all rows.
         context: values of `CONTEXT` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
         host: what labels and counts need, `[batch, ...]`.
@@ -114,18 +108,11 @@ class Encoded(NamedTuple):
 
 
 class RecordView:
-    """One record of an `Encoded` as arrays and Python lists.
-
-    Args:
-        batch: from `on_host`.
-        index: index of the record in the batch.
+    """One record of an `Encoded` from `on_host`, as arrays and Python lists.
 
     Attributes:
         number: number of rows.
         features: features of the layout and context, `[rows, ...]`.
-        long_sources: see `Layout`, `<int>[rows, long, 4]`.
-        global_sources: see `Layout`, `<int>[rows, global, 4]`.
-        counts: section -> `Counts` of Python integers.
         windows: `starts` and `sizes`, `<int>[rows]`, if there are windows.
     """
 
@@ -189,12 +176,7 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """The stored examples of one record.
-
-    Attributes:
-        rows: name -> values of each example; empty if it teaches nothing.
-        counts: numbers that `stats.json` sums over all records.
-    """
+    """The stored examples of one record, and its counts; see `Labelled`."""
 
     rows: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int]
@@ -232,7 +214,6 @@ class Preprocessor(tf.Module, abc.ABC):
             "", flags with False, other numbers with -1.
         REQUEST: small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
-        RECORDS_AT_ONCE: batch size of `preprocess`.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]]
@@ -247,11 +228,7 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **inputs):
-        """Preprocesses inputs, given in the order of `INPUTS` or by name.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if sizes differ.
-        """
+        """Checks that sizes fit, and calls `build`."""
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
         checks = assert_same_sizes(
             inputs, {name: x.axes for name, x in self.INPUTS.items()}
@@ -285,8 +262,7 @@ class Preprocessor(tf.Module, abc.ABC):
     def examples(self, record: Any, view: Any, split: str) -> Examples:
         """Returns the stored examples of a record, with its labels.
 
-        The split "train" leaves out what teaches nothing; "predict" has no
-        labels.
+        "train" leaves out what teaches nothing; "predict" has no labels.
 
         Raises:
             RecordError: the record cannot be used.
@@ -337,11 +313,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def layout_spec(self) -> layout.LayoutSpec:
-        """Returns the layout for the configured sizes.
-
-        Raises:
-            ValueError: the vocabulary lacks what the sizes need.
-        """
+        """Returns the layout; a ValueError if the vocabulary lacks a token."""
         return self.LAYOUT
 
     def view(self, batch, index):
@@ -473,14 +445,10 @@ def count_cut(
 ) -> dict[str, int]:
     """Counts tokens, groups and units, and how many of them were cut.
 
-    Args:
-        view: the record.
-        names: section -> names of its groups and of its units; None is not
-            counted.
-
-    Returns:
-        `tokens` and `tokens_cut` of all sections, `records_cut` (1 if any
-        token was cut), and `NAME` and `NAME_cut` for each given name.
+    `names` has what groups and units of a section are called; None is not
+    counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
+    "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
+    `records_cut` is 1 if any token was cut.
     """
     total = {"tokens": 0, "tokens_cut": 0}
 
@@ -543,11 +511,7 @@ def make_preprocessor(
     vocab_file: str,
     settings: TokenizerSettings | None = None,
 ) -> Preprocessor:
-    """Makes a preprocessor for a vocabulary.
-
-    Raises:
-        UserError: the vocabulary or a size cannot be used.
-    """
+    """Makes a preprocessor; a `UserError` if vocabulary or sizes are wrong."""
     try:
         return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:
