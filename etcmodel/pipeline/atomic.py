@@ -1,4 +1,4 @@
-"""Outputs that appear under their final name only when they are whole."""
+"""Writes files and directories that appear only when they are complete."""
 
 import contextlib
 import glob
@@ -14,11 +14,7 @@ from etcmodel.errors import UserError
 
 
 def _check_parent(path: str) -> None:
-    """Checks that a file or directory can be made at a path; makes nothing.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Raises a `UserError` if nothing can be made at a path."""
     if files.is_remote(path):
         raise UserError(
             f"{path}: outputs are written to local disks only. Write to a "
@@ -39,7 +35,7 @@ def _check_parent(path: str) -> None:
 
 
 def _prepare(path: str) -> tuple[str, str]:
-    """Makes the parent of a path; returns the path made absolute, and it."""
+    """Makes the parent; returns the absolute path and the parent."""
     path = os.path.abspath(path)
     parent = os.path.dirname(path)
     try:
@@ -54,16 +50,13 @@ def _prepare(path: str) -> tuple[str, str]:
 
 
 def _prefix(path: str, process: int | str) -> str:
-    """What the name of an output of this machine begins with until it is whole.
-
-    Example: `.stats.json.host-1234.`
-    """
+    """Returns the prefix of temporary names: `.stats.json.host-1234.`."""
     host = socket.gethostname().replace(".", "-")
     return f".{os.path.basename(path)}.{host}-{process}."
 
 
 def _is_running(process: int) -> bool:
-    """Whether there is a process of this number."""
+    """Returns whether a process exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -74,7 +67,7 @@ def _is_running(process: int) -> bool:
 
 
 def _remove_leftovers(path: str) -> None:
-    """Removes what processes that are no more have left of a path."""
+    """Removes temporary outputs of processes that have ended."""
     pattern = os.path.join(
         glob.escape(os.path.dirname(path)),
         glob.escape(_prefix(path, "")[:-1]) + "*.partial",
@@ -90,22 +83,14 @@ def _remove_leftovers(path: str) -> None:
 
 
 def _default_mode(base: int) -> int:
-    """The permissions a new file or directory would have, given the umask."""
+    """Returns the permissions of a new file, given the umask."""
     mask = os.umask(0)
     os.umask(mask)
     return base & ~mask
 
 
 def check_file(path: str, overwrite: bool) -> None:
-    """Checks that a file can be written, and makes nothing.
-
-    Args:
-        path: the file.
-        overwrite: whether it may be there.
-
-    Raises:
-        UserError: it is there, and may not, or the path cannot be written to.
-    """
+    """Raises a `UserError` if a file exists or cannot be written."""
     _check_parent(path)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
@@ -117,15 +102,7 @@ def check_file(path: str, overwrite: bool) -> None:
 
 
 def check_directory(path: str, overwrite: bool) -> None:
-    """Checks that a directory can be made, and makes nothing.
-
-    Args:
-        path: the directory.
-        overwrite: whether it may be there. An empty one always may.
-
-    Raises:
-        UserError: it is there and is not empty, or cannot be written to.
-    """
+    """Raises a `UserError` if a directory has files or cannot be made."""
     _check_parent(path)
     if not os.path.exists(path):
         return
@@ -140,20 +117,10 @@ def check_directory(path: str, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
-    """Opens a file that replaces `path` when the block ends well.
+    """Opens a file that replaces `path` when the block succeeds.
 
-    Until then, and if the block raises, `path` stays as it was.
-
-    Args:
-        path: the file to write; its directories are made. An existing file
-            is replaced; see `check_file`.
-        mode: `"w"` (UTF-8 text) or `"wb"`.
-
-    Yields:
-        The open file.
-
-    Raises:
-        UserError: the path cannot be written to.
+    If the block raises, `path` stays as it was. Text is UTF-8. Parents are
+    made. Raises a `UserError` if the path cannot be written.
     """
     check_file(path, overwrite=True)
     path, parent = _prepare(path)
@@ -175,20 +142,10 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
-    """Gives a directory to fill that becomes `path` when the block ends well.
+    """Yields a new directory that becomes `path` when the block succeeds.
 
-    Until then, and if the block raises, `path` stays as it was.
-
-    Args:
-        path: the directory to make; its parents are made.
-        overwrite: whether an existing directory may be replaced, with all that
-            is in it. An empty one always may.
-
-    Yields:
-        Path of a fresh directory beside the final one.
-
-    Raises:
-        UserError: the path exists and is not empty, or cannot be written to.
+    If the block raises, `path` stays as it was. Parents are made. Raises a
+    `UserError` if `path` cannot be written, or has files without `overwrite`.
     """
     check_directory(path, overwrite)
     path, parent = _prepare(path)

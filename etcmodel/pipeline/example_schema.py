@@ -1,8 +1,7 @@
 """Describes stored examples; one description writes and parses them.
 
-Every field has an axis, which tells how many values it has, and a role, which
-tells who reads it. A task of ETC adds fields of its own to those that all of
-them have (see `etc_schema`):
+The axis of a field tells how many values it has; its role tells who reads it.
+A task of ETC adds its own fields to the common ones (see `etc_schema`):
 
     SCHEMA = etc_schema(
         LAYOUT.encoder_inputs,
@@ -24,16 +23,11 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.layout.spec import DEFAULT_LINK
 from etcmodel.feature_utils.layout.spec import EncoderInputs
 
-# The model's inputs.
-INPUT = "input"
-# Labels; stored only where the answer is known.
-LABEL = "label"
-# Numbers that losses or decoding need beside the model's inputs.
-CONTEXT = "context"
-# Numbers that only decoding needs; not stored for training.
-DECODING = "decoding"
-# Texts that answers are made of; of the record, not of its rows. Not stored for
-# training.
+INPUT = "input"  # the model's inputs
+LABEL = "label"  # stored only where the answer is known
+CONTEXT = "context"  # numbers for losses or decoding
+DECODING = "decoding"  # numbers for decoding alone; not stored for training
+# Texts of a record (not of its rows) for answers; not stored for training.
 TEXT = "text"
 
 _AXES = ("long", "global", "one", "list", "block")
@@ -41,7 +35,7 @@ _AXES = ("long", "global", "one", "list", "block")
 EXAMPLE_ID = "example_id"
 # The right answer as JSON; evaluation compares predictions with it.
 GOLD = "gold"
-# 1 in examples that are stored for training alone.
+# 1 in examples of the split "train".
 _FOR_TRAINING = "for_training"
 
 
@@ -49,15 +43,15 @@ class Field(NamedTuple):
     """A field of a stored example.
 
     Attributes:
-        axis: what it has values for: `"long"` or `"global"`, each token of an
-            input, stored without trailing padding; `"one"`, the record;
-            `"block"`, each segment of ReadTwice; `"list"`, any number.
-        role: who reads it: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
+        axis: `"long"` or `"global"`, one value per token, stored without
+            trailing padding; `"one"` per record; `"block"`, one per segment of
+            ReadTwice; `"list"`, any number.
+        role: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
         dtype: as stored: `tf.int64`, `tf.float32` or `tf.string`.
-        pad: the value of padding, and of an example that lacks the field; None
-            if every example must have it.
-        size: how many numbers a token or segment has: a number, or the name of
-            a size of the preprocessing configuration; None for one.
+        pad: value of padding and of a missing field; None if every example must
+            have the field.
+        size: numbers per token or segment, or the name of that size in the
+            preprocessing configuration; None for one.
     """
 
     axis: str
@@ -68,12 +62,12 @@ class Field(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How several records are packed into one example; see `ExamplePacker`.
+    """How `ExamplePacker` packs several records into one example.
 
     Attributes:
-        limits: name of a field -> name of the size that limits its length.
-        blocks: name of the size that tells how many segments an example has;
-            empty if fields have no segments.
+        limits: field -> name of the size that limits its length.
+        blocks: name of the size that counts the segments of an example; empty
+            without segments.
     """
 
     limits: Mapping[str, str]
@@ -81,19 +75,12 @@ class Packing(NamedTuple):
 
 
 class ExampleSchema:
-    """The fields of a task's stored examples.
+    """The fields of a task's stored examples, and how records are packed.
 
-    Attributes:
-        fields: name -> field.
-        packing: how records are packed; None if each example is of one record.
+    Without `packing` each example is of one record.
     """
 
     def __init__(self, packing: Packing | None = None, **fields: Field):
-        """Takes the fields by name.
-
-        Raises:
-            ValueError: a field has an unknown axis.
-        """
         for name, field in fields.items():
             if field.axis not in _AXES:
                 raise ValueError(
@@ -110,8 +97,8 @@ class ExampleSchema:
     def input_specs(self) -> dict[str, tf.TensorSpec]:
         """Returns name -> specification of the model's inputs.
 
-        Their shape is `[rows, tokens]`, with a further axis for fields with a
-        number as their size; `[rows]` for a number of each segment.
+        Shapes are `[rows, tokens]` or `[rows, tokens, size]`; `[rows]` for one
+        number per segment.
         """
         specs = {}
         for name in self.names(INPUT):
@@ -125,15 +112,9 @@ class ExampleSchema:
         return specs
 
     def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
-        """Leaves out what a split does not need.
+        """Returns what to store: "train" needs no texts or decoding fields.
 
-        Args:
-            values: name -> values of an example; names without a field are
-                texts for people.
-            split: "train" needs no texts and nothing for decoding.
-
-        Returns:
-            The values to store.
+        Values without a field are texts for people.
         """
         if split != "train":
             return dict(values)
@@ -147,13 +128,9 @@ class ExampleSchema:
         return {**kept, _FOR_TRAINING: 1}
 
     def serialize(self, values: Mapping[str, Any]) -> bytes:
-        """Writes an example, without trailing padding of tokens.
+        """Returns a serialized `tf.train.Example`; trims padding of tokens.
 
-        Args:
-            values: name -> value; names without a field are stored as well.
-
-        Returns:
-            A serialized `tf.train.Example`.
+        Values without a field are stored as well.
         """
         features, extra = {}, {}
         for name, value in values.items():
@@ -174,26 +151,17 @@ class ExampleSchema:
         sizes: Mapping[str, int | None],
         roles: Collection[str],
     ) -> tuple[dict[str, tf.Tensor], dict[str, Any]]:
-        """Parses a batch of serialized examples; graph code.
+        """Parses examples, `<string>[batch]`, to inputs and other fields.
 
-        Args:
-            serialized: `<string>[batch]`.
-            sizes: the preprocessing configuration: name -> value. A
-                `long_length` or `global_length` of None stands for the longest
-                of the batch.
-            roles: which fields to parse beside the inputs.
-
-        Returns:
-            A pair of the model's inputs and of name -> other fields:
-            `<dtype>[batch, long]`, `<dtype>[batch, global]`, `<dtype>[batch]`,
-            `<dtype>[batch, blocks, ...]`, or ragged `<dtype>[batch, (values)]`
-            for lists and, of packed examples, for what a record has one of.
-            Integers are int32.
+        Graph code. Shapes are `[batch, long]`, `[batch, global]`, `[batch]`,
+        `[batch, blocks, ...]`, or ragged `[batch, (values)]` for lists and for
+        `"one"` in packed examples. Integers are int32. A `long_length` or
+        `global_length` of None in `sizes` is the longest of the batch.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if an example lacks a
-                field that all must have, does not fit the sizes, or was stored
-                for training and `roles` need more.
+                required field, does not fit the sizes, or was stored for
+                training and `roles` need more.
         """
         names = self.names(INPUT, *roles)
         stored = {
@@ -281,17 +249,9 @@ def etc_schema(
 ) -> ExampleSchema:
     """Makes the schema of a task of ETC: one record or window an example.
 
-    Args:
-        inputs: what the encoder reads of the layout; nothing beside the
-            EtcFeatures by default.
-        **fields: the task's own fields, by name.
-
-    Returns:
-        The schema, with the EtcFeatures (see `etc_features`), the id of the
-        record, and which of its windows an example is.
-
-    Raises:
-        ValueError: a name is taken.
+    It has the EtcFeatures (see `etc_features`), what else the encoder reads
+    (`inputs`), the record's id, the index of the window, and the task's
+    `fields`. Raises a ValueError if a name is taken.
     """
     inputs = inputs or EncoderInputs()
     common = {

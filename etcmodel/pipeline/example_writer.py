@@ -20,16 +20,9 @@ from etcmodel.pipeline.spec import TaskSpec
 
 
 class ExampleWriter:
-    """Preprocesses records, and serializes their examples.
-
-    Attributes:
-        spec: the task.
-        preprocessor: its preprocessor.
-        schema: the fields of its examples.
-    """
+    """Preprocesses records and serializes their examples."""
 
     def __init__(self, spec: TaskSpec, preprocessor: Preprocessor):
-        """Takes a task and its preprocessor."""
         self.spec = spec
         self.preprocessor = preprocessor
         self.schema = preprocessor.SCHEMA
@@ -44,18 +37,7 @@ class ExampleWriter:
         )
 
     def preprocess(self, records: Sequence[Any]) -> Any:
-        """Preprocesses a batch of records.
-
-        Args:
-            records: the records.
-
-        Returns:
-            What the task's preprocessor returns.
-
-        Raises:
-            RecordError: the first record, or one of the others, cannot be
-                preprocessed.
-        """
+        """Preprocesses a batch; a `RecordError` names its first record."""
         inputs = self.preprocessor.raw_batch(records)
         try:
             return self._preprocess(
@@ -75,15 +57,8 @@ class ExampleWriter:
     ) -> list[Examples]:
         """Makes the examples of a batch; several threads may do so at once.
 
-        Args:
-            records: the records.
-            split: one of the dataset's splits.
-
-        Returns:
-            The values and counts of each record's examples.
-
         Raises:
-            UserError: a record does not fit. Of a batch of one, it is a
+            UserError: a record does not fit; for a batch of one, a
                 `RecordError`.
         """
         batch = on_host(self.preprocess(records))
@@ -115,12 +90,5 @@ class ExampleWriter:
 
 
 def to_json(value: Any) -> bytes:
-    """Returns a value of the dataset as JSON.
-
-    Args:
-        value: anything that msgspec knows.
-
-    Returns:
-        UTF-8, with "?" for characters that have none, such as lone surrogates.
-    """
+    """Returns a value as JSON, as bytes (see `to_bytes`)."""
     return to_bytes(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))

@@ -1,7 +1,6 @@
 """Reads the JSON and YAML files that the package writes about data and runs.
 
-Every damaged file gives the same kind of error: the file, what is wrong with
-it, what was expected, what to do.
+Errors name the file, the problem, what was expected and what to do.
 """
 
 import json
@@ -24,14 +23,7 @@ _NAMES = {
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file exists, on a disk or in a bucket.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Whether it exists.
-    """
+    """Returns whether a file exists, on a disk or in a bucket."""
     if not files.is_remote(path):
         return os.path.exists(path)
     import tensorflow as tf
@@ -46,12 +38,8 @@ def read(
 
     Args:
         path: the file, on a disk or in a bucket.
-        keys: required keys: name -> type of the value. A name such as
-            `"task.model"` is that of a nested object.
-        advice: sentence that says how to get a good file.
-
-    Returns:
-        The object.
+        keys: required keys -> type of the value; `"task.model"` is nested.
+        advice: sentence for errors, which says how to get a good file.
 
     Raises:
         UserError: the file cannot be read, is empty or damaged, or a key is
@@ -86,17 +74,7 @@ def read(
 def check(
     path: str, value: dict, keys: Mapping[str, type], advice: str = ""
 ) -> None:
-    """Checks that an object has some keys.
-
-    Args:
-        path: the file that it was read from.
-        value: the object.
-        keys: see `read`.
-        advice: see `read`.
-
-    Raises:
-        UserError: a key is missing or has a value of another type.
-    """
+    """Raises a `UserError` if a key is missing or has another type."""
     for key, expected in keys.items():
         found = value
         for name in key.split("."):
@@ -112,16 +90,7 @@ def check(
 
 
 def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
-    """Checks the settings of the tokenizer, if there are any.
-
-    Args:
-        path: the file that they were read from.
-        value: an object with `tokenizer`.
-        advice: see `read`.
-
-    Raises:
-        UserError: a setting is unknown.
-    """
+    """Raises a `UserError` if `value["tokenizer"]` has an unknown setting."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     try:

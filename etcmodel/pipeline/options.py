@@ -1,4 +1,4 @@
-"""Flags of commands, from dataclasses: a field and its text for each."""
+"""Defines command-line flags from the fields of dataclasses."""
 
 import dataclasses
 import typing
@@ -12,27 +12,16 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
     """Makes a field of a dataclass of flags.
 
     Args:
-        default: its default value; without one the flag must be given.
-        **metadata: `min_value` and `max_value`, bounds of a number;
-            `one_of`, the values that a string may have; `several`, whether
-            the flag may be given several times; `path`, what a path must be
-            (see `etcmodel.cli.paths`).
-
-    Returns:
-        The field.
+        default: its default; without one the flag is required.
+        **metadata: `min_value` and `max_value` of a number; `one_of`, the
+            allowed strings; `several`, whether the flag may be repeated;
+            `path`, what a path must be (see `etcmodel.cli.paths`).
     """
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def required(options: type) -> list[str]:
-    """Names of the flags that must be given.
-
-    Args:
-        options: a dataclass.
-
-    Returns:
-        Its fields without a default.
-    """
+    """Returns the names of the required flags of a dataclass."""
     return [
         field.name.rstrip("_")
         for field in dataclasses.fields(options)
@@ -41,14 +30,7 @@ def required(options: type) -> list[str]:
 
 
 def paths(options: type) -> dict[str, str]:
-    """Returns the flags that are paths.
-
-    Args:
-        options: a dataclass.
-
-    Returns:
-        Name of the flag -> what its path must be.
-    """
+    """Returns the flags that are paths -> what each path must be."""
     return {
         field.name.rstrip("_"): field.metadata["path"]
         for field in dataclasses.fields(options)
@@ -59,12 +41,8 @@ def paths(options: type) -> dict[str, str]:
 def define(flag_values: flags.FlagValues, options: type) -> None:
     """Defines a flag for each field of a dataclass.
 
-    What a flag says is what the docstrings of the class and of its bases say of
-    the field. A field `from_` is the flag `--from`.
-
-    Args:
-        flag_values: where to define them.
-        options: the dataclass.
+    Help texts come from the docstrings of the class and its bases. A field
+    `from_` is the flag `--from`.
     """
     texts = {
         parameter.arg_name: parameter.description

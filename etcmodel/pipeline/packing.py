@@ -13,9 +13,9 @@ Values = Mapping[str, Any]
 class ExamplePacker:
     """Packs records until they fill an example.
 
-    A packed example has the values of its records one after the other. Records
-    stay whole. The schema's `packing` limits the number of values of some
-    fields; fields of segments are filled up with zeros to the limit:
+    A packed example concatenates the values of whole records. The schema's
+    `packing` limits the number of values of some fields; fields of segments are
+    padded with zeros to the limit:
 
         packer = ExamplePacker(schema, {"num_blocks_per_example": 4})
         packer.add(of_3_blocks)  # -> []
@@ -23,7 +23,9 @@ class ExamplePacker:
         packer.add(of_1_block)   # -> [the first and the third]
         packer.flush()           # -> [the second]
 
-    Without `packing` every record is an example of its own.
+    Without `packing` every record is an example of its own. If more than
+    `max_open` examples wait for records, the fullest by the first limit is
+    returned.
     """
 
     def __init__(
@@ -32,14 +34,6 @@ class ExamplePacker:
         sizes: Mapping[str, int],
         max_open: int = 32,
     ):
-        """Creates the packer.
-
-        Args:
-            schema: the fields.
-            sizes: the preprocessing configuration.
-            max_open: how many examples may wait for more records. If there are
-                more, the fullest is returned, by the first of the limits.
-        """
         self._schema = schema
         packing = schema.packing
         limits = packing.limits if packing else {}
@@ -52,16 +46,10 @@ class ExamplePacker:
         self._open: list[tuple[list[int], list[Values]]] = []
 
     def add(self, values: Values) -> list[Values]:
-        """Adds a record.
-
-        Args:
-            values: name -> values, `[number, ...]`.
-
-        Returns:
-            The examples that are full now.
+        """Adds a record; returns the examples that are full now.
 
         Raises:
-            ValueError: the record alone is beyond a limit.
+            ValueError: the record alone exceeds a limit.
         """
         if not self._limits:
             return [values]
@@ -105,7 +93,6 @@ class ExamplePacker:
         )
 
     def _pack(self, records: list[Values]) -> Values:
-        """Joins the values of records."""
         return {
             name: self._join(name, [record[name] for record in records])
             for name in records[0]

@@ -1,4 +1,4 @@
-"""Raw text to features: what a task says, and what follows from it."""
+"""Turns raw records into the inputs of the model and stored examples."""
 
 import abc
 import dataclasses
@@ -22,18 +22,15 @@ from etcmodel.pipeline.example_schema import INPUT
 from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
 
-# Lengths of requests are rounded up to its multiples.
+# Lengths of requests are rounded up to multiples of this.
 LENGTH_STEP = 64
 
 
 class RawInput(NamedTuple):
-    """An input of a task's requests.
+    """An input of a task's requests, and the name or fixed size of each axis.
 
-    Attributes:
-        dtype: its type.
-        axes: name of each axis, such as `("records", "paragraphs")`, or its
-            size if it is fixed. Inputs of a request must have the same size
-            along axes with the same name.
+    Axes with the same name, such as `("records", "paragraphs")`, must have the
+    same size.
     """
 
     dtype: tf.DType
@@ -41,7 +38,7 @@ class RawInput(NamedTuple):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The sizes that are known."""
+        """Static shape; None for named axes."""
         return tf.TensorShape(
             [x if isinstance(x, int) else None for x in self.axes]
         )
@@ -56,22 +53,12 @@ def assert_same_sizes(
     inputs: Mapping[str, tf.Tensor | tf.RaggedTensor],
     axes: Mapping[str, Sequence[str | int]],
 ) -> list[tf.Operation]:
-    """Asserts that inputs have the same size along axes with the same name.
+    """Asserts that axes with the same name have the same size; graph code.
 
-    Graph code. Example: `titles` `[1, 1]` with the axes `("records",
-    "paragraphs")` and `sentences` `[1, 2, 3]` with `("records", "paragraphs",
-    "sentences")` end in "titles and sentences differ in their number of
-    paragraphs: [1] [2]".
-
-    Args:
-        inputs: name -> dense or ragged tensor.
-        axes: name -> names of its axes; see `RawInput`.
-
-    Returns:
-        The assertions; none in eager mode, which raises the error at once.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when run, if sizes differ.
+    Example: `titles` `[1, 1]` with the axes `("records", "paragraphs")` and
+    `sentences` `[1, 2, 3]` with `("records", "paragraphs", "sentences")` fail
+    with "titles and sentences differ in their number of paragraphs: [1] [2]".
+    In eager mode it raises the error at once, and returns no assertions.
     """
     first, checks = {}, []
     for name, x in inputs.items():
@@ -99,17 +86,13 @@ def assert_same_sizes(
 
 
 class Encoded(NamedTuple):
-    """What an `EtcPreprocessor` makes of a batch of records.
-
-    A record has one row, or several: its windows.
+    """A batch of preprocessed records, each with one row or several windows.
 
     Attributes:
-        layout: the `Layout` of all rows.
-        context: what the schema has as context, `[rows, ...]`.
-        text: what it has as text, `[batch, ...]`.
+        context: values of `CONTEXT` fields, `[rows, ...]`.
+        text: values of `TEXT` fields, `[batch, ...]`.
         host: what labels and counts need, `[batch, ...]`.
-        request: what answering raw text needs beside the text, such as the
-            sizes of a request.
+        request: what answering raw text needs beside `text`, such as sizes.
     """
 
     layout: layout.Layout
@@ -125,27 +108,15 @@ class Encoded(NamedTuple):
 
 
 class RecordView:
-    """One record of an `Encoded` as arrays and lists of Python.
+    """One record of an `Encoded` from `on_host`, as arrays and Python lists.
 
     Attributes:
-        number: how many rows it has.
-        features: name -> features of the layout and context, `[rows, ...]`.
-        long_sources: see `Layout`, `<int>[rows, long, 4]`.
-        global_sources: see `Layout`, `<int>[rows, global, 4]`.
-        counts: section -> `Counts` of numbers.
-        windows: `starts` and `sizes` of its windows, `<int>[rows]`, if there
-            are windows.
-        text: name -> value of the text.
-        host: name -> value of what is for the host.
+        number: number of rows.
+        features: features of the layout and context, `[rows, ...]`.
+        windows: `starts` and `sizes`, `<int>[rows]`, if there are windows.
     """
 
     def __init__(self, batch: Encoded, index: int):
-        """Takes a record out of a batch.
-
-        Args:
-            batch: from `on_host`.
-            index: which record.
-        """
         rows = np.flatnonzero(batch.owner == index)
         made = batch.layout
         self.number = len(rows)
@@ -170,13 +141,9 @@ class RecordView:
 
 
 def on_host(batch: Encoded) -> Encoded:
-    """All tensors of a batch at once as arrays: it takes long one by one.
+    """Fetches whole tensors as arrays: one fetch per record takes long.
 
-    Args:
-        batch: eager tensors.
-
-    Returns:
-        The same with arrays, and lists of arrays or of bytes for ragged ones.
+    Ragged tensors become arrays with an array, or a list of bytes, per record.
     """
 
     def fetch(value):
@@ -195,14 +162,12 @@ def on_host(batch: Encoded) -> Encoded:
 
 
 class Labelled(NamedTuple):
-    """What is stored of a record beside its features and texts.
+    """Labels and counts of a record.
 
     Attributes:
-        rows: of each row what is to be learned, name -> values; None for a
-            row that is left out.
-        values: further texts that are stored with each row, except for
-            training: name -> values.
-        counts: what is added up over all records in `stats.json`.
+        rows: labels of each row, name -> values; None leaves the row out.
+        values: texts to store with each row, except for training.
+        counts: numbers that `stats.json` sums over all records.
     """
 
     rows: Sequence[Mapping[str, Any] | None]
@@ -211,29 +176,23 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """The stored examples of one record.
-
-    Attributes:
-        rows: name -> values of each example: one, or as many as the record has
-            windows, or none if there is nothing to learn from it.
-        counts: what is added up over all records in `stats.json`.
-    """
+    """The stored examples of one record, and its counts; see `Labelled`."""
 
     rows: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int]
 
 
 class ModelBatch(NamedTuple):
-    """A batch as the model and the decoding of its answers read it.
+    """A batch for the model, and for decoding its answers.
 
     Attributes:
         inputs: the model's inputs, `[rows, ...]`.
-        context: fields with the role `CONTEXT` or `DECODING`, `[rows, ...]`.
+        context: `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`, ascending.
-        text: fields with the role `TEXT`, `[records, ...]`.
-        outputs: name -> what the signature returns beside the answers.
+        text: `TEXT` fields, `[records, ...]`.
+        outputs: what the signature returns beside the answers.
         stops: `<int32>[stops]` rows after which the batch may be divided, see
-            `signatures.run_in_parts`; None for all rows.
+            `signatures.run_in_parts`; None for any row.
     """
 
     inputs: Mapping[str, tf.Tensor]
@@ -245,20 +204,16 @@ class ModelBatch(NamedTuple):
 
 
 class Preprocessor(tf.Module, abc.ABC):
-    """Turns batches of raw records into what the model reads; graph code.
+    """Turns batches of raw records into the model's inputs; graph code.
 
     Preprocessing and the exported model run the same code. The result for a
     record does not depend on the batch that it is in.
 
     Attributes:
-        INPUTS: the raw inputs: name -> `RawInput`. Strings are padded with
-            "", flags with False, other numbers with -1, at the end.
-        REQUEST: a small request of one record, to try an exported model and to
-            warm it up; none where there are no answers.
-        SCHEMA: the fields of stored examples.
-        RECORDS_AT_ONCE: how many records `preprocess` takes at once.
-        config: the preprocessing configuration.
-        tokenizer: the tokenizer.
+        INPUTS: name -> `RawInput`. Inputs are padded at the end: strings with
+            "", flags with False, other numbers with -1.
+        REQUEST: small request of one record, to test and warm up an exported
+            model; empty if the task has no answers.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]]
@@ -273,19 +228,7 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **inputs):
-        """Preprocesses a batch.
-
-        Args:
-            *args: the inputs in the order of `INPUTS`.
-            **inputs: the inputs by name.
-
-        Returns:
-            See `build` of the task.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-                together.
-        """
+        """Checks that sizes fit, and calls `build`."""
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
         checks = assert_same_sizes(
             inputs, {name: x.axes for name, x in self.INPUTS.items()}
@@ -317,13 +260,9 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def examples(self, record: Any, view: Any, split: str) -> Examples:
-        """Returns what is stored of a record, with its labels.
+        """Returns the stored examples of a record, with its labels.
 
-        Args:
-            record: the record.
-            view: from `view`.
-            split: "train" leaves out what teaches nothing, "predict" has no
-                labels.
+        "train" leaves out what teaches nothing; "predict" has no labels.
 
         Raises:
             RecordError: the record cannot be used.
@@ -339,11 +278,7 @@ class Preprocessor(tf.Module, abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no answers.")
 
     def batch_of_stored(self, serialized: tf.Tensor) -> ModelBatch:
-        """Makes a batch for the model from stored examples; graph code.
-
-        Args:
-            serialized: `<string>[examples]`.
-        """
+        """Makes a batch from `<string>[examples]`; graph code."""
         raise NotImplementedError(f"{type(self).__name__} has no answers.")
 
     def example_of_raw(self, **inputs: tf.Tensor) -> bytes:
@@ -353,12 +288,7 @@ class Preprocessor(tf.Module, abc.ABC):
     def summarize(
         self, counts: Mapping[str, int], number: int
     ) -> Mapping[str, float]:
-        """Returns further statistics of all records; none by default.
-
-        Args:
-            counts: the sum of the counts of all records.
-            number: how many examples were written.
-        """
+        """Returns statistics of summed counts and the number of examples."""
         del counts, number
         return {}
 
@@ -367,9 +297,8 @@ class EtcPreprocessor(Preprocessor):
     """Preprocesses records for ETC, with the layout engine.
 
     Attributes:
-        LAYOUT: how the parts of a record are laid out; global tokens are named
-            as in the tokenizer's `special_ids`.
-        engine: the layout engine.
+        LAYOUT: layout of a record; global tokens are named as in the
+            tokenizer's `special_ids`.
     """
 
     LAYOUT: ClassVar[layout.LayoutSpec]
@@ -384,11 +313,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def layout_spec(self) -> layout.LayoutSpec:
-        """Returns the layout for these sizes: `LAYOUT`, by default.
-
-        Raises:
-            ValueError: the vocabulary lacks what the sizes need.
-        """
+        """Returns the layout; a ValueError if the vocabulary lacks a token."""
         return self.LAYOUT
 
     def view(self, batch, index):
@@ -396,7 +321,7 @@ class EtcPreprocessor(Preprocessor):
         return RecordView(batch, index)
 
     def examples(self, record, view, split):
-        """See `Preprocessor`; labels and counts are those of `labels`."""
+        """See `Preprocessor`; takes labels and counts from `labels`."""
         labelled = self.labels(record, view, split)
         stored = self.SCHEMA.names(INPUT, CONTEXT, DECODING)
         features = {
@@ -425,7 +350,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_raw(self, **inputs):
-        """See `Preprocessor`; `tokens_cut` tells what the lengths cut off."""
+        """See `Preprocessor`; `tokens_cut` counts truncated tokens."""
         made = self(**inputs)
         given = {**made.layout.features, **made.layout.values}
         features, context = self._trim(
@@ -445,7 +370,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_stored(self, serialized):
-        """See `Preprocessor`; every example has an answer of its own."""
+        """See `Preprocessor`; each example has its own answer."""
         features, fields = self.SCHEMA.parse(
             serialized,
             dataclasses.asdict(self.config),
@@ -456,7 +381,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """See `Preprocessor`; the first row of the record."""
+        """See `Preprocessor`; returns the record's first row."""
         view = self.view(on_host(self(**inputs)), 0)
         row = {
             name: view.features[name][0]
@@ -468,11 +393,10 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def _trim(self, features, context):
-        """Cuts the padding that all rows have off their ends.
+        """Cuts trailing padding that all rows share.
 
-        A short text then costs what it costs in a model of its own length.
-        Lengths are multiples of `LENGTH_STEP`, so that there are few different
-        ones.
+        A short text then costs as much as in a model of its length. Multiples
+        of `LENGTH_STEP` keep the number of different lengths small.
         """
 
         def needed(breakpoints):
@@ -506,19 +430,12 @@ class EtcPreprocessor(Preprocessor):
 
     @abc.abstractmethod
     def describe(self, record: Any) -> list[tuple[str, object]]:
-        """Returns what `inspect` shows of a record: names and values."""
+        """Returns the names and values that `inspect` shows."""
 
     def name_global(
         self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Returns a short name of a group's or unit's global token.
-
-        Args:
-            record: the record.
-            section: its section.
-            group: index of the group in the section.
-            unit: index of the unit in the group; -1 for the group's own.
-        """
+        """Names the global token of a unit; -1 is the group's own."""
         del record
         return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 
@@ -526,16 +443,12 @@ class EtcPreprocessor(Preprocessor):
 def count_cut(
     view: RecordView, names: Mapping[str, tuple[str | None, str | None]]
 ) -> dict[str, int]:
-    """Counts of tokens, groups and units, and of what was cut of them.
+    """Counts tokens, groups and units, and how many of them were cut.
 
-    Args:
-        view: the record.
-        names: section -> what its groups and its units are called; None
-            for what is not counted.
-
-    Returns:
-        `tokens` and `tokens_cut` of all sections, `records_cut` (1 if any
-        token was cut), and likewise `NAME` and `NAME_cut` of what is named.
+    `names` has what groups and units of a section are called; None is not
+    counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
+    "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
+    `records_cut` is 1 if any token was cut.
     """
     total = {"tokens": 0, "tokens_cut": 0}
 
@@ -554,28 +467,15 @@ def count_cut(
 
 
 def to_bytes(text: str) -> bytes:
-    """A string as UTF-8; "?" for what has none, such as lone surrogates.
-
-    Args:
-        text: the string.
-
-    Returns:
-        Its bytes.
-    """
+    """Encodes as UTF-8; "?" for what has none, such as lone surrogates."""
     return text.encode("utf-8", "replace")
 
 
 def pad(values: Any, spec: RawInput) -> np.ndarray:
-    """Pads nested lists to a tensor.
+    """Pads nested lists, as deep as the input's rank, to an array.
 
-    Example: `[["a", "b"], ["c"]]` gives `[[b"a", b"b"], [b"c", b""]]`.
-
-    Args:
-        values: lists in lists, as deep as the specification's rank.
-        spec: the input; its type tells the padding: "", False, or -1.
-
-    Returns:
-        The tensor as an array, strings as `bytes` objects.
+    Padding is "", False or -1, by type. Example: `[["a", "b"], ["c"]]` gives
+    `[[b"a", b"b"], [b"c", b""]]`.
     """
     rank = spec.shape.rank
     sizes = [size or 0 for size in spec.shape]
@@ -611,11 +511,7 @@ def make_preprocessor(
     vocab_file: str,
     settings: TokenizerSettings | None = None,
 ) -> Preprocessor:
-    """Makes a preprocessor for a vocabulary; see `TaskSpec`.
-
-    Raises:
-        UserError: the vocabulary or a size cannot be used.
-    """
+    """Makes a preprocessor; a `UserError` if vocabulary or sizes are wrong."""
     try:
         return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:

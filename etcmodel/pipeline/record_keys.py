@@ -1,4 +1,4 @@
-"""Numbers that stand for records where strings cannot go, as on a TPU."""
+"""Hashes record ids to numbers, for devices without strings, as a TPU."""
 
 import zlib
 from collections.abc import Sequence
@@ -8,14 +8,10 @@ import tensorflow as tf
 
 
 def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
-    """Two hashes of every id; different ids have different pairs.
+    """Returns two hashes of each id, `<string>[batch]` to `<int32>[batch, 2]`.
 
-    Args:
-        example_ids: `<string>[batch]`.
-
-    Returns:
-        `<int32>[batch, 2]`. The chance that two of a million ids have the same
-        pair is about one in ten million.
+    The chance that two of a million ids have the same pair is about one in ten
+    million.
     """
     return tf.stack(
         [
@@ -32,28 +28,13 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
 
 
 def document_number(record: Any, part: int) -> int:
-    """Numbers a part of a document, to tell it apart in a packed example.
-
-    Args:
-        record: a record of a file.
-        part: which part of its document.
-
-    Returns:
-        A positive number below 2**31, the same in every run.
-    """
+    """Hashes a part of a document: positive, the same in every run."""
     name = f"{record.source.path}\n{record.id}\n{part}".encode()
     return zlib.crc32(name) % (2**31 - 1) + 1
 
 
 def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:
-    """Records by the numbers that stand for them.
-
-    Args:
-        records: anything with an `id`.
-
-    Returns:
-        The pair of hashes of its id -> record, in the same order.
-    """
+    """Returns the pair of hashes of each record's `id` -> record."""
     ids = tf.constant([record.id for record in records], tf.string)
     keys = record_keys(ids).numpy().tolist()
     return {

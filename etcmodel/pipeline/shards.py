@@ -30,24 +30,17 @@ _KEYS = {
     "tokenizer": dict | None,
 }
 ADVICE = "Copy it again from where it was made, or preprocess the data again."
-# Such as `train-00000-of-00004.tfrecord.gz`.
+# Example: `train-00000-of-00004.tfrecord.gz`.
 _NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\..+)?")
 _MAX_NAMED = 3
 
 
 def read_note(directory: str) -> dict | None:
-    """Reads `preprocessing_config.json`, which lists the shards in a directory.
+    """Reads `preprocessing_config.json`; None if there is no such file.
 
-    Args:
-        directory: the directory.
-
-    Returns:
-        The content of `preprocessing_config.json`; None if there is no such
-        file. The key `shards`, name -> `examples` and `bytes`, may be missing
-        if another program wrote the records.
-
-    Raises:
-        UserError: it is damaged, or of another version.
+    The key `shards`, name -> `examples` and `bytes`, may be missing if another
+    program wrote the records. Raises a `UserError` if the file is damaged, or
+    of another version.
     """
     path = os.path.join(directory, METADATA_FILE)
     if not metadata_files.exists(path):
@@ -78,16 +71,7 @@ def read_note(directory: str) -> dict | None:
 
 
 def damaged(path: str, number: int, reason: str) -> UserError:
-    """Makes the error of a file that cannot be read to its end.
-
-    Args:
-        path: the file.
-        number: how many records could be read.
-        reason: what is wrong.
-
-    Returns:
-        The error.
-    """
+    """Makes the error of a file that is damaged after `number` records."""
     directory, name = os.path.split(path)
     listed = (read_note(directory) or {}).get("shards", {})
     of_all = f" of {listed[name]['examples']}" if name in listed else ""
@@ -98,14 +82,7 @@ def damaged(path: str, number: int, reason: str) -> UserError:
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Checks the numbers of records against `preprocessing_config.json`.
-
-    Args:
-        counts: file -> how many records were read from it.
-
-    Raises:
-        UserError: there were more or fewer.
-    """
+    """Raises a `UserError` if files have more or fewer records than noted."""
     directories = {}
     for path, count in counts.items():
         directory, name = os.path.split(path)
@@ -133,11 +110,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
     """Checks that no shard of a pattern is missing or truncated.
 
     A pattern such as `train-0000*` names only some of the shards; the others
-    may be missing.
-
-    Args:
-        pattern: a file, or a pattern with `*`, `?` or `[...]`.
-        files: what it matches.
+    may be missing. `files` are the matches of the pattern.
 
     Raises:
         UserError: a shard is missing, truncated or from another data set,
@@ -165,7 +138,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
 
 
 def _series(names: Sequence[str]) -> list[str]:
-    """The names of all shards, of which some are there: `x-00001-of-00004`."""
+    """Returns the names of all shards of which some exist."""
     found = {
         (match[1], match[3], match[4] or "")
         for match in map(_NAME.fullmatch, names)
@@ -179,7 +152,7 @@ def _series(names: Sequence[str]) -> list[str]:
 
 
 def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
-    """Raises an error about shards that are missing or foreign."""
+    """Raises an error if shards are missing or foreign."""
     missing = [name for name in wanted if name not in found]
     if missing:
         shown = ", ".join(missing[:_MAX_NAMED])
@@ -200,7 +173,7 @@ def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
 
 
 def _check_size(path: str, expected: int | None) -> None:
-    """Raises an error about a file that was cut off."""
+    """Raises an error if a file is truncated."""
     size = tf.io.gfile.stat(path).length
     if expected is None and not size:
         raise UserError(

@@ -1,16 +1,13 @@
-"""A task as data, without TensorFlow: so that commands can check first.
+"""Describes a task as data, without TensorFlow, so that commands check first.
 
-A task is a folder of `etcmodel/tasks` with three modules:
+A task is a folder of `etcmodel/tasks` with three modules. Nothing else changes
+when one is added.
 
-*   `task.py` has its `TASK`, a `TaskSpec`: what it is called, its dataset, the
-    sizes and options a user can choose, and its experiments. Or several of the
-    same kind, its `TASKS`.
+*   `task.py` has its `TaskSpec`, `TASK`, or several of a kind, `TASKS`.
 *   `preprocessor.py` has its `Preprocessor`: raw text to the model's inputs,
     and the labels of a record.
 *   `model.py` has its `TaskModel`: the head, the losses, and how logits become
     answers.
-
-Nothing else has to be touched to add one.
 """
 
 import dataclasses
@@ -24,12 +21,7 @@ from etcmodel.errors import UserError
 
 
 class Experiment(NamedTuple):
-    """A model and how it is trained.
-
-    Attributes:
-        summary: what it is, in a line.
-        options: what differs from the task's recipe.
-    """
+    """A model and how it is trained: options that override the recipe."""
 
     summary: str
     options: Mapping[str, Any] = types.MappingProxyType({})
@@ -41,10 +33,9 @@ class Tuned(NamedTuple):
     Attributes:
         option: its name in the task's options, where None stands for the
             chosen value.
-        values: those to choose from, ascending.
-        default: the value where nothing was chosen yet.
-        metric: the higher the better; of equals the value nearest to the
-            default wins.
+        values: the candidates, ascending.
+        default: the value before any was chosen.
+        metric: the metric to maximize.
     """
 
     option: str
@@ -53,16 +44,10 @@ class Tuned(NamedTuple):
     metric: str
 
     def choose(self, scores: Mapping[float, Mapping[str, float]]) -> float:
-        """The best value.
+        """Returns the best value; of equals, the nearest to the default.
 
-        Example: of `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` it is 0.4 if the
-        default is 0.5.
-
-        Args:
-            scores: value -> metrics.
-
-        Returns:
-            The value.
+        Example: `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` gives 0.4 if the default
+        is 0.5.
         """
         return max(
             scores,
@@ -82,25 +67,20 @@ class TaskSpec:
     A place is `"module:name"`, and is imported when it is used.
 
     Attributes:
-        name: as in `--task`.
-        summary: one line about it.
         dataset: module of its dataset; see `etcmodel.datasets`.
         preprocessing_config: dataclass, or place of one, whose fields are flags
             of `preprocess`; the defaults are the paper's.
         preprocessor: place of its `Preprocessor`.
         model: place of its `TaskModel`.
-        model_options: dataclass of the options of its model, to be overridden
-            as `task.model.NAME`.
+        model_options: dataclass of the model's options, `task.model.NAME`.
         options: dataclass of its other options, `task.NAME`.
-        recipe: arguments of `training.trainer.configure` that all experiments
-            share.
-        experiments: name -> experiment.
+        recipe: arguments of `training.trainer.configure` for all experiments.
         tuned: the option that validation data choose, if there is one.
         has_answers: False for pre-training, which cannot be exported.
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.
-        format_size: name of the size that says in which of the dataset's
-            `FORMATS` files are; empty if there is but its `FORMAT`.
+        format_size: name of the size that selects one of the dataset's
+            `FORMATS`; empty if the dataset has only a `FORMAT`.
     """
 
     name: str
@@ -127,16 +107,9 @@ class TaskSpec:
         return load(place) if isinstance(place, str) else place
 
     def make_preprocessing_config(self, values: Mapping[str, Any]) -> Any:
-        """Makes a preprocessing configuration.
+        """Makes a configuration from name -> value; None is the default.
 
-        Args:
-            values: name -> value; None stands for the default.
-
-        Returns:
-            A `preprocessing_config_class`.
-
-        Raises:
-            UserError: the task has no such size, or sizes do not fit.
+        Raises a `UserError` if a name is unknown or sizes do not fit.
         """
         config_class = self.preprocessing_config_class
         given = {key: x for key, x in values.items() if x is not None}
@@ -152,11 +125,7 @@ class TaskSpec:
             raise UserError(f"The sizes do not fit: {error}") from error
 
     def format(self, config: Any):
-        """Returns how data files are read; see `datasets.records.Format`.
-
-        Args:
-            config: the preprocessing configuration.
-        """
+        """Returns how data files are read; see `datasets.records.Format`."""
         if not self.format_size:
             return self.dataset.FORMAT
         return self.dataset.FORMATS[getattr(config, self.format_size)]
@@ -164,19 +133,11 @@ class TaskSpec:
     def make_preprocessor(
         self, config: Any, vocab_file: str, settings: Any = None
     ):
-        """Makes what turns raw records into the model's inputs.
+        """Makes the task's `Preprocessor`.
 
-        Args:
-            config: the preprocessing configuration.
-            vocab_file: a WordPiece vocabulary or a SentencePiece model.
-            settings: counts more than what the files beside the vocabulary
-                say; see `tokenizers.make_tokenizer`.
-
-        Returns:
-            A `Preprocessor`.
-
-        Raises:
-            UserError: the vocabulary or a size cannot be used.
+        Tokenizer `settings` override the files beside the vocabulary, see
+        `tokenizers.make_tokenizer`. Raises a `UserError` if the vocabulary or
+        a size cannot be used.
         """
         from etcmodel.pipeline import preprocessor
 
@@ -187,13 +148,7 @@ class TaskSpec:
     def make_example_writer(
         self, config: Any, vocab_file: str, settings: Any = None
     ):
-        """Makes what turns records into stored examples.
-
-        Takes the arguments of `make_preprocessor`, and raises its errors.
-
-        Returns:
-            An `ExampleWriter`.
-        """
+        """Makes an `ExampleWriter`; see `make_preprocessor`."""
         from etcmodel.pipeline import example_writer
 
         return example_writer.ExampleWriter(
@@ -201,28 +156,13 @@ class TaskSpec:
         )
 
     def make_model(self, model_options: Any = None, options: Any = None):
-        """Makes the model with its options.
-
-        Args:
-            model_options: whatever has the fields of `model_options`.
-            options: whatever has the fields of `options`.
-
-        Returns:
-            A `TaskModel`.
-        """
+        """Makes the `TaskModel`; options are any objects with the fields."""
         return load(self.model)(
             model_options or self.model_options(), options or self.options()
         )
 
 
 def load(place: str) -> Any:
-    """What a place names.
-
-    Args:
-        place: `"module:name"`.
-
-    Returns:
-        The module's attribute.
-    """
+    """Imports the attribute that a place, `"module:name"`, names."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -23,25 +23,14 @@ from etcmodel.pipeline.record_keys import record_keys
 
 
 class Term(NamedTuple):
-    """A loss or a metric of a batch: a weighted mean.
-
-    Attributes:
-        values: `<float32>[...]`.
-        weights: `<float32>[...]`, 0 for what does not count.
-    """
+    """A loss or a metric of a batch: the mean of values with weights."""
 
     values: tf.Tensor
     weights: tf.Tensor
 
 
 class StoredData(NamedTuple):
-    """What `preprocess` noted about stored examples.
-
-    Attributes:
-        sizes: the preprocessing configuration: name -> value.
-        vocab_size: number of token ids.
-        special_ids: name of a special token -> its id.
-    """
+    """What `preprocess` noted; `special_ids` has the ids of special tokens."""
 
     sizes: Mapping[str, Any]
     vocab_size: int | None = None
@@ -49,48 +38,34 @@ class StoredData(NamedTuple):
 
 
 class TaskModel(abc.ABC):
-    """A model, and what it learns.
+    """A model, its losses and its answers; see `TaskSpec` for its options.
 
-    All of it is graph code but `to_prediction`. Training, evaluation and the
-    exported model share it: `select_candidates` runs where the model runs, on
-    a TPU as well; `decode` needs strings.
+    Training, evaluation and the exported model share it. All methods but
+    `to_prediction` are graph code. `select_candidates` runs where the model
+    runs, also on a TPU; `decode` needs strings.
 
     Attributes:
-        GROUPS: groups of records with official metrics of their own: what is
-            added to the metrics' names -> whether a record of so many rows is
-            in the group.
-        model_options: the options of the model; see `TaskSpec.model_options`.
-        options: the other ones; see `TaskSpec.options`.
+        GROUPS: groups of records that have official metrics of their own:
+            suffix of the metrics' names -> whether records with this number of
+            rows belong to the group.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
 
     def __init__(self, model_options: Any, options: Any):
-        """Takes the options; see `TaskSpec`."""
         self.model_options = model_options
         self.options = options
 
     @abc.abstractmethod
     def build(self, config: json_config.JsonConfig, **options):
-        """Builds the Keras model.
+        """Builds the Keras model, from and to a dict of tensors.
 
-        Args:
-            config: configuration of the encoder.
-            **options: those of `lengths`, and arguments of the encoder.
-
-        Returns:
-            A `tf.keras.Model` from a dict of tensors to a dict of tensors.
-
-        Raises:
-            ValueError: an option is impossible.
+        `options` are those of `lengths`, and arguments of the encoder. Raises
+        a ValueError if an option is impossible.
         """
 
     def lengths(self, sizes: Mapping[str, Any]) -> dict[str, int]:
-        """Returns arguments of `build`: the static lengths of the inputs.
-
-        Args:
-            sizes: the preprocessing configuration.
-        """
+        """Returns the static lengths of the inputs, for `build`."""
         del sizes
         return {}
 
@@ -101,23 +76,14 @@ class TaskModel(abc.ABC):
     def pretrained_heads(
         self, model: tf.keras.Model
     ) -> Sequence[tf.keras.layers.Layer]:
-        """Returns the layers beside the encoder that a checkpoint can start.
-
-        Args:
-            model: from `build`.
-        """
+        """Returns layers beside the encoder that a checkpoint can start."""
         del model
         return ()
 
     def labels(
         self, inputs: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns what `terms` needs of a batch: all fields, by default.
-
-        Args:
-            inputs: the model's inputs.
-            fields: labels and context, as `ExampleSchema.parse` reads them.
-        """
+        """Returns what `terms` needs of a batch: all fields, by default."""
         del inputs
         return dict(fields)
 
@@ -128,28 +94,17 @@ class TaskModel(abc.ABC):
         data: StoredData,
         is_training: bool,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Makes the model's inputs and labels of a batch of stored examples.
+        """Makes the model's inputs and labels, `[batch, ...]`, for `terms`.
 
-        Args:
-            inputs: fields with the role `INPUT`.
-            fields: fields with other roles.
-            data: what is known of the examples.
-            is_training: whether random masks differ each time.
-
-        Returns:
-            A pair of the model's inputs, `[batch, ...]`, and of what `terms`
-            needs.
+        Takes the fields with the role `INPUT`, and the others. Random masks
+        differ each time if `is_training`.
         """
         del data, is_training
         return dict(inputs), self.labels(inputs, fields)
 
     @abc.abstractmethod
     def loss_factors(self) -> Mapping[str, float]:
-        """Returns name of a loss -> its weight beside the other losses.
-
-        The names are those of `terms`. Losses with the weight 0 are not
-        computed.
-        """
+        """Returns name -> weight of losses; weight 0 skips the loss."""
 
     @abc.abstractmethod
     def metric_names(self) -> list[str]:
@@ -159,15 +114,7 @@ class TaskModel(abc.ABC):
     def terms(
         self, outputs: Mapping[str, tf.Tensor], labels: Mapping[str, tf.Tensor]
     ) -> Mapping[str, Term]:
-        """Computes the losses and metrics of a batch, once for both.
-
-        Args:
-            outputs: the model's outputs.
-            labels: from `inputs_and_labels`.
-
-        Returns:
-            Name -> term.
-        """
+        """Computes the losses and metrics of a batch, once for both."""
 
     def select_candidates(
         self,
@@ -177,15 +124,9 @@ class TaskModel(abc.ABC):
     ) -> dict[str, tf.Tensor]:
         """Reduces outputs to the few numbers that an answer depends on.
 
-        They must not depend on the option that is tuned.
-
-        Args:
-            outputs: the model's outputs.
-            features: its inputs.
-            context: fields with the role `CONTEXT` or `DECODING`.
-
-        Returns:
-            name -> numbers, `[rows, ...]`; the outputs by default.
+        They must not depend on the option that is tuned. `context` has the
+        `CONTEXT` and `DECODING` fields. Returns name -> `[rows, ...]`; the
+        outputs by default.
         """
         del features, context
         return dict(outputs)
@@ -196,27 +137,18 @@ class TaskModel(abc.ABC):
         owner: tf.Tensor,
         text: Mapping[str, Any],
     ) -> dict[str, tf.Tensor]:
-        """Decodes the answers of records from the candidates in their rows.
+        """Decodes candidates, `[rows, ...]`, to answers of records.
 
-        Args:
-            candidates: from `select_candidates`, `[rows, ...]`.
-            owner: the record of each row, `<int32>[rows]`.
-            text: fields with the role `TEXT`, `[records, ...]`.
-
-        Returns:
-            name -> tensor, `[records, ...]`: the outputs of `serving_default`.
+        `owner` is the record of each row, `<int32>[rows]`; `text` has the
+        `TEXT` fields, `[records, ...]`. Returns the outputs of
+        `serving_default`, `[records, ...]`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no answers.")
 
     def to_prediction(
         self, answers: Mapping[str, np.ndarray], text: Mapping[str, Any]
     ) -> Any:
-        """Converts an answer to what the official file and score take.
-
-        Args:
-            answers: those of `decode` for one record.
-            text: values of the fields with the role `TEXT` for the record.
-        """
+        """Converts a record's answers for the official file and score."""
         raise NotImplementedError(f"{type(self).__name__} has no answers.")
 
     def with_option(self, name: str, value: Any) -> "TaskModel":
@@ -226,11 +158,7 @@ class TaskModel(abc.ABC):
 
 
 class AnswerModel(TaskModel):
-    """A model that is fine-tuned: its losses count alike.
-
-    Attributes:
-        METRICS: names of what `metrics` returns.
-    """
+    """A fine-tuned model; all its losses have the same weight."""
 
     METRICS: ClassVar[tuple[str, ...]] = ()
 
@@ -240,15 +168,7 @@ class AnswerModel(TaskModel):
         outputs: Mapping[str, tf.Tensor],
         labels: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Computes the losses of every row.
-
-        Args:
-            outputs: the model's outputs.
-            labels: from `labels`.
-
-        Returns:
-            name -> `<float32>[rows]`.
-        """
+        """Computes the losses of every row: name -> `<float32>[rows]`."""
 
     @abc.abstractmethod
     def loss_names(self) -> tuple[str, ...]:
@@ -259,15 +179,7 @@ class AnswerModel(TaskModel):
         outputs: Mapping[str, tf.Tensor],
         labels: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Computes metrics of every row; none by default.
-
-        Args:
-            outputs: the model's outputs.
-            labels: from `labels`.
-
-        Returns:
-            name -> `<float32>[rows]`.
-        """
+        """Computes metrics like `losses`; none by default."""
         del outputs, labels
         return {}
 
@@ -300,15 +212,12 @@ class AnswerModel(TaskModel):
 
 
 class PretrainingModel(TaskModel):
-    """A model that predicts masked tokens, beside something else."""
+    """A model whose losses include the prediction of masked tokens.
+
+    Raises a `UserError` if an option is out of range, or no loss counts.
+    """
 
     def __init__(self, model_options, options):
-        """Checks the options.
-
-        Raises:
-            UserError: a number is out of its range, or all losses have the
-                weight 0.
-        """
         super().__init__(model_options, options)
         for name, value in dataclasses.asdict(options).items():
             if "fraction" in name and not 0 <= value <= 1:
@@ -337,15 +246,12 @@ class PretrainingModel(TaskModel):
 
 
 def masked_language_model(outputs, labels) -> dict[str, Term]:
-    """Computes the loss and accuracy of predicted tokens.
+    """Computes `mlm_loss` and `mlm_accuracy` of predicted tokens.
 
     Args:
-        outputs: dict with `logits` `<float32>[batch, n, vocab_size]`.
-        labels: dict with `label_ids` `<int32>[batch, n]` and `weights`
+        outputs: has `logits` `<float32>[batch, n, vocab_size]`.
+        labels: has `label_ids` `<int32>[batch, n]` and `weights`
             `<float32>[batch, n]`.
-
-    Returns:
-        `mlm_loss` and `mlm_accuracy`.
     """
     logits, ids = outputs["logits"], labels["label_ids"]
     weights = labels["weights"]
@@ -358,42 +264,28 @@ def masked_language_model(outputs, labels) -> dict[str, Term]:
 
 
 class EtcTaskModel(AnswerModel):
-    """What a task makes of the outputs of ETC's encoder."""
+    """A fine-tuned model on top of ETC's encoder."""
 
     @abc.abstractmethod
     def encoder_options(self) -> dict[str, Any]:
-        """Returns arguments of `build_encoder`: how masks and labels are made.
-
-        Such as the `structure` of a task with links of its own.
-        """
+        """Returns arguments of `build_encoder`, such as `structure`."""
 
     @abc.abstractmethod
     def head(
         self, config: EtcConfig
     ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
-        """Makes what stands on top of the encoder.
-
-        Args:
-            config: configuration of the encoder.
+        """Makes the layers on top of the encoder, which calls share.
 
         Returns:
             A function from the encoder's outputs, `long_output` and
-            `global_output`, and from its inputs to the model's outputs, whose
-            layers are made once.
+            `global_output`, and its inputs to the model's outputs.
         """
 
     def build(self, config: EtcConfig, **options) -> tf.keras.Model:
-        """Builds the Keras model.
+        """Builds the Keras model: the encoder, with `head` on top.
 
-        Args:
-            config: sizes of the encoder and whether it uses the hard g2l mask.
-            **options: further arguments of `build_encoder`, such as
-                `long_length` and `global_length`.
-
-        Returns:
-            A `tf.keras.Model` from a dict of what the encoder reads,
-            `<dtype>[batch, long, ...]` and `<dtype>[batch, global, ...]`, to
-            a dict of what `head` gives.
+        `options` are further arguments of `build_encoder`, such as
+        `long_length` and `global_length`.
         """
         encoder = build_encoder(
             config,

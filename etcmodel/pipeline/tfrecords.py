@@ -25,29 +25,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class ShardedWriter(contextlib.ExitStack):
     """Deals records out to a fixed number of gzipped TFRecord files.
 
-    Record i goes to shard i modulo `num_shards`:
+    Record i goes to shard i modulo `num_shards`; the directory must exist:
 
         with ShardedWriter("/data/out", "train", 2) as writer:
             writer.write(b"...")
         # -> /data/out/train-00000-of-00002.tfrecord.gz
         #    /data/out/train-00001-of-00002.tfrecord.gz
-
-    Attributes:
-        count: number of records written.
-        paths: the files.
     """
 
     def __init__(self, directory: str, stem: str, num_shards: int):
-        """Opens the files.
-
-        Args:
-            directory: an existing directory.
-            stem: what the file names begin with.
-            num_shards: number of files.
-
-        Raises:
-            UserError: `num_shards` is not positive.
-        """
         super().__init__()
         if num_shards < 1:
             raise UserError(
@@ -68,23 +54,14 @@ class ShardedWriter(contextlib.ExitStack):
         self._counts = [0] * num_shards
 
     def write(self, serialized: bytes) -> None:
-        """Appends one record.
-
-        Args:
-            serialized: a serialized `tf.train.Example`.
-        """
+        """Appends a serialized `tf.train.Example`."""
         shard = self.count % len(self._writers)
         self._writers[shard].write(serialized)
         self._counts[shard] += 1
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Describes the closed files, for `preprocessing_config.json`.
-
-        Returns:
-            Name of each file -> its number of `examples` and its size in
-            `bytes`.
-        """
+        """Returns `examples` and `bytes` of each closed file, by name."""
         return {
             os.path.basename(path): {
                 "examples": count,
@@ -97,17 +74,13 @@ class ShardedWriter(contextlib.ExitStack):
 def find_files(input_path: str | Sequence[str]) -> list[str]:
     """Finds TFRecord files, and checks that none is missing or truncated.
 
+    `input_path` is a comma-separated string, or list, of files, patterns with
+    `*` or `?`, and directories that `preprocess` wrote. Files are sorted
+    within each.
+
     Names and sizes are compared with `preprocessing_config.json` beside the
     files. Without this file, or if another program wrote it and lists no
     sizes, only the names are checked: `x-00000-of-00004`.
-
-    Args:
-        input_path: comma-separated string, or list, of files, patterns with
-            `*` or `?`, and directories. A directory stands for all the TFRecord
-            files that `preprocess` wrote into it.
-
-    Returns:
-        The files, sorted within each pattern.
 
     Raises:
         UserError: a part matches nothing, a file is missing, truncated, or not
@@ -137,17 +110,7 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
 
 
 def compression_type(paths: Sequence[str]) -> str:
-    """Detects how TFRecord files are compressed, by their first bytes.
-
-    Args:
-        paths: the files.
-
-    Returns:
-        `"GZIP"` or `""`.
-
-    Raises:
-        UserError: some are compressed and others are not.
-    """
+    """Returns `"GZIP"` or `""`; a `UserError` if files differ."""
     of_kind = {}
     for path in paths:
         with tf.io.gfile.GFile(path, "rb") as stream:
@@ -164,17 +127,10 @@ def compression_type(paths: Sequence[str]) -> str:
 def read_stored(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Reads stored examples on the host, one by one, and counts them.
+    """Yields file, position in it, and features of each stored example.
 
-    Args:
-        input_path: as for `find_files`.
-
-    Yields:
-        The file, the position in it, from 0, and all features of the example.
-
-    Raises:
-        UserError: a file is missing or damaged, or has more or fewer records
-            than `preprocessing_config.json` says.
+    Raises a `UserError` if a file is missing or damaged, or has more or fewer
+    records than `preprocessing_config.json` says.
     """
     counts = {}
     for path in find_files(input_path):
@@ -204,16 +160,9 @@ def read_stored(
 def read_examples(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Reads the records in stored examples; see `read_stored`.
+    """Yields `example_id`, index in its example, and features of each record.
 
     An example that several records are packed into is yielded once for each.
-
-    Args:
-        input_path: as for `find_files`.
-
-    Yields:
-        The `example_id` of the record, its index within the example, and all
-        features of the example.
     """
     for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
@@ -221,26 +170,13 @@ def read_examples(
 
 
 def fingerprint(path: str) -> str:
-    """Tells files of different content apart.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The first 16 digits of its SHA-256.
-    """
+    """Returns the first 16 hexadecimal digits of a file's SHA-256."""
     with tf.io.gfile.GFile(path, "rb") as stream:
         return hashlib.sha256(stream.read()).hexdigest()[:16]
 
 
 def write_json(directory: str, name: str, content: object) -> None:
-    """Writes a JSON file for people and programs: indented, sorted, UTF-8.
-
-    Args:
-        directory: an existing directory.
-        name: name of the file.
-        content: anything that JSON can hold.
-    """
+    """Writes a JSON file for people and programs: indented, sorted, UTF-8."""
     path = os.path.join(directory, name)
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(content, stream, indent=2, sort_keys=True, ensure_ascii=False)
@@ -248,15 +184,10 @@ def write_json(directory: str, name: str, content: object) -> None:
 
 
 def read_metadata(files: Iterable[str]) -> dict | None:
-    """Reads `preprocessing_config.json` of some TFRecord files.
+    """Reads the `preprocessing_config.json` beside files of `find_files`.
 
-    Args:
-        files: the files, as from `find_files`.
-
-    Returns:
-        The content of the `preprocessing_config.json` beside them, with the key
-        `directory` added, and the number of examples in these files as
-        `num_examples`; None if a file has none beside it.
+    It gets the key `directory`; `num_examples` counts these files only. None
+    if a file has no `preprocessing_config.json` beside it.
 
     Raises:
         UserError: `preprocessing_config.json` is damaged, or files of different

@@ -1,4 +1,4 @@
-"""What a SavedModel tells of itself, without TensorFlow."""
+"""Reads what a SavedModel says of itself, without TensorFlow."""
 
 import os
 
@@ -9,16 +9,10 @@ METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
 
 
 def read_metadata(saved_model_dir: str) -> dict:
-    """What `export` noted about a SavedModel.
-
-    Args:
-        saved_model_dir: its directory.
-
-    Returns:
-        The metadata.
+    """Reads what `export` noted about a SavedModel.
 
     Raises:
-        UserError: it is not a SavedModel of this package, or a damaged one.
+        UserError: it is not a SavedModel of this package, or is damaged.
     """
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(

@@ -21,14 +21,7 @@ from etcmodel.serving.warmup import write_warmup_requests
 
 
 def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
-    """The TensorFlow variables of a Keras model, under Keras 2 and 3.
-
-    Args:
-        model: the model.
-
-    Returns:
-        Its variables as `tf.Variable`s.
-    """
+    """Returns a model's variables as `tf.Variable`s, in Keras 2 and 3."""
     return [
         variable if isinstance(variable, tf.Variable) else variable.value
         for variable in model.variables
@@ -36,7 +29,16 @@ def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
 
 
 class ServingModule(tf.Module):
-    """What is saved: functions with signatures, and what they stand on."""
+    """What is saved: functions with signatures, and what they use.
+
+    Args:
+        variables: all variables that the functions read.
+        resources: modules with tables and files, such as tokenizers.
+        functions: signature name -> (function, input name -> specification).
+            The function takes the inputs by name and returns a dict of tensors.
+            It must hold Keras layers only in its closure, so that they are not
+            saved themselves.
+    """
 
     def __init__(
         self,
@@ -45,18 +47,6 @@ class ServingModule(tf.Module):
         functions: Mapping[str, tuple[Callable, Mapping[str, tf.TensorSpec]]],
         name: str = "serving",
     ):
-        """Wraps plain functions into signatures.
-
-        Args:
-            variables: all variables that the functions read.
-            resources: modules whose tables and files the functions use, such
-                as tokenizers.
-            functions: signature name -> (function, input name -> its
-                specification). The function takes the inputs by name and
-                returns a dict of tensors. It must hold Keras layers only in
-                its closure, so that they are not saved themselves.
-            name: name of the module.
-        """
         super().__init__(name=name)
         self.serving_variables = list(variables)
         self.serving_resources = list(resources)
@@ -69,7 +59,7 @@ class ServingModule(tf.Module):
         self._functions = lambda: (traced, specs)
 
     def signatures(self) -> dict[str, Callable]:
-        """Signature name -> concrete function, which takes inputs by name."""
+        """Returns the concrete functions, which take inputs by name."""
         functions, specs = self._functions()
         return {
             key: function.get_concrete_function(
@@ -91,21 +81,19 @@ def export_saved_model(
     warmup_inputs: Mapping[str, Mapping[str, np.ndarray]],
     overwrite: bool = False,
 ) -> None:
-    """Writes a SavedModel; it appears under its name only when it is whole.
+    """Writes a SavedModel that appears only when it is complete.
 
     Args:
         module: what to save.
         output_dir: the directory to make.
         model_name: the name that the model is served under.
-        metadata: what `predict` has to know; saved as JSON in
-            `assets.extra/etcmodel.json`.
-        warmup_inputs: signature name -> inputs of one request, from which
-            warm-up requests are made and with which every signature is tried
-            before anything is written.
+        metadata: saved for `predict` as `assets.extra/etcmodel.json`.
+        warmup_inputs: signature name -> inputs of one request. Every signature
+            is called with them before anything is written.
         overwrite: whether an existing directory may be replaced.
 
     Raises:
-        UserError: the directory exists and is not empty, or cannot be written.
+        UserError: the directory has files already, or cannot be written.
     """
     with for_inference():
         signatures = module.signatures()

@@ -1,4 +1,4 @@
-"""What an exported task answers: raw text, stored examples, features."""
+"""Signatures of an exported task: raw text, stored examples, features."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -27,18 +27,16 @@ def run_in_parts(
 ) -> dict[str, tf.Tensor]:
     """Calls a function with a few rows at a time; graph code.
 
-    Example: of 5 rows where one can stop behind the second, the third and the
-    fifth, calls of at most 3 have the rows `[0, 1, 2]` and `[3, 4]`.
+    Example: 5 rows with the stops 2, 3 and 5, at most 3 rows a call, are called
+    with the rows `[0, 1, 2]` and `[3, 4]`.
 
     Args:
         function: from a nest of tensors `[rows, ...]` to a dict of them.
         inputs: `[rows, ...]` each.
         size: the maximum number of rows of a call; None for all.
-        stops: `<int32>[stops]` rows behind which a call can end, ascending, at
-            most `size` apart, the last one the number of rows; None for any.
-
-    Returns:
-        The function's outputs for all rows.
+        stops: `<int32>[stops]` numbers of rows after which a call can end,
+            ascending, at most `size` apart, ending with the number of rows;
+            None for any.
     """
     if size is None:
         return function(inputs)
@@ -106,17 +104,44 @@ def make_serving_module(
     *   `features`: the model's inputs (see `ExampleSchema.input_specs`),
         integers as int64, of any lengths, in; the model's outputs out.
 
-    Args:
-        model: from `TaskModel.build`.
-        preprocessor: turns raw text into the model's inputs.
-        task_model: decodes answers, with the options to answer with.
-
-    Returns:
-        Pair of the module and, by signature, the inputs of one small request.
+    Returns the module and, by signature, the inputs of one small request.
     """
-    schema = preprocessor.SCHEMA
-    specs = schema.input_specs()
+    specs = preprocessor.SCHEMA.input_specs()
+    outputs_of = _make_outputs_of(model, specs)
+    serving_default, serialized_examples = _make_answering(
+        outputs_of, preprocessor, task_model
+    )
+    axes = {name: _axes(preprocessor.SCHEMA.fields[name]) for name in specs}
 
+    def features(**inputs):
+        with tf.control_dependencies(assert_same_sizes(inputs, axes)):
+            return outputs_of(inputs)
+
+    module = ServingModule(
+        variables=model_variables(model),
+        resources=[preprocessor],
+        functions={
+            SERVING_DEFAULT: (serving_default, preprocessor.INPUTS),
+            SERIALIZED_EXAMPLES: (
+                serialized_examples,
+                {"examples": tf.TensorSpec([None], tf.string)},
+            ),
+            FEATURES: (
+                features,
+                {
+                    name: tf.TensorSpec(spec.shape, _served(spec.dtype))
+                    for name, spec in specs.items()
+                },
+            ),
+        },
+    )
+    return module, _requests(preprocessor)
+
+
+def _make_outputs_of(
+    model: tf.keras.Model, specs: Mapping[str, tf.TensorSpec]
+) -> Callable[[Mapping], dict[str, tf.Tensor]]:
+    """Makes a function from the model's inputs, cast, to its outputs."""
     # Traced once for all signatures; any lengths are as fast as static ones.
     compute = tf.function(
         lambda inputs: model(inputs, training=False),
@@ -136,6 +161,16 @@ def make_serving_module(
                 for name, spec in specs.items()
             }
         )
+
+    return outputs_of
+
+
+def _make_answering(
+    outputs_of: Callable,
+    preprocessor: Preprocessor,
+    task_model: TaskModel,
+) -> tuple[Callable, Callable]:
+    """Makes the functions that answer: raw text, and stored examples."""
 
     def candidates_of(values):
         inputs, context = values
@@ -179,35 +214,11 @@ def make_serving_module(
             **task_model.decode(candidates, batch.owner, batch.text),
         }
 
-    axes = {name: _axes(schema.fields[name]) for name in specs}
-
-    def features(**inputs):
-        with tf.control_dependencies(assert_same_sizes(inputs, axes)):
-            return outputs_of(inputs)
-
-    module = ServingModule(
-        variables=model_variables(model),
-        resources=[preprocessor],
-        functions={
-            SERVING_DEFAULT: (serving_default, preprocessor.INPUTS),
-            SERIALIZED_EXAMPLES: (
-                serialized_examples,
-                {"examples": tf.TensorSpec([None], tf.string)},
-            ),
-            FEATURES: (
-                features,
-                {
-                    name: tf.TensorSpec(spec.shape, _served(spec.dtype))
-                    for name, spec in specs.items()
-                },
-            ),
-        },
-    )
-    return module, _requests(preprocessor)
+    return serving_default, serialized_examples
 
 
 def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
-    """Names the axes of an input, as errors call them."""
+    """Names the axes of an input, for errors."""
     if field.axis == "block":
         # The same for all inputs with a value of each token, or mention.
         inner = {"block_length": "tokens", "max_num_annotations": "mentions"}

@@ -1,11 +1,10 @@
-"""Warm-up requests for TensorFlow Serving.
+"""Writes warm-up requests for TensorFlow Serving.
 
-A server that finds `assets.extra/tf_serving_warmup_requests` in a SavedModel
-replays the requests in it before it takes real ones. The file is a TFRecord
-file of `tensorflow.serving.PredictionLog` messages. The package that defines
-them, tensorflow-serving-api, is not needed here: the few fields used are
-written in protocol buffer wire format (a tag, a length, the content; tags are
-`field number * 8 + 2` for everything that has a length).
+A server replays the requests in `assets.extra/tf_serving_warmup_requests` of a
+SavedModel before it takes real ones. The file is a TFRecord file of
+`tensorflow.serving.PredictionLog` messages. The few fields used are written in
+protocol buffer wire format (a tag, a length, the content; the tag of what has a
+length is `field number * 8 + 2`), without tensorflow-serving-api.
 """
 
 import os
@@ -29,7 +28,7 @@ _MAP_VALUE = 2
 
 
 def _varint(value: int) -> bytes:
-    """A number in base 128, lowest digit first: 300 -> 0xAC 0x02."""
+    """Returns a number in base 128, lowest digit first: 300 -> 0xAC 0x02."""
     digits = bytearray()
     while value >= 128:
         digits.append(value % 128 + 128)
@@ -39,7 +38,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """One field that has a length: a string or a message inside a message."""
+    """Returns a field that has a length: a string or a message."""
     return _varint(number * 8 + 2) + _varint(len(content)) + content
 
 
@@ -48,14 +47,7 @@ def prediction_log(
 ) -> bytes:
     """Serializes one request as `tensorflow.serving.PredictionLog`.
 
-    Args:
-        model_name: the name that the model is served under; servers replay
-            requests whatever the name is.
-        signature_name: the signature to call.
-        inputs: input name -> array; strings as `bytes` objects.
-
-    Returns:
-        The serialized message.
+    Servers ignore `model_name`. Strings in `inputs` are `bytes` objects.
     """
     model_spec = _field(_MODEL_SPEC_NAME, model_name.encode()) + _field(
         _MODEL_SPEC_SIGNATURE_NAME, signature_name.encode()
@@ -74,13 +66,7 @@ def write_warmup_requests(
     model_name: str,
     requests: Iterable[tuple[str, Mapping[str, np.ndarray]]],
 ) -> None:
-    """Adds warm-up requests to a SavedModel.
-
-    Args:
-        saved_model_dir: directory of the SavedModel.
-        model_name: the name that the model is served under.
-        requests: pairs of a signature name and its inputs.
-    """
+    """Adds requests, (signature name, inputs), to a SavedModel."""
     path = os.path.join(saved_model_dir, WARMUP_FILE)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:

@@ -1,4 +1,4 @@
-"""Finds the record that a training or an evaluation could not read.
+"""Finds the record that training or evaluation could not read.
 
 Errors of a `tf.data` pipeline do not say which file and record they are about.
 Works with Keras 2 only; see `training.experiments`.
@@ -41,12 +41,6 @@ _LARGE_BYTES = 10**9
 def explained(task: trainer.RecordsTask) -> Iterator[None]:
     """Turns errors about the records that a task reads into clear ones.
 
-    Args:
-        task: the task, whose configuration names the records.
-
-    Yields:
-        Nothing.
-
     Raises:
         UserError: a file is missing or damaged, or holds a record of another
             task or of other sizes. Other errors stay as they are.
@@ -64,14 +58,7 @@ def explained(task: trainer.RecordsTask) -> Iterator[None]:
 
 
 def find(task: trainer.RecordsTask) -> UserError | None:
-    """Reads all records of a task until one cannot be used.
-
-    Args:
-        task: the task.
-
-    Returns:
-        The error that names the file or record; None if all can be used.
-    """
+    """Returns the error of the first unusable record of a task, or None."""
     config = task.task_config
     try:
         for params in (config.train_data, config.validation_data):
@@ -84,7 +71,7 @@ def find(task: trainer.RecordsTask) -> UserError | None:
 
 
 def _count(files: Sequence[str]) -> dict[str, int]:
-    """The number of records of each file; raises an error if one is damaged."""
+    """Counts the records of each file; raises an error if one is damaged."""
     size = sum(tf.io.gfile.stat(path).length for path in files)
     if size > _LARGE_BYTES:
         print(
@@ -106,7 +93,7 @@ def _count(files: Sequence[str]) -> dict[str, int]:
 
 
 def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
-    """Parses files, an example at a time, as a task does; raises an error."""
+    """Parses examples one by one, as a task does; raises an error."""
     known = task.metadata or {}
     for path in counts:
         dataset = tf.data.TFRecordDataset(
@@ -136,7 +123,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 
 def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:
-    """Says what is wrong with token ids; empty if nothing is."""
+    """Returns what is wrong with token ids; empty if nothing is."""
     for name, value in features.items():
         if vocab_size and name.endswith("token_ids"):
             ids = np.asarray(value)
@@ -147,7 +134,7 @@ def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:
 
 
 def _foreign(task, path: str, number: int, problem: str) -> UserError:
-    """The error of a record that was not made for a task."""
+    """Makes the error of a record that was not made for a task."""
     dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
     where = f"{path}, record {number}"
     with contextlib.suppress(Exception):

@@ -1,8 +1,8 @@
-"""Official metrics of stored records, from the same predictions as `predict`.
+"""Computes official metrics of stored records.
 
-The model reduces every row to a few numbers (see
-`TaskModel.select_candidates`). Afterwards the code that serves decodes answers
-from these and from the texts in the files of the records.
+`TaskModel.select_candidates` reduces every row to a few numbers. The code that
+serves then decodes answers from these and from the texts in the stored records,
+so that predictions are those of `predict`.
 """
 
 import typing
@@ -28,12 +28,11 @@ _RECORDS_AT_ONCE = 64
 
 
 class StoredRecord(NamedTuple):
-    """What evaluation has to know of a record.
+    """A record with its answer.
 
     Attributes:
-        id: its id.
-        text: name -> values of the schema's text.
-        gold: the right answer, as of the dataset's `gold`.
+        text: values of `TEXT` fields.
+        gold: the right answer, from the dataset's `gold`.
     """
 
     id: str
@@ -42,7 +41,7 @@ class StoredRecord(NamedTuple):
 
 
 def _values(feature: tf.train.Feature) -> Sequence:
-    """What a stored field holds; nothing has no kind."""
+    """Returns the values of a stored field, which may have none."""
     kind = feature.WhichOneof("kind")
     return getattr(feature, kind).value if kind else ()
 
@@ -52,19 +51,11 @@ def read_records(
     schema: schema_lib.ExampleSchema,
     input_path: str | Sequence[str],
 ) -> list[StoredRecord]:
-    """Reads the texts and answers of all records with an answer.
-
-    Args:
-        spec: the task.
-        schema: its fields.
-        input_path: as for `tfrecords.find_files`.
-
-    Returns:
-        The records, each once.
+    """Reads the texts and answers of all records with an answer, each once.
 
     Raises:
         UserError: a file is missing or damaged (see `tfrecords.read_stored`),
-            or a record is none of the task's.
+            or a record is not of the task.
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = {
@@ -127,15 +118,12 @@ def to_predictions(
     answers: Mapping[str, Any],
     texts: Sequence[Mapping[str, Any]],
 ) -> list[Any]:
-    """Converts the answers of a batch of records to predictions.
+    """Converts the answers of a batch to a prediction for each record.
 
     Args:
         task_model: the task's model.
         answers: from `TaskModel.decode`, `[batch, ...]`.
         texts: the texts of each record; see `TaskModel.to_prediction`.
-
-    Returns:
-        A prediction for each record.
     """
     arrays = {name: np.asarray(value) for name, value in answers.items()}
     return [
@@ -148,10 +136,9 @@ class Batch(NamedTuple):
     """Some records with the candidates of their rows.
 
     Attributes:
-        records: the records.
         candidates: from `TaskModel.select_candidates`, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`.
-        text: their texts, as `Schema.parse` reads them.
+        text: the records' texts, as `ExampleSchema.parse` reads them.
     """
 
     records: Sequence[StoredRecord]
@@ -166,7 +153,7 @@ def make_batches(
     owner: np.ndarray,
     records: Sequence[StoredRecord],
 ) -> list[Batch]:
-    """Deals rows out to batches of whole records.
+    """Deals rows out to batches of whole records that have rows.
 
     Args:
         schema: the task's fields.
@@ -174,9 +161,6 @@ def make_batches(
             of a record in their order.
         owner: index of the record of each row, ascending, `<int>[rows]`.
         records: the records.
-
-    Returns:
-        The batches, of those records that have a row.
     """
     numbers = np.unique(owner)
     batches = []
@@ -198,15 +182,7 @@ def make_batches(
 def predict_records(
     task_model: TaskModel, batches: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Predictions of records from the candidates of their rows.
-
-    Args:
-        task_model: the task's model.
-        batches: from `make_batches`.
-
-    Returns:
-        Record id -> prediction.
-    """
+    """Predicts from `make_batches`: record id -> prediction."""
     predictions = {}
     for records, candidates, owner, text in batches:
         made = to_predictions(
@@ -225,22 +201,14 @@ def score(
     batches: Sequence[Mapping[str, np.ndarray]],
     records: Sequence[StoredRecord],
 ) -> dict[str, float]:
-    """The official metrics, and the value of what is tuned.
+    """Computes the official metrics, and the value of the tuned option.
 
-    Args:
-        spec: the task.
-        task_model: its model. If the option that is tuned is None, the value
-            with the best metrics is chosen; otherwise its value holds.
-        schema: the task's fields.
-        batches: what `select_candidates` gave, with the rows' `record` (see
-            `record_keys`), `window` and `weight`.
-        records: what they are compared with.
-
-    Returns:
-        name -> value.
+    If the tuned option of `task_model` is None, the value with the best metrics
+    is chosen; otherwise its value is kept. `batches` hold `select_candidates`,
+    and the rows' `record` (see `record_keys`), `window` and `weight`.
 
     Raises:
-        UserError: there are rows of other records.
+        UserError: there are rows of records that `records` lacks.
     """
     index = {key: i for i, key in enumerate(keyed(records))}
     merged = {

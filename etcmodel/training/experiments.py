@@ -1,4 +1,4 @@
-"""What the Model Garden experiments of all tasks share.
+"""Configuration that the Model Garden experiments of all tasks share.
 
 Training runs on the TensorFlow Model Garden (`official.core`), which works with
 Keras 2 only.
@@ -59,14 +59,7 @@ class PresetParams(base_config.Config):
     def to_config(
         self, data_vocab_size: int | None = None
     ) -> json_config.JsonConfig:
-        """The configuration that these parameters stand for.
-
-        Args:
-            data_vocab_size: size of the vocabulary that the records were made
-                with, if known.
-
-        Returns:
-            The configuration.
+        """Makes the configuration, with the size of the records' vocabulary.
 
         Raises:
             UserError: the preset or file does not exist, or the vocabulary of
@@ -101,12 +94,8 @@ def preset_params(
 ) -> type[PresetParams]:
     """Makes `PresetParams` with an optional field for each of a configuration.
 
-    Args:
-        config_class: the encoder's configuration.
-        *left_out: names of fields that are no parameters.
-
-    Returns:
-        The class; its fields have the configuration's names, and are None.
+    The fields have the configuration's names, and are None. `left_out` fields
+    are no parameters.
     """
     return dataclasses.make_dataclass(
         f"{config_class.__name__}Params",
@@ -140,15 +129,7 @@ class ReadTwiceParams(
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:
-    """Checks that a model can read the segments of the records.
-
-    Args:
-        config: its sizes.
-        block_length: tokens of a segment.
-
-    Raises:
-        UserError: they are too long.
-    """
+    """Raises a `UserError` if segments are too long for the model."""
     if block_length > config.max_seq_length:
         raise UserError(
             f"The records have segments of {block_length} tokens, but "
@@ -158,19 +139,12 @@ def check_length(config: ReadTwiceConfig, block_length: int) -> None:
 
 
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
-    """What `preprocess` noted about the data of a task.
-
-    Args:
-        params: with `train_data` and `validation_data`.
-        spec: the task.
-
-    Returns:
-        See `tfrecords.read_metadata`.
+    """Reads what `preprocess` noted about training and validation data.
 
     Raises:
-        UserError: the records are those of another task, were preprocessed
-            differently, or are no use: without answers, or validation records
-            of which those that teach nothing were left out.
+        UserError: the records are of another task, were preprocessed
+            differently, have no answers, or validation records lack those that
+            teach nothing.
     """
     files = {
         name: tfrecords.find_files(data.input_path) if data.input_path else []
@@ -214,23 +188,11 @@ def make_trainer(
     validation_interval: int,
     best_metric: str,
 ) -> cfg.TrainerConfig:
-    """Warm-up, then linear decay to 0, with BERT's optimizers.
+    """Makes BERT's optimizers, with warm-up and linear decay to 0.
 
     The gradients of the whole batch are clipped to a global norm of 1. The
-    checkpoint with the best validation metric is kept in `best_ckpt`.
-
-    Args:
-        train_steps: number of steps.
-        warmup_steps: how many of them are warm-up, which ends on the line of
-            the decay.
-        learning_rate: where the linear decay starts.
-        optimizer: `"adamw"` or `"lamb"`.
-        weight_decay: decay of all weights but biases and normalisation.
-        validation_interval: steps between evaluations.
-        best_metric: name of the validation metric, the higher the better.
-
-    Returns:
-        The trainer's configuration.
+    checkpoint with the best validation metric is kept in `best_ckpt`. See
+    `trainer.configure` for the arguments.
 
     Raises:
         ValueError: unknown optimizer.

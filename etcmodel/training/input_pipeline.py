@@ -28,16 +28,13 @@ def read_batches(
     In evaluation no record is dropped and none counts twice, on any number of
     replicas: the last batch is filled with zeros, and batches of zeros follow
     so that every replica has one. Parsed batches must therefore hold weights
-    that are 1 for records and 0 for what is not.
+    that are 1 for records and 0 for padding.
 
     Args:
         params: files (see `tfrecords.find_files`), batch size, shuffling.
         parse: graph function from serialized examples `<string>[batch]` to
             nested tensors `[batch, ...]`.
         input_context: which part of the input belongs to this host.
-
-    Returns:
-        The dataset of parsed batches.
 
     Raises:
         UserError: there are no such files.
@@ -83,21 +80,11 @@ def read_files(
 ) -> tf.data.Dataset:
     """Reads TFRecords with Model Garden's reader.
 
-    The dataset is not autotuned: deleting an iterator that is takes as long
-    again as the iterator was in use, up to a minute, whenever its tuning
-    thread misses the signal to stop. Each validation would end with that.
+    The dataset is not autotuned: if the tuning thread misses the signal to
+    stop, deleting the iterator takes as long again as it was in use, up to a
+    minute after each validation.
 
-    Args:
-        params: files (see `tfrecords.find_files`), shuffling.
-        batch: makes a dataset of batches of one of serialized examples,
-            `<string>[]`.
-        input_context: which part of the input belongs to this host.
-
-    Returns:
-        The dataset of batches.
-
-    Raises:
-        UserError: there are no such files.
+    `batch` makes a dataset of batches from one of examples, `<string>[]`.
     """
     files = tfrecords.find_files(params.input_path)
     reader = input_reader.InputReader(
@@ -124,9 +111,8 @@ def read_blocks(
 
     `global_batch_size` counts segments. A batch of all replicas of a host holds
     whole examples, so that the segments of a document are always together; a
-    replica's part of it can begin in the middle of one. Documents of different
-    examples have different `block_ids`, also if the same example is there
-    twice, as it can be in training.
+    replica's part can begin in the middle of one. Documents of different
+    examples have different `block_ids`, even if training repeats an example.
 
     In evaluation no segment is dropped and none counts twice: the last batch is
     filled up with examples of zeros.
@@ -135,17 +121,14 @@ def read_blocks(
         params: files (see `tfrecords.find_files`), batch size, shuffling of
             examples.
         parse: graph function from a serialized example, `<string>[]`, to a
-            tuple of dicts of tensors `[num_blocks_per_example, ...]`, the first
-            of them with `block_ids`, which others may have, too.
+            tuple of dicts of tensors `[num_blocks_per_example, ...]`. The first
+            has `block_ids`; others may have them.
         num_blocks_per_example: segments of an example.
         input_context: which part of the input belongs to this host.
 
-    Returns:
-        The dataset of batches.
-
     Raises:
-        UserError: there are no such files, or the batch size does not go
-            together with the size of examples or the number of replicas.
+        UserError: there are no such files, or the batch size does not fit the
+            size of examples or the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
@@ -191,18 +174,15 @@ def read_blocks(
 
 
 def number_documents(block_ids, example_numbers) -> tf.Tensor:
-    """Numbers the documents of some examples, each with another number.
+    """Numbers the documents of examples so that no two share a number.
 
     The documents `[[7, 7, 8], [7, 9, 0]]` of the examples 0 and 5 become
     `[[1, 1, 3], [16, 17, 0]]`.
 
     Args:
         block_ids: `<int32>[examples, blocks]` document of each segment, 0 for
-            padding.
-        example_numbers: `<int32>[examples]`, from 0, no two of them alike.
-
-    Returns:
-        `<int32>[examples, blocks]`, 0 for padding.
+            padding, which stays 0.
+        example_numbers: `<int32>[examples]`, from 0, all different.
     """
     # [examples, blocks, blocks]
     is_same = tf.equal(block_ids[:, :, tf.newaxis], block_ids[:, tf.newaxis])

@@ -1,4 +1,4 @@
-"""Which vocabulary weights have, so that records are made for them."""
+"""Checks that records were made with the vocabulary of the weights."""
 
 import glob
 import os
@@ -31,14 +31,10 @@ def write(
     source: str,
     settings: TokenizerSettings | None,
 ) -> None:
-    """Writes which source and vocabulary lifted weights have.
+    """Writes the source and vocabulary of lifted weights into their directory.
 
-    Args:
-        directory: directory of the weights.
-        vocab_file: name of the vocabulary there.
-        source: the source that was lifted.
-        settings: tokenizer settings, which are written beside the vocabulary;
-            None for SentencePiece.
+    Tokenizer settings are written beside the vocabulary; SentencePiece has
+    None.
     """
     if settings:
         tokenizer_settings.write_settings(directory, settings)
@@ -56,18 +52,11 @@ def write(
 def check_vocabulary(path: str, metadata: dict | None) -> bool:
     """Checks that records were made with the vocabulary of the weights.
 
-    That is what `lift` or the `train` of a run noted, or what lies beside a
-    published checkpoint.
-
-    Args:
-        path: the checkpoint or its directory.
-        metadata: what `preprocess` noted about the records, or None.
-
-    Returns:
-        Whether it is known, so that nothing is left to be seen by the weights.
+    `lift` or `train` noted it, or it lies beside a published checkpoint.
+    Returns whether the vocabulary is known; if not, see `warn_of_vocabulary`.
 
     Raises:
-        UserError: they were made with another one.
+        UserError: the records were made with another one.
     """
     if not metadata:
         return True
@@ -93,10 +82,7 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
 
 
 def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
-    """Vocabularies that may be that of weights -> their fingerprints.
-
-    And how text is prepared for them, if it is known.
-    """
+    """Returns possible vocabularies -> fingerprint, and known settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     run = run_files.directory(path)
     for directory, name in ((folder, FILE), (run, _RUN_FILE)):
@@ -129,10 +115,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
 def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
     """Warns if records seem to have another vocabulary than a token table.
 
-    Args:
-        path: the checkpoint of the table.
-        metadata: what `preprocess` noted about the records.
-        table: `<float>[vocab_size, size]`.
+    The table is `<float>[vocab_size, size]`, from the checkpoint at `path`.
     """
     file = os.path.join(metadata["directory"], metadata["vocab_file"])
     pieces = vocabularies.read_vocabulary(file).pieces

@@ -37,11 +37,8 @@ def prepare(model_dir: str, out=None) -> None:
     """Makes sure that a run resumes from its newest complete checkpoint.
 
     The file `checkpoint` names the latest one. If it is missing or damaged, the
-    Model Garden would start from scratch, and overwrite the run.
-
-    Args:
-        model_dir: directory of the run, which may not exist yet.
-        out: where to report this; the standard output by default.
+    Model Garden would start from scratch, and overwrite the run. Repairs are
+    reported to `out`, by default the standard output.
 
     Raises:
         UserError: the file about the best checkpoint is damaged.
@@ -85,16 +82,10 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def restoring(path: str | None) -> Iterator[None]:
-    """Turns errors about a damaged checkpoint into a clear one.
-
-    Args:
-        path: the checkpoint that is read in the block; None for none.
-
-    Yields:
-        Nothing.
+    """Turns errors about a damaged checkpoint in the block into a clear one.
 
     Raises:
-        UserError: it is damaged. Other errors stay as they are.
+        UserError: the checkpoint is damaged. Other errors stay as they are.
     """
     try:
         yield
@@ -109,7 +100,7 @@ def restoring(path: str | None) -> Iterator[None]:
 
 
 def _damage(path: str) -> str | None:
-    """Reads a checkpoint and says what is wrong; None if nothing is."""
+    """Reads a checkpoint; returns what is wrong, or None."""
     try:
         checkpoint = files.open_checkpoint(path)
         for name in checkpoint.shapes:
@@ -125,14 +116,8 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
 
     Leftovers are files that a killed process was writing: half of a checkpoint,
     in a folder `ckpt-200_temp`, can be as large as a complete one. Directories
-    in buckets are neither locked nor cleaned.
-
-    Args:
-        model_dir: directory of the run; it is made.
-        out: where to list what is removed; the standard output by default.
-
-    Yields:
-        Nothing.
+    in buckets are neither locked nor cleaned. Removals are reported to `out`,
+    by default the standard output.
 
     Raises:
         UserError: another process trains in this directory.
@@ -163,7 +148,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
 
 
 def _lock(handle: int, model_dir: str) -> bool | None:
-    """Whether this process holds a directory; None if that is unknown."""
+    """Returns whether this process holds a directory; None if unknown."""
     import fcntl
 
     try:
@@ -183,7 +168,7 @@ def _lock(handle: int, model_dir: str) -> bool | None:
 
 
 def _leftovers(model_dir: str, age: float) -> list[str]:
-    """Half-written files that have not changed for some seconds."""
+    """Returns half-written files unchanged for `age` seconds."""
     found = []
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir

@@ -95,7 +95,7 @@ _CONTENT = {
 
 
 def _read(model_dir: str, name: str) -> dict | None:
-    """The content of a file of a run; None if it does not exist."""
+    """Reads and checks a file of a run; None if it does not exist."""
     path = os.path.join(model_dir, name)
     if not metadata_files.exists(path):
         return None
@@ -110,13 +110,7 @@ def _read(model_dir: str, name: str) -> dict | None:
 
 
 def read_params(model_dir: str) -> dict:
-    """The configuration of a run.
-
-    Args:
-        model_dir: directory of the run.
-
-    Returns:
-        The content of `params.yaml`.
+    """Reads `params.yaml`, the configuration of a run.
 
     Raises:
         UserError: there is none, or it is damaged.
@@ -132,7 +126,7 @@ def read_params(model_dir: str) -> dict:
 
 @contextlib.contextmanager
 def _partial(path: str) -> Iterator[str]:
-    """A name to write a file to, which gets its own when it is whole."""
+    """Yields a temporary path, which is renamed when the block succeeds."""
     import tensorflow as tf
 
     # All hosts of a run write the same, at the same time.
@@ -142,7 +136,7 @@ def _partial(path: str) -> Iterator[str]:
 
 
 def _write(path: str, content) -> None:
-    """Writes a JSON file; it appears when it is whole."""
+    """Writes a JSON file that appears when it is complete."""
     import tensorflow as tf
 
     with _partial(path) as partial, tf.io.gfile.GFile(partial, "w") as stream:
@@ -164,7 +158,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         model_dir: directory of the run.
 
     Raises:
-        UserError: the vocabulary beside the records is missing, or not theirs.
+        UserError: the vocabulary beside the records is missing, or another.
     """
     import tensorflow as tf
 
@@ -198,13 +192,10 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     """Checks that a vocabulary is the one that records were made with.
 
-    Args:
-        vocab_file: the vocabulary.
-        records: what `preprocess` noted about the records.
-        owner: owner of the records, for the message.
+    `records` is what `preprocess` noted; errors name their `owner`.
 
     Raises:
-        UserError: it is missing, or not the same.
+        UserError: the vocabulary is missing, or another.
     """
     from etcmodel.pipeline import tfrecords
 
@@ -224,13 +215,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
 
 
 def check_own_vocabulary(metadata: dict) -> str:
-    """Checks the vocabulary beside records, which a run copies.
-
-    Args:
-        metadata: what `preprocess` noted about the records.
-
-    Returns:
-        Path of the vocabulary.
+    """Checks the vocabulary beside records, and returns its path.
 
     Raises:
         UserError: it is missing, or not the one of the records.
@@ -243,12 +228,6 @@ def check_own_vocabulary(metadata: dict) -> str:
 
 def read(model_dir: str) -> dict:
     """Reads `etcmodel.json`.
-
-    Args:
-        model_dir: directory of the run.
-
-    Returns:
-        The content.
 
     Raises:
         UserError: there is no such run, or the file is damaged.
@@ -263,7 +242,7 @@ def read(model_dir: str) -> dict:
 
 
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
-    """Checks that a resumed run matches the run in `model_dir`.
+    """Checks that a resumed run matches the run in `model_dir`, if any.
 
     Args:
         params: the `ExperimentConfig`.
@@ -313,7 +292,7 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
 
 
 def _flat(values, prefix: str = "") -> dict:
-    """Nested dicts as one: `{"a": {"b": 1}}` is `{"a.b": 1}`."""
+    """Flattens nested dicts: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
     flat = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -324,14 +303,7 @@ def _flat(values, prefix: str = "") -> dict:
 
 
 def is_finished(params, model_dir: str) -> bool:
-    """Returns whether a run has all the requested steps.
-
-    Args:
-        params: the `ExperimentConfig`.
-        model_dir: directory of the run, which may not exist yet.
-
-    Returns:
-        Whether its last checkpoint is of the last step.
+    """Returns whether a run, if it exists, has all the requested steps.
 
     Raises:
         UserError: it has more steps than requested.
@@ -371,11 +343,7 @@ def _step(checkpoint: str) -> int:
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
     """Checks that records to evaluate are like those of a run.
 
-    Args:
-        model_dir: directory of the run.
-        metadata: what `preprocess` noted about the records, or None.
-        model: the configuration's `task.model`. A length of an input that it
-            tells is the model's, whatever that of the run's records was.
+    Lengths that `model`, the configuration's `task.model`, sets need not match.
 
     Raises:
         UserError: they were preprocessed with another vocabulary or sizes.
@@ -405,13 +373,8 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
 def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
     """Makes a run's own configuration override that of the flags.
 
-    Args:
-        flag_values: the parsed flags; `config_file` is changed. If the
-            experiment is not the run's, the run's configuration is ignored.
-        model_dir: directory of the run.
-
-    Returns:
-        Name of the run's experiment, or that of the flag.
+    `config_file` of the flags is changed, unless they name another experiment.
+    Returns the name of the experiment to use.
 
     Raises:
         UserError: the run's experiment or configuration is not known.
@@ -438,14 +401,9 @@ def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
 
 
 def find_checkpoint(model_dir: str, choice: str | None) -> str:
-    """Finds a checkpoint of a run.
+    """Returns the path of a checkpoint of a run.
 
-    Args:
-        model_dir: directory of the run.
-        choice: `"best"`, `"last"`, a path, or None: the best, else the last.
-
-    Returns:
-        Path of the checkpoint.
+    `choice` is `"best"`, `"last"`, a path, or None: the best, else the last.
 
     Raises:
         UserError: there is none.
@@ -471,9 +429,7 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
 def check_checkpoint(model_dir: str, choice: str | None) -> None:
     """Checks that a run has a checkpoint, without TensorFlow.
 
-    Args:
-        model_dir: directory of the run; one in a bucket is not checked.
-        choice: as for `find_checkpoint`; a path is not checked.
+    Neither paths nor runs in a bucket are checked. See `find_checkpoint`.
 
     Raises:
         UserError: it has none.
@@ -490,7 +446,7 @@ def check_checkpoint(model_dir: str, choice: str | None) -> None:
 
 
 def _no_checkpoint(model_dir, choice) -> UserError:
-    """The error that a run has no checkpoint."""
+    """Makes the error that a run has no checkpoint."""
     return UserError(
         f"No checkpoint was found (model_dir {model_dir}, checkpoint "
         f"{choice or 'best or last'}). Run `train` first."
@@ -498,14 +454,7 @@ def _no_checkpoint(model_dir, choice) -> UserError:
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
-    """Keeps what a validation chose.
-
-    Args:
-        spec: the task.
-        metrics: what the validation measured.
-        step: of the run.
-        model_dir: directory of the run.
-    """
+    """Saves the option that the validation of a step chose."""
     if spec.tuned is None or spec.tuned.option not in metrics:
         return
     chosen = _read_tuned(spec, model_dir)
@@ -533,16 +482,10 @@ def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
 def use_tuned(
     spec: TaskSpec, task_params, checkpoint: str, model_dir: str
 ) -> None:
-    """Sets the tuned option as the validation of a checkpoint chose it.
+    """Sets the tuned option in `task_params`, unless it is set.
 
-    That is the last validation up to the checkpoint's step; without one, the
-    option's default holds. A value that is given stays.
-
-    Args:
-        spec: the task.
-        task_params: the task's configuration, which is changed.
-        checkpoint: path of the checkpoint.
-        model_dir: directory of the run.
+    The last validation up to the checkpoint's step chose it; without one, the
+    option's default holds.
     """
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:

@@ -1,4 +1,4 @@
-"""The one Model Garden task, and the experiments that are registered with it.
+"""The Model Garden task of all tasks, and the experiments registered with it.
 
 Works with Keras 2 only; see `training.experiments`.
 """
@@ -100,9 +100,6 @@ class RecordsTask(base_task.Task):
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
-        metadata: what `preprocess` noted about the records, or None.
-        task_model: the `TaskModel` with its options.
-        schema: the fields of the records.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
 
@@ -225,13 +222,9 @@ class RecordsTask(base_task.Task):
     def describe_encoder(
         self, model: tf.keras.Model
     ) -> tuple[json_config.JsonConfig, dict]:
-        """Returns how the encoder can be built again, from Python.
+        """Returns the configuration and options to rebuild the encoder.
 
-        Args:
-            model: has the encoder in its `checkpoint_items`.
-
-        Returns:
-            Its configuration, and what `models.encoder_options` reads.
+        `models.encoder_options` reads the options.
         """
         encoder = files.find_encoder(model.checkpoint_items["encoder"])
         if isinstance(encoder.config, EtcConfig):
@@ -242,15 +235,12 @@ class RecordsTask(base_task.Task):
     def initialize(self, model: tf.keras.Model) -> None:
         """Loads the weights of `init_checkpoint` into the encoder and heads.
 
-        Heads that the checkpoint lacks, such as CPC's in a lifted model, begin
-        at random.
-
-        Args:
-            model: from `build_model`.
+        Heads that the checkpoint lacks, such as CPC's in a lifted model, keep
+        their random initialization.
 
         Raises:
             UserError: there is no such checkpoint, it does not fit, or the
-                records were made with another vocabulary than its.
+                records were made with another vocabulary.
         """
         path = self.task_config.init_checkpoint
         if not path:
@@ -284,16 +274,15 @@ class RecordsTask(base_task.Task):
         )
 
     def parse(self, serialized: tf.Tensor, is_training: bool):
-        """Parses stored examples; graph code.
+        """Parses stored examples; see `TaskModel.inputs_and_labels`.
+
+        Graph code.
 
         Args:
-            serialized: `<string>[batch]`; of ReadTwice, whose examples hold
+            serialized: `<string>[batch]`, or for ReadTwice, whose examples hold
                 many segments, `<string>[]`.
-            is_training: whether random masks differ each time; what decoding
-                needs is parsed only if not.
-
-        Returns:
-            See `TaskModel.inputs_and_labels`.
+            is_training: whether random masks differ each time, and fields for
+                decoding are left out.
         """
         schema = example_schema
         roles = [schema.LABEL, schema.CONTEXT]
@@ -320,10 +309,9 @@ class RecordsTask(base_task.Task):
         )
 
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
-        """Computes losses and metrics, once for the loss and the metrics.
+        """Computes losses and metrics once for each `model_outputs`.
 
-        Model Garden asks for both with the same outputs, and passes nothing on
-        between them.
+        Model Garden asks for both, and passes nothing on between them.
         """
         last = self._last
         if getattr(last, "outputs", None) is not model_outputs:
@@ -335,15 +323,8 @@ class RecordsTask(base_task.Task):
         """Computes the loss of a replica; the batch's is the mean over them.
 
         Each loss is the weighted mean over all replicas, so that the result
-        does not depend on how examples are sharded.
-
-        Args:
-            labels: from `parse`.
-            model_outputs: the model's outputs.
-            aux_losses: what the layers add.
-
-        Returns:
-            `<float32>[]`.
+        does not depend on how examples are sharded. `aux_losses` are those of
+        the layers.
         """
         terms = self._terms(labels, model_outputs)
         factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
@@ -438,7 +419,7 @@ class RecordsTask(base_task.Task):
 
     @functools.cached_property
     def _validation_records(self) -> list[evaluation.StoredRecord]:
-        """The texts and answers of the validation records, read once."""
+        """Reads the texts and answers of the validation records, once."""
         return evaluation.read_records(
             self.SPEC, self.schema, self.task_config.validation_data.input_path
         )
@@ -455,7 +436,7 @@ def _options(options_class: type, params: base_config.Config) -> Any:
 
 
 def _with_fields(options: type, base: type, **defaults) -> type:
-    """Makes a configuration that has the fields of a dataclass, too."""
+    """Makes a configuration that also has the fields of a dataclass."""
     namespace = {
         "__doc__": options.__doc__,
         "__annotations__": {name: kind for name, (kind, _) in defaults.items()},
@@ -472,8 +453,7 @@ _CLASSES: dict[str, tuple[type, type]] = {}
 def task_classes(spec: TaskSpec) -> tuple[type, type]:
     """Makes the Model Garden task of a task, and its configuration.
 
-    Returns:
-        A registered subclass of `RecordsTask`, and one of `RecordsConfig`.
+    Registers a subclass of `RecordsTask` with one of `RecordsConfig`.
     """
     if spec.name not in _CLASSES:
         params = ReadTwiceModelParams if spec.reads_segments else EtcModelParams
@@ -523,11 +503,7 @@ def configure(
         shuffle_buffer_size: number of examples to shuffle; 1,000 by default.
         optimizer: `"adamw"` or `"lamb"`.
         weight_decay: decay of all weights but biases and normalisation.
-        **options: values of the task's options, of the options of its model,
-            and of the encoder, whichever has one of that name.
-
-    Returns:
-        The configuration; the paths of the data are still to be given.
+        **options: options of the task, its model or the encoder, by name.
 
     Raises:
         ValueError: there is no such option.
