@@ -1,7 +1,7 @@
 """From logits to answers and supporting facts; graph code.
 
-A *sentence* here is a title, too: whatever has a global token that can be a
-supporting fact. Sentences are told by the index of their global token.
+A *unit* is a title or a sentence, known by the index of its global token.
+Functions named after sentences take titles, too.
 
 Source: ETC paper, Appendix C (HotpotQA, Inference).
 """
@@ -25,7 +25,7 @@ _CUT = -1e4
 def is_answer_token(
     long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
 ) -> tf.Tensor:
-    """Whether a long token can be part of an answer: in a title or sentence.
+    """Tells which long tokens can be part of an answer: those of units.
 
     The CLS has the type of sentences, but no sentence.
 
@@ -47,14 +47,12 @@ def is_answer_token(
 
 
 class Spans(NamedTuple):
-    """The best span of every sentence.
+    """The best span of every unit, each field `[batch, global]`.
 
     Attributes:
-        scores: the higher the better, below -1e8 for no span;
-            `<float32>[batch, global]`.
-        begins: its first long token, `<int32>[batch, global]`.
-        ends: its last one, likewise.
-        probabilities: its own, likewise `<float32>`.
+        scores: `<float32>`, below -1e8 where there is no span.
+        begins, ends: `<int32>`, its first and last long token.
+        probabilities: `<float32>`.
     """
 
     scores: tf.Tensor
@@ -95,7 +93,7 @@ def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
 
 
 def _whole_words(labels, cuts):
-    """Labels of words, and the last token of each one's word.
+    """Labels of words, and the last token of each token's word.
 
     All tokens of a word have the label of its first one, "inside" behind a
     "begin". Both are `<int32>[batch, long]`.
@@ -123,9 +121,8 @@ def _spans_of_labels(logits, sentences, cuts, max_answer_length):
     """The runs of begin and inside labels, by their mean probability.
 
     A run begins at a "begin" label, or at an "inside" label that follows
-    neither; it stays within its sentence, and may end with the last token. A
-    word has the label of its first token. The word whose first token is the
-    most probable "begin" stands for sentences without a run.
+    neither; it stays within its unit. A word has the label of its first token.
+    A unit without a run gets the word with the most probable "begin".
     """
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
@@ -169,23 +166,19 @@ def best_spans(
     long_word_cuts: tf.Tensor,
     max_answer_length: int,
 ) -> Spans:
-    """Finds the best span of every sentence.
+    """Finds the best span of every unit.
 
-    A span lies in one sentence and has at most `max_answer_length` tokens. It
-    has whole words, unless there is no such span. Spans are ranked by the
-    product of the probabilities of begin and end or, in the "bio" encoding, by
-    the mean probability of their labels; the first of equal ones wins.
+    A span lies in one unit and has at most `max_answer_length` tokens. It has
+    whole words, unless there is no such span. Spans are ranked by the product
+    of the probabilities of begin and end or, in the "bio" encoding, by the mean
+    probability of their labels; the first of equal ones wins.
 
     Args:
-        logits: as from the model.
+        logits: the model's outputs.
         long_token_type_ids: `<int32>[batch, long]`.
         long_sentence_ids: `<int32>[batch, long]`.
-        long_word_cuts: which tokens begin or end inside a word, see
-            `word_cuts`; `<int32>[batch, long]`.
-        max_answer_length: greatest length of a span, in tokens.
-
-    Returns:
-        The spans.
+        long_word_cuts: `<int32>[batch, long]`, see `word_cuts`.
+        max_answer_length: in tokens.
     """
     can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
@@ -232,20 +225,20 @@ def best_spans(
 def select_candidates(
     logits, features, context, max_answer_length: int
 ) -> dict[str, tf.Tensor]:
-    """What answers depend on: a span and a probability of each sentence.
+    """Selects a span and a probability for each unit.
 
     Args:
-        logits: as from the model.
+        logits: the model's outputs.
         features: EtcFeatures.
         context: `global_segments`, `long_starts`, `long_ends` and
             `long_word_cuts`; see `HotpotQAPreprocessor.SCHEMA`.
-        max_answer_length: greatest length of a span, in tokens.
+        max_answer_length: in tokens.
 
     Returns:
-        `answer_type_probabilities` `<float32>[batch, 3]`, `segments`
-        `<int32>[batch, global]`, the segment of each global token, -1 for
-        none, and of each `fact_probabilities` (-1 for none), `scores`,
-        `probabilities`, `starts` and `ends` of its best span, in bytes.
+        `answer_type_probabilities` `<float32>[batch, 3]`, and
+        `[batch, global]`: `segments`, the unit of each global token, and
+        `fact_probabilities`, both -1 for none; `scores`, `probabilities`,
+        `starts` and `ends` (bytes) of its best span.
     """
     spans = best_spans(
         logits,
@@ -277,23 +270,23 @@ def select_candidates(
 def choose_sentences(
     scores: tf.Tensor, probabilities: tf.Tensor, threshold: float
 ) -> tf.Tensor:
-    """Chooses the sentence whose best span is the answer.
+    """Chooses the unit whose best span is the answer.
 
-    It is a predicted supporting fact: one with at least the threshold's
-    probability. If there is none with a span, it is the most probable one.
+    It is the unit with the best span among the predicted supporting facts. If
+    none of them has a span, it is the most probable unit that has one.
 
-    Example: spans with the scores `[-1, -3, -2]` in sentences with the
-    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
-    the sentences 0, 2 and 2.
+    Example: spans with the scores `[-1, -3, -2]` in units with the
+    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9, the
+    units 0, 2 and 2.
 
     Args:
-        scores: of the best span of each sentence, `<float32>[batch, global]`.
-        probabilities: of each sentence, likewise; -1 for what is none.
+        scores: of each unit's best span, `<float32>[batch, global]`.
+        probabilities: of supporting facts, likewise; -1 for other tokens.
         threshold: from 0 to 1.
 
     Returns:
-        `<int32>[batch]`, indices of global tokens; -1 where a record has no
-        span at all.
+        `<int32>[batch]`, indices of global tokens; -1 for records without a
+        span.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)
@@ -319,24 +312,24 @@ def decode_answers(
     threshold: float,
     shape: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Gives the answer, its type and the supporting facts.
+    """Returns the answer, its type and the supporting facts.
 
     Args:
         chosen: from `select_candidates`.
-        segments: titles and sentences, `<string>[batch, (segments)]`.
-        paragraph_sizes: how many of them each paragraph has,
+        segments: all units of a record, `<string>[batch, (units)]`.
+        paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
-        threshold: probability from which a sentence is a supporting fact.
+        threshold: probability from which a unit is a supporting fact.
         shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
-            those of the texts; those of the texts by default.
+            those of the texts, which are the default.
 
     Returns:
-        A dict with `answer` `<string>[batch]` (as it stands in the text, or
-        "yes" or "no"), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no),
-        `answer_probability` `<float32>[batch]` (that of the type, times that
-        of the span) and `supporting_fact_probabilities`
-        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are
-        cut, empty or padding).
+        `answer` `<string>[batch]` (as it stands in the text, or "yes" or "no"),
+        `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no),
+        `answer_probability` `<float32>[batch]` (that of the type, times that of
+        the span) and `supporting_fact_probabilities`
+        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
+        empty or padding).
     """
     # [batch]
     sentence = choose_sentences(

@@ -70,8 +70,8 @@ LAYOUT = layout.LayoutSpec(
 class HotpotQAPreprocessor(EtcPreprocessor):
     """Turns questions and paragraphs into features.
 
-    A record's *segments* are its titles and sentences in one row, in the order
-    of the record: the first title, its sentences, the second title, ...
+    Stored `segments` are a record's units (titles and sentences) in one row:
+    the first title, its sentences, the second title, ...
     """
 
     INPUTS = {
@@ -136,20 +136,13 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            question: <string>[batch].
-            titles: <string>[batch, paragraphs], padded with "" at the end, or
-                <string>[batch, (paragraphs)].
-            sentences: those of each paragraph, likewise
-                <string>[batch, paragraphs, sentences] or
-                <string>[batch, (paragraphs), (sentences)].
-
-        Returns:
-            The EtcFeatures, `<int32>[batch, long_length]` and
-            `<int32>[batch, global_length]`, and where tokens come from.
+            question: `<string>[batch]`.
+            titles: `<string>[batch, paragraphs]`, ragged, or padded with "".
+            sentences: `<string>[batch, paragraphs, sentences]`, likewise.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-                together; see `Preprocessor`.
+            together; see `Preprocessor`.
         """
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(

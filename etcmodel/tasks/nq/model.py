@@ -34,8 +34,8 @@ class NQHead(graph_layer.GraphLayer):
         """Creates the layer.
 
         Args:
-            initializer_range: float. Standard deviation of the initial weights.
-            name: string. Name of the layer.
+            initializer_range: standard deviation of the initial weights.
+            name: name of the layer.
             **kwargs: passed to the base class.
         """
         super().__init__(name=name, **kwargs)
@@ -48,11 +48,7 @@ class NQHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `long_output`.
-        """
+        """Makes the weights."""
         for layer in (self.positions, self.answer_type):
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
@@ -61,14 +57,14 @@ class NQHead(graph_layer.GraphLayer):
         """Calculates the logits.
 
         Args:
-            long_output: <float>[batch, long, hidden].
-            long_token_type_ids: <int>[batch, long].
+            long_output: `<float>[batch, long, hidden]`.
+            long_token_type_ids: `<int>[batch, long]`.
 
         Returns:
-            Dict of `answer_type_logits` <float32>[batch, 5] (null, yes, no,
-            long, short) and, for each name of `POSITIONS`, `<name>_logits`
-            <float32>[batch, long], about -10,000 for all but the CLS, which
-            means that there is no answer, and the page.
+            `answer_type_logits` `<float32>[batch, 5]` (null, yes, no, long,
+            short) and, for each name of `POSITIONS`, `<name>_logits`
+            `<float32>[batch, long]`, about -10,000 for all tokens but the page
+            and the CLS, which means that there is no answer.
         """
         long_output = tf.cast(long_output, tf.float32)
         # [batch, long, 4]
@@ -117,10 +113,7 @@ class NQ(EtcTaskModel):
         return (*POSITIONS, "answer_type")
 
     def losses(self, outputs, labels):
-        """Cross entropy of each of the logits.
-
-        Source: ETC paper, Appendix C (NQ), and the original code.
-        """
+        """Cross entropy of each of the logits (ETC paper, Appendix C)."""
         return {
             name: tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[name], logits=outputs[f"{name}_logits"]
@@ -157,10 +150,7 @@ class NQ(EtcTaskModel):
         )
 
     def to_prediction(self, answers, text):
-        """The best answers, however low: the official script finds thresholds.
-
-        Its scores are those of the best answers.
-        """
+        """The best answers, whatever their score; metrics set thresholds."""
         del text
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)

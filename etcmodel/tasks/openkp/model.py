@@ -19,10 +19,10 @@ _NUM_CANDIDATES = 100
 def join_occurrences(
     logits: tf.Tensor, first_occurrences: tf.Tensor
 ) -> tf.Tensor:
-    """The greatest logit of all occurrences of a phrase, at the first of them.
+    """Moves the greatest logit of a phrase to its first occurrence.
 
-    Example: the words "a b a" with the logits 1, 2, 3 and the first
-    occurrences 0, 0, 2 places before them give 3, 2, -10000.
+    Example: the words "a b a" with the logits 1, 2, 3 and the first occurrences
+    0, 0, 2 places before them give 3, 2, -10000.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
@@ -53,18 +53,16 @@ def phrase_losses(
     label_sizes: tf.Tensor,
     smoothing: float = 0.0,
 ) -> tf.Tensor:
-    """Cross entropy of the phrases of pages.
+    """Computes the cross entropy of the phrases of pages.
 
-    The keyphrases share the probability equally. Of smoothing s,
-    `s / (1 + s)` is shared by all phrases of the page. Example: the keyphrase
-    of the two words from 1 on, of four phrases whose logits are equal, has the
-    loss log 4.
+    The keyphrases share the probability equally. Of smoothing s, `s / (1 + s)`
+    is shared by all phrases of the page. Example: one keyphrase among four
+    phrases of equal logits has the loss log 4.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
-        label_starts: `<int32>[batch, labels]`, the first word of each
-            keyphrase, -1 for none.
-        label_sizes: `<int32>[batch, labels]`, its number of words.
+        label_starts: `<int32>[batch, labels]`, first word, -1 for none.
+        label_sizes: `<int32>[batch, labels]`, number of words.
         smoothing: 0 or more.
 
     Returns:
@@ -93,7 +91,7 @@ def phrase_losses(
 def join_words(
     words: tf.RaggedTensor, starts: tf.Tensor, sizes: tf.Tensor
 ) -> tf.Tensor:
-    """Phrases as text.
+    """Returns phrases as text.
 
     Example: of the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
     give "b c" and "".
@@ -120,14 +118,14 @@ def join_words(
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
-    """Which texts are not empty and have no equal before them.
+    """Returns which texts are not empty and have no equal before them.
 
     Example: of "b", "a", "b", "" and "c" the first three are 0, 1 and 4, and
     the fourth is 5, behind the last.
 
     Args:
         texts: `<string>[batch, n]`.
-        number: how many to tell, at most n.
+        number: length of the result, at most n.
 
     Returns:
         `<int32>[batch, number]`, n where there are no more.

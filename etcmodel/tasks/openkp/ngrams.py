@@ -20,11 +20,9 @@ class VisibleWords(NamedTuple):
     """The words of pages that have tokens.
 
     Attributes:
-        numbers: the number of the word of each token, from 1,
-            `<int32>[batch, (nodes), (tokens)]`.
-        words: the word of the page that each one is,
+        numbers: each token's word, from 1, `<int32>[batch, (nodes), (tokens)]`.
+        words, nodes: index of each word, and its node, in the page,
             `<int32>[batch, (visible words)]`.
-        nodes: its node, likewise.
     """
 
     numbers: tf.RaggedTensor
@@ -35,16 +33,13 @@ class VisibleWords(NamedTuple):
 def number_words(words: tf.RaggedTensor) -> VisibleWords:
     """Numbers the words that have tokens; graph code.
 
-    Example: two nodes, of whose words 0, 2 and 3 have tokens: `[[[0, 0, 2],
-    [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words `[[0, 2, 3]]` and
-    the nodes `[[0, 0, 1]]`.
+    Example: two nodes, of whose words 0, 2 and 3 have tokens:
+    `[[[0, 0, 2], [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words
+    `[[0, 2, 3]]` and the nodes `[[0, 0, 1]]`.
 
     Args:
-        words: the word of each token, never less than before,
+        words: the word of each token, ascending,
             `<int32>[batch, (nodes), (tokens)]`.
-
-    Returns:
-        The words.
     """
     splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
     # [tokens], of the page
@@ -74,12 +69,12 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
 def first_occurrences(
     words: tf.RaggedTensor, nodes: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """How far back each phrase of a page comes for the first time; graph code.
+    """Returns how far back each phrase of a page occurs first; graph code.
 
-    Phrases are equal whatever their case. One that is not within a node is a
-    phrase of its own. Example: the words `a b`, `A b` of two nodes have
-    `[[0, 0, ...], [0, 0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of
-    one word, of two words, and so on.
+    Case does not matter. A phrase that is not within a node is equal to no
+    other. Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
+    0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of one word, of two
+    words, and so on.
 
     Args:
         words: `<string>[batch, (words)]`.
@@ -121,15 +116,7 @@ def _number(first, second):
 
 
 def normalize_word(text: str) -> str:
-    """Returns a word or phrase as it is compared with others.
-
-    Args:
-        text: the text.
-
-    Returns:
-        The text as `normalized_texts.normalize` and
-        `datasets.openkp.normalize_phrase` return it.
-    """
+    """Returns a word or phrase as the official script compares it."""
     return openkp.normalize_phrase(normalize(text))
 
 
@@ -147,8 +134,8 @@ def find_phrases(
         nodes: the node of each.
 
     Returns:
-        First word and number of words of those that are found, in the order
-        of the phrases, each once, and `MAX_PHRASES` at most.
+        First word and number of words of those found, in the order of the
+        phrases, each once, and `MAX_PHRASES` at most.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

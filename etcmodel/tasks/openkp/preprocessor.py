@@ -107,23 +107,20 @@ class OpenKPPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            words: <string>[batch, words], padded with "" at the end.
-            node_starts: first word of each node, in the order of the words,
-                padded with -1 at the end, <int>[batch, nodes].
+            words: `<string>[batch, words]`, padded with "".
+            node_starts: first word of each node, in order, padded with -1,
+                `<int>[batch, nodes]`.
             node_ends: the word after its last one, likewise.
-            node_features: how it looks, see `datasets.openkp.FEATURES`,
-                <float>[batch, nodes, 20].
+            node_features: `<float>[batch, nodes, 20]`, see `openkp.FEATURES`.
 
         Returns:
-            The EtcFeatures, <int32>[batch, long_length] and
-            <int32>[batch, global_length]. For labels: `word_nodes`, the node
-            of every visible word, which are all of one in fixed blocks.
+            The features. For labels: `word_nodes`, the node of every visible
+            word, 0 for all in fixed blocks.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
-                in order or no spans of the words, there is padding between
-                them, a feature is no finite number, or the inputs do not fit
-                together; see `Preprocessor`.
+            in order or no spans of the words, there is padding between them, a
+            feature is not finite, or the inputs do not fit together.
         """
         words = texts.without_padding(words)
         nodes = (node_starts, node_ends, node_features)
@@ -193,7 +190,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """The first occurrence of each keyphrase; see `Preprocessor.labels`.
 
-        Of several annotations, that which has the most of them in the text.
+        Of several annotations, the one with the most phrases in the text.
         """
         counts = {
             **count_cut(view, {"nodes": (None, "nodes")}),

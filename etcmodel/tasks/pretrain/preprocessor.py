@@ -48,8 +48,8 @@ def divide(
 
     Args:
         lengths: tokens of each sentence, none longer than `long_length`.
-        long_length: tokens of a part at most.
-        global_length: its sentences at most.
+        long_length: greatest number of tokens of a part.
+        global_length: greatest number of its sentences.
 
     Yields:
         First sentence of each part and the one behind its last.
@@ -162,10 +162,9 @@ class PretrainPreprocessor(Preprocessor):
         return Examples(texts, counts)
 
     def summarize(self, counts, number):
-        """How well texts are packed, and how many examples that saves.
+        """How well texts are packed.
 
-        `packing_efficiency` is the share of the long inputs that is text, and
-        `texts_per_example` by which factor packing reduces the examples.
+        `packing_efficiency` is the share of the long inputs that is text.
         """
         return {
             "packing_efficiency": counts["tokens"]

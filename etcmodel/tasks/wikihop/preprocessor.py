@@ -120,14 +120,10 @@ class WikiHopPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            query: <string>[batch].
-            candidates: <string>[batch, (candidates)], or dense and padded with
-                "" at the end.
-            supports: the documents, likewise <string>[batch, (documents)].
-
-        Returns:
-            EtcFeatures, <int32>[batch, long_length] and
-            <int32>[batch, global_length], and the candidates as given.
+            query: `<string>[batch]`.
+            candidates: `<string>[batch, candidates]`, ragged, or padded with
+                "".
+            supports: the documents, `<string>[batch, documents]`, likewise.
         """
         names = normalize_candidates(candidates)
         ids = layout.groups_of_one(self.tokenizer.tokenize(names))
@@ -255,16 +251,13 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Whether no candidate before it in its record is the same.
+    """Tells whether no candidate before it in its record is the same.
 
     Example: `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.
 
     Args:
-        candidates: normalized, <string>[batch, (candidates)].
-
-    Returns:
-        <bool>[all candidates].
+        candidates: normalized, `<string>[batch, (candidates)]`.
     """
     row = tf.strings.as_string(ragged_rows.owners_in(candidates))
     index = tf.range(tf.size(row))
@@ -278,15 +271,9 @@ def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
 def normalize_candidates(
     candidates: tf.Tensor | tf.RaggedTensor,
 ) -> tf.RaggedTensor:
-    """Candidates without padding, clean, stripped and lower-cased.
+    """Removes padding, cleans, strips and lower-cases candidates.
 
     Example: `[[" New York ", "Rome", ""]]` gives `[["new york", "rome"]]`.
-
-    Args:
-        candidates: <string>[batch, n], padded, or <string>[batch, (n)].
-
-    Returns:
-        <string>[batch, (candidates)].
     """
     candidates = tokenizers.sanitize(without_padding(candidates))
     values = tf.strings.strip(candidates.flat_values)
