@@ -67,7 +67,7 @@ def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
     return tf.signal.frame(padded, width, 1, axis=1)
 
 
-def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
+def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
     """The best span of words from every token, by begin_prob * end_prob."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
@@ -80,14 +80,14 @@ def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
         end + end_penalty, max_answer_length, _NEVER
     )
     is_same = tf.equal(
-        sentences[..., tf.newaxis], _windows(sentences, max_answer_length, -2)
+        units[..., tf.newaxis], _windows(units, max_answer_length, -2)
     )
     scores = tf.where(is_same, scores, _NEVER)
     # [batch, long]
     best = tf.reduce_max(scores, axis=2)
     length = tf.argmax(scores, axis=2, output_type=tf.int32)
     # A token is always in a window of its own.
-    last = tf.range(tf.shape(sentences)[1]) + length
+    last = tf.range(tf.shape(units)[1]) + length
     penalty += tf.gather(end_penalty, last, batch_dims=1)
     return best, last, tf.exp(best - penalty)
 
@@ -117,7 +117,7 @@ def _whole_words(labels, cuts):
     return labels, tf.range(shape[1]) + tf.reshape(last - place, shape)
 
 
-def _spans_of_labels(logits, sentences, cuts, max_answer_length):
+def _spans_of_labels(logits, units, cuts, max_answer_length):
     """The runs of begin and inside labels, by their mean probability.
 
     A run begins at a "begin" label, or at an "inside" label that follows
@@ -129,9 +129,9 @@ def _spans_of_labels(logits, sentences, cuts, max_answer_length):
     labels, last = _whole_words(
         tf.argmax(probabilities, axis=2, output_type=tf.int32), cuts
     )
-    is_part = tf.not_equal(labels, OUTSIDE) & (sentences >= 0)
+    is_part = tf.not_equal(labels, OUTSIDE) & (units >= 0)
     goes_on = tf.pad(is_part[:, :-1], [[0, 0], [1, 0]]) & tf.equal(
-        sentences, tf.pad(sentences[:, :-1], [[0, 0], [1, 0]])
+        units, tf.pad(units[:, :-1], [[0, 0], [1, 0]])
     )
     starts = is_part & (tf.equal(labels, BEGIN) | ~goes_on)
     shape = tf.shape(labels)
@@ -182,25 +182,25 @@ def best_spans(
     """
     can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
-    sentences = tf.where(can_be_part, long_sentence_ids, -1)
+    units = tf.where(can_be_part, long_sentence_ids, -1)
     find = (
         _spans_of_labels
         if "answer_bio_logits" in logits
         else _spans_of_begins_and_ends
     )
     scores, ends, probabilities = find(
-        logits, sentences, long_word_cuts, max_answer_length
+        logits, units, long_word_cuts, max_answer_length
     )
-    batch, length = tf.unstack(tf.shape(sentences))
-    num_sentences = tf.shape(logits["supporting_fact_logits"])[1]
-    # Sentences numbered through the batch; tokens of none are left out.
+    batch, length = tf.unstack(tf.shape(units))
+    num_units = tf.shape(logits["supporting_fact_logits"])[1]
+    # Units numbered through the batch; tokens in no unit are left out.
     index = tf.where(
         can_be_part,
-        sentences + tf.range(batch)[:, tf.newaxis] * num_sentences,
+        units + tf.range(batch)[:, tf.newaxis] * num_units,
         -1,
     )
     index = tf.reshape(index, [-1])
-    most = batch * num_sentences
+    most = batch * num_units
     flat = tf.reshape(scores, [-1])
     best = tf.math.unsorted_segment_max(flat, index, most)
     # The first token that reaches it.
@@ -212,7 +212,7 @@ def best_spans(
         tf.where(is_best, position, length - 1), index, most
     )
     # [batch, global]
-    shape = tf.stack([batch, num_sentences])
+    shape = tf.stack([batch, num_units])
     begin = tf.reshape(tf.clip_by_value(begin, 0, length - 1), shape)
     return Spans(
         scores=tf.maximum(tf.reshape(best, shape), _NEVER),
@@ -247,7 +247,7 @@ def select_candidates(
         context["long_word_cuts"],
         max_answer_length,
     )
-    segments = context["global_segments"]
+    units = context["global_segments"]
 
     def of(name, tokens):
         return tf.gather(context[name], tokens, batch_dims=1)
@@ -256,9 +256,9 @@ def select_candidates(
         "answer_type_probabilities": tf.nn.softmax(
             logits["answer_type_logits"]
         ),
-        "segments": segments,
+        "segments": units,
         "fact_probabilities": tf.where(
-            segments >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
+            units >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
         ),
         "scores": spans.scores,
         "probabilities": spans.probabilities,
@@ -332,20 +332,20 @@ def decode_answers(
         empty or padding).
     """
     # [batch]
-    sentence = choose_sentences(
+    position = choose_sentences(
         chosen["scores"], chosen["fact_probabilities"], threshold
     )
-    is_there = sentence >= 0
+    is_there = position >= 0
 
     def of(name):
-        return tf.gather(chosen[name], tf.maximum(sentence, 0), batch_dims=1)
+        return tf.gather(chosen[name], tf.maximum(position, 0), batch_dims=1)
 
-    start, end, segment = of("starts"), of("ends"), of("segments")
-    has_text = is_there & (segment >= 0) & (start >= 0)
+    start, end, unit = of("starts"), of("ends"), of("segments")
+    has_text = is_there & (unit >= 0) & (start >= 0)
     first = tf.cast(segments.row_starts(), tf.int32)
     texts = tf.gather(
         tf.pad(segments.flat_values, [[0, 1]]),
-        tf.where(has_text, first + segment, 0),
+        tf.where(has_text, first + unit, 0),
     )
     # SentencePiece counts the space before a word to it.
     texts = tf.strings.strip(
@@ -372,20 +372,18 @@ def decode_answers(
     }
 
 
-def _by_paragraph(chosen, segments, sizes, shape) -> tf.Tensor:
+def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
     """Probabilities of sentences, <float32>[batch, paragraphs, sentences]."""
-    first = tf.cast(segments.row_starts(), tf.int32)
-    segment = chosen["segments"]
-    # [all segments]
+    first = tf.cast(units.row_starts(), tf.int32)
+    unit = chosen["segments"]
+    # [all units]
     flat = tf.math.unsorted_segment_sum(
         tf.reshape(chosen["fact_probabilities"], [-1]),
-        tf.reshape(
-            tf.where(segment >= 0, segment + first[:, tf.newaxis], -1), [-1]
-        ),
-        tf.size(segments.flat_values),
+        tf.reshape(tf.where(unit >= 0, unit + first[:, tf.newaxis], -1), [-1]),
+        tf.size(units.flat_values),
     )
     # An empty sentence between others has a global token, but is no fact.
-    flat = tf.where(tf.equal(segments.flat_values, ""), 0.0, flat)
+    flat = tf.where(tf.equal(units.flat_values, ""), 0.0, flat)
     sizes = tf.cast(sizes.with_row_splits_dtype(tf.int64), tf.int64)
     # [batch, (paragraphs), (1 + sentences)]
     ragged = sizes.with_values(

@@ -81,7 +81,7 @@ def make_labels(
             labels.append(int((group, unit - 1) in facts))
             kept_facts += labels[-1]
 
-    # Segment 0 of a paragraph is its title.
+    # Unit 0 of a paragraph is its title.
     places = sorted(
         [(paragraph, 0) for paragraph in fact_paragraphs]
         + [(paragraph, sentence + 1) for paragraph, sentence in facts]

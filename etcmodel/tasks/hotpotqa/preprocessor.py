@@ -96,13 +96,13 @@ class HotpotQAPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The segment of each global token; -1 for those of the CLS, the
+        # The unit of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
         global_segments=example_schema.Field(
             "global", example_schema.DECODING, pad=-1
         ),
-        # Where each long token starts in its segment, in bytes; -1 for tokens
-        # of no segment.
+        # Where each long token starts in its unit, in bytes; -1 for tokens of
+        # no unit.
         long_starts=example_schema.Field(
             "long", example_schema.DECODING, pad=-1
         ),
@@ -115,7 +115,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         segments=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Predictions name supporting facts by their titles.
         titles=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # How many segments each paragraph has, its title included; 0 for one
+        # How many units each paragraph has, its title included; 0 for one
         # without any text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
