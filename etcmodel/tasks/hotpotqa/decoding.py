@@ -25,10 +25,9 @@ _CUT = -1e4
 def is_answer_token(
     long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
 ) -> tf.Tensor:
-    """Tells which long tokens can be part of an answer: those of units.
+    """Tells which tokens can be part of an answer, `<bool>[batch, long]`.
 
-    The CLS has the type of sentences, but no sentence.
-
+    They are those of units. The CLS has the type of sentences, but no sentence.
     Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
     CLS, a question token, a title, a sentence and padding give
     `[False, False, True, True, False]`.
@@ -36,9 +35,6 @@ def is_answer_token(
     Args:
         long_token_type_ids: `<int>[batch, long]`.
         long_sentence_ids: `<int>[batch, long]`.
-
-    Returns:
-        `<bool>[batch, long]`.
     """
     is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
         long_token_type_ids, token_types.TITLE
@@ -96,7 +92,7 @@ def _whole_words(labels, cuts):
     """Labels of words, and the last token of each token's word.
 
     All tokens of a word have the label of its first one, "inside" behind a
-    "begin". Both are `<int32>[batch, long]`.
+    "begin".
     """
     shape = tf.shape(labels)
     continues = word_cuts.begins_inside(cuts)
@@ -270,23 +266,18 @@ def select_candidates(
 def choose_sentences(
     scores: tf.Tensor, probabilities: tf.Tensor, threshold: float
 ) -> tf.Tensor:
-    """Chooses the unit whose best span is the answer.
+    """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
     It is the unit with the best span among the predicted supporting facts. If
-    none of them has a span, it is the most probable unit that has one.
-
-    Example: spans with the scores `[-1, -3, -2]` in units with the
-    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9, the
-    units 0, 2 and 2.
+    none of them has a span, it is the most probable unit that has one; -1 if
+    there is no span at all. Example: spans with the scores `[-1, -3, -2]` in
+    units with the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0,
+    0.5 and 0.9, the units 0, 2 and 2.
 
     Args:
         scores: of each unit's best span, `<float32>[batch, global]`.
         probabilities: of supporting facts, likewise; -1 for other tokens.
         threshold: from 0 to 1.
-
-    Returns:
-        `<int32>[batch]`, indices of global tokens; -1 for records without a
-        span.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)

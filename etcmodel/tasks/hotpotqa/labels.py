@@ -1,7 +1,4 @@
-"""What the model is to learn of a HotpotQA record.
-
-Source: ETC paper, Appendix C (HotpotQA).
-"""
+"""Labels of a HotpotQA record (ETC paper, Appendix C)."""
 
 import dataclasses
 

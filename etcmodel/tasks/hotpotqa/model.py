@@ -25,10 +25,7 @@ ANSWER_ENCODINGS = ("span", "bio")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class HotpotQAHead(graph_layer.GraphLayer):
-    """A dense layer for each of the things that are predicted.
-
-    Source: ETC paper, Appendix C (HotpotQA, Inference).
-    """
+    """A dense layer for each prediction (ETC paper, Appendix C, Inference)."""
 
     def __init__(
         self,
@@ -141,17 +138,15 @@ class HotpotQAHead(graph_layer.GraphLayer):
 def bio_labels(
     begins: tf.Tensor, ends: tf.Tensor, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Returns answer spans as a label for every token.
+    """Returns answer spans as labels of tokens, `<int32>[batch, length]`.
 
-    Example: spans 1 to 2 and 4 to 4 of 6 tokens give `[2, 0, 1, 2, 0, 2]`.
+    0 begin, 1 inside, 2 outside. Example: spans 1 to 2 and 4 to 4 of 6 tokens
+    give `[2, 0, 1, 2, 0, 2]`.
 
     Args:
         begins: `<int>[batch, spans]`, first token of each; -1 is padding.
         ends: `<int>[batch, spans]`, its last token.
         length: number of tokens.
-
-    Returns:
-        `<int32>[batch, length]`: 0 begin, 1 inside, 2 outside.
     """
     position = tf.range(length, dtype=begins.dtype)
     # [batch, spans, length]
@@ -179,11 +174,12 @@ def _position_losses(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 def example_losses(logits, labels) -> dict[str, tf.Tensor]:
-    """Computes the losses of every example; the total is their plain mean.
+    """Computes the losses of every example, each `<float32>[batch]`.
 
-    Source: ETC paper, Appendix C, and the original code: the supporting facts'
-    loss is a sum over titles, sentences and paragraphs; that of the "bio"
-    encoding a sum over the tokens of titles and sentences.
+    The total is their plain mean. Source: ETC paper, Appendix C, and the
+    original code: the supporting facts' loss is a sum over titles, sentences
+    and paragraphs; that of the "bio" encoding a sum over the tokens of titles
+    and sentences.
 
     Args:
         logits: the model's outputs.
@@ -195,7 +191,7 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
 
     Returns:
         `supporting_facts`, `answer_type`, and `answer_begin` and `answer_end`
-        or `answer_bio`, all `<float32>[batch]`.
+        or `answer_bio`.
     """
     facts = labels["supporting_facts"]
     # [batch, global]
@@ -239,7 +235,7 @@ class HotpotQA(EtcTaskModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """The global CLS sees everything, unless the options say not."""
+        """The global CLS sees everything, unless the options say otherwise."""
         options = self.model_options
         exempt = (token_types.CLS_GLOBAL,)
         return {

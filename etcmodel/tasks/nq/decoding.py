@@ -118,18 +118,16 @@ def nearest_candidate(
     candidate_starts: tf.Tensor,
     candidate_ends: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the candidates whose start and end are nearest to those of spans.
+    """Returns starts and ends of the candidates nearest to spans, `<int32>[n]`.
 
-    Example: 4-8 and the candidates 0-9, 3-8 and 9-12 give 3-8.
+    Without candidates they are those of the span. Example: 4-8 and the
+    candidates 0-9, 3-8 and 9-12 give 3-8.
 
     Args:
         start: `<int32>[n]`; -1 stays -1.
         end: `<int32>[n]`.
         candidate_starts: `<int32>[n, candidates]`; -1 is padding.
         candidate_ends: likewise.
-
-    Returns:
-        Start and end, two `<int32>[n]`; those of the span without candidates.
     """
     # [n, candidates]
     distance = tf.abs(candidate_starts - start[:, tf.newaxis]) + tf.abs(

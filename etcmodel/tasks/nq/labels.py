@@ -1,7 +1,4 @@
-"""Labels of the windows of a page.
-
-Source: ETC paper, Appendix C (NQ), and the original code.
-"""
+"""Labels of the windows of a page (ETC paper, Appendix C; original code)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

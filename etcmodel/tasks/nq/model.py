@@ -25,10 +25,7 @@ POSITIONS = (
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class NQHead(graph_layer.GraphLayer):
-    """Four logits of every long token, and the answer type from the first.
-
-    Source: ETC paper, Appendix C (NQ, Fine-Tuning).
-    """
+    """Four logits of every long token, and the answer type from the first."""
 
     def __init__(self, initializer_range=0.02, name="nq_head", **kwargs):
         """Creates the layer.
@@ -91,8 +88,7 @@ class NQ(EtcTaskModel):
     """Finds the long and the short answer to a question in a page.
 
     A page is a flat sequence: local attention does not stop anywhere, and the
-    hard g2l mask has no exceptions. Source: ETC paper, section 4.1 and
-    Appendix C.
+    hard g2l mask has no exceptions (ETC paper, section 4.1 and Appendix C).
     """
 
     METRICS = ("answer_type_accuracy",)

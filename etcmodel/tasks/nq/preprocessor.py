@@ -33,7 +33,7 @@ _TOKENS = (
 
 
 def _section(name, token_type_id=token_types.QUESTION, **more):
-    """A section that local attention does not stop at the end of."""
+    """A section whose end does not stop local attention."""
     return layout.Section(
         name, token_type_id, **{"breaks": False, "cut": "keep", **more}
     )

@@ -31,7 +31,7 @@ _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 
 
 def visual_classes(features: tf.Tensor) -> tf.Tensor:
-    """Returns the kind of a node, and the buckets of both font sizes.
+    """Returns one-hot kinds of nodes and buckets of both font sizes.
 
     A block that is no heading but bold is of the kind 5, binary 101. Font sizes
     in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets
@@ -41,7 +41,7 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
         features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
 
     Returns:
-        `<float32>[..., 8 + 24 + 24]`, one-hot.
+        `<float32>[..., 8 + 24 + 24]`.
     """
     flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
     # [...]
@@ -63,15 +63,10 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Returns places and sizes, cut to their ranges, and flags, from -1 to 1.
+    """Scales places and sizes, cut to their ranges, and flags to -1 to 1.
 
-    Of widths from 0 to 1,500, 728 is -0.02933, and 9,000 is 1.
-
-    Args:
-        features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
-
-    Returns:
-        `<float32>[..., 8 + 5]`.
+    `<float32>[..., 20]` to `[..., 8 + 5]`. Of widths from 0 to 1,500, 728 is
+    -0.02933, and 9,000 is 1.
     """
     # [8]
     least, greatest = tf.unstack(tf.constant([*_RANGES.values()] * 2), axis=1)
@@ -113,7 +108,7 @@ class _Layer(graph_layer.GraphLayer):
         self.initializer_range = initializer_range
 
     def _make(self, layer, name, *args, divisor=1.0, **kwargs):
-        """A layer with weights that begin as those of all."""
+        """Makes a layer with the initial weights of this one."""
         deviation = self.initializer_range / divisor**0.5
         return layer(
             *args,
@@ -263,7 +258,7 @@ class NgramHead(_Layer):
 
 
 def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """Sums the vectors of the tokens of each word.
+    """Sums the vectors of each word's tokens, `<float>[batch, long, size]`.
 
     Example: of tokens of the words `[1, 1, 2, 0]` the first two make the first
     vector, the third makes the second, and the other two are zeros.
@@ -271,9 +266,6 @@ def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     Args:
         tokens: `<float>[batch, long, size]`.
         words: `<int32>[batch, long]`, from 1, 0 for none.
-
-    Returns:
-        `<float>[batch, long, size]`.
     """
     batch, length, size = tf.unstack(tf.shape(tokens))
     index = tf.range(batch)[:, tf.newaxis] * length + words - 1

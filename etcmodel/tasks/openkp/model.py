@@ -27,9 +27,6 @@ def join_occurrences(
     Args:
         logits: `<float32>[batch, sizes, long]`.
         first_occurrences: `<int32>[batch, long, at least sizes]`.
-
-    Returns:
-        `<float32>[batch, sizes, long]`.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes, long]
@@ -53,20 +50,17 @@ def phrase_losses(
     label_sizes: tf.Tensor,
     smoothing: float = 0.0,
 ) -> tf.Tensor:
-    """Computes the cross entropy of the phrases of pages.
+    """Computes the cross entropy of the phrases of pages, `<float32>[batch]`.
 
-    The keyphrases share the probability equally. Of smoothing s, `s / (1 + s)`
-    is shared by all phrases of the page. Example: one keyphrase among four
-    phrases of equal logits has the loss log 4.
+    The keyphrases share the probability equally; the loss is 0 without any. Of
+    smoothing s, `s / (1 + s)` is shared by all phrases of the page. Example:
+    one keyphrase among four phrases of equal logits has the loss log 4.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
         label_starts: `<int32>[batch, labels]`, first word, -1 for none.
         label_sizes: `<int32>[batch, labels]`, number of words.
         smoothing: 0 or more.
-
-    Returns:
-        `<float32>[batch]`, 0 for pages without a keyphrase.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes * long]
@@ -91,7 +85,7 @@ def phrase_losses(
 def join_words(
     words: tf.RaggedTensor, starts: tf.Tensor, sizes: tf.Tensor
 ) -> tf.Tensor:
-    """Returns phrases as text.
+    """Returns phrases as text, `<string>[batch, n]`.
 
     Example: of the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
     give "b c" and "".
@@ -100,9 +94,6 @@ def join_words(
         words: `<string>[batch, (words)]`.
         starts: `<int32>[batch, n]`.
         sizes: `<int32>[batch, n]`.
-
-    Returns:
-        `<string>[batch, n]`.
     """
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
@@ -118,17 +109,14 @@ def join_words(
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
-    """Returns which texts are not empty and have no equal before them.
+    """Finds texts that are not empty and have no equal before them.
 
-    Example: of "b", "a", "b", "" and "c" the first three are 0, 1 and 4, and
-    the fourth is 5, behind the last.
+    Example: of "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5,
+    which is n and stands for no more.
 
     Args:
         texts: `<string>[batch, n]`.
-        number: length of the result, at most n.
-
-    Returns:
-        `<int32>[batch, number]`, n where there are no more.
+        number: columns of the result, at most n.
     """
     size = tf.shape(texts)[1]
     # [batch, n, n]
@@ -152,7 +140,7 @@ class OpenKP(EtcTaskModel):
     """Finds the keyphrases of a page.
 
     A page is a flat sequence: local attention does not stop at the end of a
-    node. Source: ETC paper, section 4.1 and Appendix C.
+    node (ETC paper, section 4.1 and Appendix C).
     """
 
     def encoder_options(self):

@@ -74,14 +74,11 @@ def first_occurrences(
     Case does not matter. A phrase that is not within a node is equal to no
     other. Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
     0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of one word, of two
-    words, and so on.
+    words, and so on: `<int32>[batch, (words), 5]`.
 
     Args:
         words: `<string>[batch, (words)]`.
         nodes: the node of each, likewise `<int32>`.
-
-    Returns:
-        `<int32>[batch, (words), 5]`.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -104,7 +101,7 @@ def first_occurrences(
 
 
 def _shift(values, number):
-    """What stands so many places behind, -1 at the end."""
+    """Values `number` places further on, -1 at the end."""
     return tf.pad(values[number:], [[0, number]], constant_values=-1)[
         : tf.size(values)
     ]
@@ -123,19 +120,16 @@ def normalize_word(text: str) -> str:
 def find_phrases(
     phrases: Sequence[str], words: Sequence[str], nodes: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Finds the first occurrence of each phrase within a node.
+    """Finds first word and number of words of phrases within a node.
 
-    Example: "star trek" is (2, 2) in the words "star", "star", "trek" of the
-    nodes 0, 1, 1.
+    First occurrences, in the order of the phrases, each once, and `MAX_PHRASES`
+    at most. Example: "star trek" is (2, 2) in the words "star", "star", "trek"
+    of the nodes 0, 1, 1.
 
     Args:
         phrases: with single spaces.
         words: as `normalize_word` returns them.
         nodes: the node of each.
-
-    Returns:
-        First word and number of words of those found, in the order of the
-        phrases, each once, and `MAX_PHRASES` at most.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

@@ -242,7 +242,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
 
 def _check(num_words, starts, ends, looks) -> tf.Operation | None:
-    """That there can be such nodes; eagerly there is no operation."""
+    """Asserts that the nodes are possible; eagerly there is no operation."""
     # [batch, nodes], where the node before each ends, none behind padding
     before = tf.where(starts >= 0, ends, tf.int32.max)
     before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]

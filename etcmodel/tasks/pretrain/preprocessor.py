@@ -1,7 +1,4 @@
-"""Preprocesses documents for ETC's pre-training.
-
-Stored are texts of whole sentences, several in an example.
-"""
+"""Preprocesses documents for ETC's pre-training: several in an example."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -41,18 +38,11 @@ class Sentences(NamedTuple):
 def divide(
     lengths: Sequence[int], long_length: int, global_length: int
 ) -> Iterator[tuple[int, int]]:
-    """Divides a document between sentences, so that its parts fit.
+    """Divides a document between sentences into parts of greatest lengths.
 
     Example: sentences of 3, 3, 2, 6 and 1 tokens become, with 8 tokens and 3
-    sentences at most, the parts from 0 to 3 and from 3 to 5.
-
-    Args:
-        lengths: tokens of each sentence, none longer than `long_length`.
-        long_length: greatest number of tokens of a part.
-        global_length: greatest number of its sentences.
-
-    Yields:
-        First sentence of each part and the one behind its last.
+    sentences at most, the parts from 0 to 3 and from 3 to 5. No sentence may be
+    longer than `long_length`.
     """
     start = used = 0
     for i, length in enumerate(lengths):

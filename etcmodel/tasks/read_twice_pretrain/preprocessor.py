@@ -175,7 +175,7 @@ class PretrainPreprocessor(Preprocessor):
 
 
 def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
-    """The given mentions of a document by bytes: begin, end and entity.
+    """The given mentions by bytes: begin, end and entity.
 
     "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
     """

@@ -24,7 +24,7 @@ def label_answers(
 
     Args:
         starts: `<int32>[segments, length]` first byte of each token, -1 for
-            those of the question and for padding.
+            other tokens.
         ends: likewise, the byte behind its last.
         cuts: likewise, see `word_cuts`.
         spans: first byte of each answer and the one behind its last, in order.

@@ -79,11 +79,7 @@ class Parts(NamedTuple):
     mention_labels: tf.RaggedTensor
 
     def of_questions(self, documents: tf.Tensor) -> "Parts":
-        """Repeats parts for questions about the same document.
-
-        Args:
-            documents: `<int32>[questions]` index of each question's document.
-        """
+        """Repeats parts for each question's document, `<int32>[questions]`."""
         numbers = tf.gather(self.numbers, documents)
         _, *values = self
         return Parts(
@@ -97,16 +93,14 @@ def skip_space(
 ) -> tf.RaggedTensor:
     """Returns where tokens start without white space before; graph code.
 
-    SentencePiece's tokens include it. Example: of the text "in  Brno" the
-    tokens from 0 to 2 and from 2 to 8 start at 0 and 4.
+    SentencePiece's tokens include it. A token of white space alone starts at
+    its end. Example: of the text "in  Brno" the tokens from 0 to 2 and from 2
+    to 8 start at 0 and 4.
 
     Args:
         texts: `<string>[texts]`.
         starts: `<int32>[texts, (tokens)]` first byte of each token.
         ends: likewise, the byte behind its last.
-
-    Returns:
-        `<int32>[texts, (tokens)]`, the end for tokens of white space alone.
     """
     # Bytes are counted through all texts.
     data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
@@ -122,15 +116,11 @@ def skip_space(
 
 
 def part_size(number, most: int):
-    """Returns how long the parts are that a document is read in.
+    """Returns how many segments each part of a document has.
 
     Parts are as few as possible, and equal but for the last one. Example: 10
     segments of which 4 can be read together are those from 0 to 4, from 4 to 8
     and from 8 to 10; 6 are two parts of 3. Also graph code, of `<int>[...]`.
-
-    Args:
-        number: number of segments, at least 1.
-        most: how many can be read together.
     """
     return -(-number // -(-number // most))
 

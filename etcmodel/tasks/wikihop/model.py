@@ -18,7 +18,7 @@ def example_losses(
     global_token_type_ids: tf.Tensor,
     label_smoothing: float = 0.0,
 ) -> tf.Tensor:
-    """Computes the cross entropy of every example over its candidates.
+    """Computes the cross entropy over candidates, `<float32>[batch]`.
 
     With label smoothing s and n candidates, the right candidate should get
     probability `1 - s + s / n` and every other one `s / n`.
@@ -28,9 +28,6 @@ def example_losses(
         labels: `<int>[batch]`, index of the right candidate.
         global_token_type_ids: `<int>[batch, global]`; tells the candidates.
         label_smoothing: from 0 to 1.
-
-    Returns:
-        `<float32>[batch]`.
     """
     # [batch, global]
     is_candidate = tf.cast(
@@ -108,7 +105,7 @@ class WikiHop(EtcTaskModel):
     METRICS = ("accuracy",)
 
     def encoder_options(self):
-        """Candidates and query see everything, unless the options say not."""
+        """Candidates and query see everything, unless options say otherwise."""
         options = self.model_options
         exempt = []
         if options.candidate_ignore_hard_g2l:

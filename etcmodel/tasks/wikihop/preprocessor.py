@@ -253,11 +253,8 @@ class WikiHopPreprocessor(EtcPreprocessor):
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
     """Tells whether no candidate before it in its record is the same.
 
-    Example: `[["rome", "oslo", "rome"], ["rome"]]` gives
+    Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.
-
-    Args:
-        candidates: normalized, `<string>[batch, (candidates)]`.
     """
     row = tf.strings.as_string(ragged_rows.owners_in(candidates))
     index = tf.range(tf.size(row))
