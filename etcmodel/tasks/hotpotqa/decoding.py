@@ -17,8 +17,7 @@ from etcmodel.tasks.hotpotqa import labels
 # Labels of tokens in the "bio" encoding of answers.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
-# Added to the scores of spans that begin or end inside a word: they are chosen
-# only where there are no others.
+# Penalty of spans that begin or end inside a word: chosen for lack of others.
 _CUT = -1e4
 
 
@@ -284,8 +283,7 @@ def choose_sentences(
     # [batch, 1]
     highest = tf.reduce_max(among, axis=1, keepdims=True)
     is_fact = has_span & (among >= tf.minimum(threshold, highest))
-    # One more, for when there are no global tokens at all, as in a batch of no
-    # records.
+    # One more column, for batches without records.
     # [batch, global + 1]
     candidates = tf.pad(
         tf.where(is_fact, scores, 2.0 * _NEVER),
@@ -338,7 +336,7 @@ def decode_answers(
         tf.pad(segments.flat_values, [[0, 1]]),
         tf.where(has_text, first + unit, 0),
     )
-    # SentencePiece counts the space before a word to it.
+    # SentencePiece's tokens include the space before a word.
     texts = tf.strings.strip(
         tf.strings.substr(
             texts,

@@ -261,7 +261,7 @@ class HotpotQA(EtcTaskModel):
         )
 
     def labels(self, features, fields):
-        """Those of `example_losses`."""
+        """See `example_losses`."""
         labels = dict(fields)
         # [batch, spans]
         begins, ends = (
@@ -293,7 +293,7 @@ class HotpotQA(EtcTaskModel):
         return example_losses(outputs, labels)
 
     def metrics(self, outputs, labels):
-        """Right answer types."""
+        """Accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]

@@ -94,7 +94,7 @@ class NQ(EtcTaskModel):
     METRICS = ("answer_type_accuracy",)
 
     def encoder_options(self):
-        """Flat."""
+        """Pages are flat sequences."""
         return {"flat_sequence": True}
 
     def head(self, config):
@@ -118,7 +118,7 @@ class NQ(EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Right answer types."""
+        """Accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]

@@ -150,7 +150,7 @@ class VisualEmbedding(_Layer):
             self._make(
                 *(dense, f"dense_{i}", hidden_size),
                 activation=get_activation(self.hidden_act),
-                # Half precision does not know one line from the next.
+                # Half precision cannot tell neighbouring lines apart.
                 dtype="float32",
             )
             for i in range(number)

@@ -131,7 +131,7 @@ def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _initial(config):
-    """What the task's layers have from the encoder."""
+    """Returns the encoder's options that the task's layers share."""
     names = ("hidden_act", "initializer_range")
     return {name: getattr(config, name) for name in names}
 
@@ -202,7 +202,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def loss_names(self):
-        """One."""
+        """See `TaskModel`."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
@@ -217,7 +217,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def _logits(self, outputs, context):
-        """The logits that a softmax is over."""
+        """Returns the logits that the softmax normalizes."""
         logits = outputs["ngram_logits"]
         if not self.options.max_loss:
             return logits

@@ -28,8 +28,8 @@ from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
-# From the first node that does not fit on nodes are left out; if it is the very
-# first, it is cropped.
+# The first node that does not fit and all after it are left out; if it is the
+# very first, it is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
@@ -127,14 +127,14 @@ class OpenKPPreprocessor(EtcPreprocessor):
         with tf.control_dependencies([_check(words.row_lengths(), *nodes)]):
             node_starts, node_ends, node_features = map(tf.identity, nodes)
         is_node = node_starts >= 0
-        # What is no node starts behind all words.
+        # Padding starts behind all words.
         starts = tf.where(is_node, node_starts, tf.int32.max)
         tokens = pages.tokenize_pages(
             self.tokenizer, words, None, starts, node_ends
         )
         visible = ngrams.number_words(tokens.words)
         if self.config.fixed_block_size:
-            # All words are of one node, which looks like nothing.
+            # All words are in one node without visual features.
             visible = visible._replace(nodes=tf.zeros_like(visible.nodes))
         # [batch, (visible words)]
         spoken = visible.words.with_values(

@@ -42,7 +42,7 @@ def lay_out(
     """
     tokens = stored["token_ids"]
     lengths = stored["sentence_lengths"]
-    # All of the batch one after the other; what ends a text is 1.
+    # The batch in one row; 1 at the end of each text.
     # [sentences]
     is_last = _marks(
         tf.cumsum(stored["text_lengths"].values) - 1,

@@ -133,7 +133,7 @@ class PretrainPreprocessor(Preprocessor):
                 },
             )
         ends = np.cumsum([0, *pieces])
-        # Where a word was divided, its rest stands alone.
+        # A part never begins with the continuation of a word.
         parts = list(divide(pieces, size, self.config.global_length))
         view.is_continuation[ends[[start for start, _ in parts]]] = 0
         texts = [

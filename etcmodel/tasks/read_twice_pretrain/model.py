@@ -134,7 +134,7 @@ class ReadTwicePretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Entities and other words, and long and short documents, apart."""
+        """Also for entities, other words, long and short documents alone."""
         names = [
             f"{name}{suffix}"
             for name in (

@@ -25,10 +25,9 @@ from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 _MOST_TEXTS = 64
 # Segments share places.
 _MOST_PLACES = 2 * _MOST_TEXTS
-# Scores of spans that are none are below.
+# Lower scores mean that there is no span.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-# Added to the scores of spans that begin or end inside a word: they are chosen
-# only where there are no others.
+# Penalty of spans that begin or end inside a word: chosen for lack of others.
 _CUT = -1e4
 
 
@@ -55,7 +54,7 @@ class ReadTwiceQA(AnswerModel):
         """
         super().__init__(model_options, options)
         mode = model_options.cross_block_attention_mode
-        # In others answers depend on what else is in a batch.
+        # In other modes answers depend on the rest of the batch.
         if mode not in ("doc", "block"):
             raise ValueError(
                 f"cross_block_attention_mode is {mode!r}, expected 'doc' or "
@@ -128,7 +127,7 @@ class ReadTwiceQA(AnswerModel):
             )
         }
         if self.HAS_OPTIONS:
-            # Of each segment's CLS (Appendix C.2).
+            # From each segment's CLS (Appendix C.2).
             pooled = tf.keras.layers.Dense(
                 config.hidden_size,
                 activation="tanh",
@@ -340,7 +339,7 @@ class ReadTwiceQA(AnswerModel):
                 " ",
             )
         )
-        # Of punctuation alone, the characters.
+        # Texts of punctuation alone are compared as they are.
         words = tf.where(tf.equal(words, ""), texts, words)
         # [batch, texts, texts]
         is_same = tf.equal(words[:, :, tf.newaxis], words[:, tf.newaxis])

@@ -491,7 +491,7 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
         return number, record.supporting_parts
 
     def find(self, record):
-        """Nothing for yes and no, which are no text."""
+        """Finds nothing for yes and no, which are no text."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 
@@ -505,7 +505,7 @@ class NarrativeQAPreprocessor(QuestionPreprocessor):
     """Answers are what is most like those that people gave."""
 
     def find(self, record):
-        """The answers, and wherever the spans with the best ROUGE-L stand."""
+        """Finds the answers, and all places of the spans of best ROUGE-L."""
         words = _words(record.text)
         # As they are compared, in any case.
         answers = [x.strip().rstrip(" .") for x in record.answers]

@@ -145,7 +145,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def loss_names(self):
-        """One."""
+        """See `TaskModel`."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
@@ -169,7 +169,7 @@ class WikiHop(EtcTaskModel):
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
-            # As many as a request has, if it is one.
+            # As wide as the request, if there is one.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
         return decode_answers(candidates["logits"], choices)

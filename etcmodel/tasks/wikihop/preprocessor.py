@@ -25,7 +25,7 @@ from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 
-# Names that lie inside each other are linked, so many at most: "york" and "new
+# Maximum number of links of names that lie inside each other: "york" and "new
 # york" are mentioned in "new york city".
 MAX_MENTIONS = 3
 
@@ -131,7 +131,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
             sentences.split_sentences(
                 tokenizers.sanitize(without_padding(supports))
             ),
-            # Of equals the first is the answer, and what is mentioned.
+            # Only the first of equal candidates is the answer and has mentions.
             names.with_values(
                 tf.where(is_first_of_equals(names), names.values, "")
             ),
