@@ -25,7 +25,11 @@ ANSWER_ENCODINGS = ("span", "bio")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class HotpotQAHead(graph_layer.GraphLayer):
-    """A dense layer for each prediction (ETC paper, Appendix C, Inference)."""
+    """A dense layer for each prediction (ETC paper, Appendix C, Inference).
+
+    See `HotpotQAModelOptions` for the arguments. Raises a ValueError if the
+    encoding is unknown or the prior is not between 0 and 1.
+    """
 
     def __init__(
         self,
@@ -35,19 +39,6 @@ class HotpotQAHead(graph_layer.GraphLayer):
         name="hotpotqa_head",
         **kwargs,
     ):
-        """Creates the layer.
-
-        Args:
-            answer_encoding: "span" for the first and last token of the answer,
-                "bio" for a label of every token.
-            initializer_range: standard deviation of the initial weights.
-            supporting_fact_prior: see `HotpotQAModelOptions`.
-            name: name of the layer.
-            **kwargs: passed to the base class.
-
-        Raises:
-            ValueError: unknown encoding, or a probability not between 0 and 1.
-        """
         super().__init__(name=name, **kwargs)
         if not 0 < supporting_fact_prior < 1:
             raise ValueError(

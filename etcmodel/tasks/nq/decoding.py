@@ -1,9 +1,8 @@
 """From the logits of windows to the answers of a page; graph code.
 
 Source: ETC paper, Appendix C (NQ, Inference): first the best start, then the
-best end behind it. A position's score is its logit less that of the CLS, which
-stands for no answer; of all windows of a page, the one with the best span
-decides.
+best end behind it. A score is a logit less that of the CLS, which stands for no
+answer; of all windows of a page, the one with the best span decides.
 """
 
 from typing import NamedTuple
@@ -76,8 +75,7 @@ def answer_windows(
 
     Args:
         logits: the model's outputs.
-        words: the word of the page of each long token, -1 for other tokens,
-            `<int32>[windows, long]`.
+        words: `<int32>[windows, long]`, index in the page, -1 for none.
         max_short_answer_words: greatest length of a short answer.
     """
     long = _best_span(

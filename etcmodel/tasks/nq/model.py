@@ -25,16 +25,12 @@ POSITIONS = (
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class NQHead(graph_layer.GraphLayer):
-    """Four logits of every long token, and the answer type from the first."""
+    """Four logits of every long token, and the answer type from the first.
+
+    Source: ETC paper, Appendix C (NQ, Fine-Tuning).
+    """
 
     def __init__(self, initializer_range=0.02, name="nq_head", **kwargs):
-        """Creates the layer.
-
-        Args:
-            initializer_range: standard deviation of the initial weights.
-            name: name of the layer.
-            **kwargs: passed to the base class.
-        """
         super().__init__(name=name, **kwargs)
         self.initializer_range = initializer_range
         self.positions = make_logits_layer(

@@ -81,16 +81,7 @@ def _take(features, names):
 
 
 class _Layer(graph_layer.GraphLayer):
-    """Constructor arguments and weights that both layers share.
-
-    Args:
-        hidden_size: width of the encoder.
-        number: number of dense layers, or of words of a phrase.
-        hidden_act: the activation.
-        initializer_range: standard deviation of initial weights.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-    """
+    """Shared arguments; `number` is of dense layers, or of a phrase's words."""
 
     def __init__(
         self,

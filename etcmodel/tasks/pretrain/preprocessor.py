@@ -23,8 +23,8 @@ class Sentences(NamedTuple):
     """The sentences of some documents, one after the other.
 
     Attributes:
-        numbers: `<int64>[documents]` number of sentences of each document.
-        lengths: `<int64>[sentences]` number of tokens of each sentence.
+        numbers: `<int64>[documents]` number of sentences of each.
+        lengths: `<int64>[sentences]` number of tokens of each.
         token_ids: `<int32>[tokens]`.
         is_continuation: `<int32>[tokens]` whether a token continues a word.
     """
@@ -55,7 +55,10 @@ def divide(
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Splits documents into sentences, and those into tokens."""
+    """Splits documents into sentences, and those into tokens.
+
+    Raises a ValueError if the vocabulary has no mask token.
+    """
 
     INPUTS = {"text": RawInput(tf.string, ("records",))}
     SCHEMA = ExampleSchema(
@@ -71,11 +74,6 @@ class PretrainPreprocessor(Preprocessor):
     )
 
     def __init__(self, config, tokenizer, name=None):
-        """See `Preprocessor`.
-
-        Raises:
-            ValueError: the vocabulary has no mask token.
-        """
         random_masks.check_can_mask(tokenizer)
         super().__init__(config, tokenizer, name)
 

@@ -26,13 +26,10 @@ class PretrainModel(tf.keras.Model):
     Appendix B.
 
     Args:
-        config: configuration of the encoder.
         use_coreference: whether memories of the same entity have a loss; it
             needs memories of entity mentions.
         cross_block_attention_mode: whose memories a segment sees; "block" is
             the paper's single-segment mode.
-        use_one_hot_embeddings: see `ReadTwiceModel`.
-        name: name of the model.
 
     Raises:
         ValueError: the configuration or the mode is impossible, or a

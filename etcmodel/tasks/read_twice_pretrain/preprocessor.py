@@ -54,7 +54,10 @@ class PretrainPreprocessingConfig(segments.SegmentConfig):
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Divides documents into segments; finds mentions where none are given."""
+    """Divides documents into segments; finds mentions where none are given.
+
+    Raises a ValueError if the vocabulary has no mask token.
+    """
 
     INPUTS = {
         "text": RawInput(tf.string, ("records",)),
@@ -82,11 +85,6 @@ class PretrainPreprocessor(Preprocessor):
     )
 
     def __init__(self, config, tokenizer, name=None):
-        """See `Preprocessor`.
-
-        Raises:
-            ValueError: the vocabulary has no mask token.
-        """
         random_masks.check_can_mask(tokenizer)
         super().__init__(config, tokenizer, name)
         self.segments = segments.SegmentBuilder(config, tokenizer)

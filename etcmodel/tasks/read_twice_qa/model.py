@@ -34,7 +34,8 @@ _CUT = -1e4
 class ReadTwiceQA(AnswerModel):
     """Finds spans of a document; rows are segments.
 
-    Losses and selection depend on the whole batch, over all replicas.
+    Losses and selection depend on the whole batch, over all replicas. Raises a
+    ValueError if an option is impossible.
 
     Attributes:
         HAS_OPTIONS: whether an answer may be "yes" or "no".
@@ -47,11 +48,6 @@ class ReadTwiceQA(AnswerModel):
     }
 
     def __init__(self, model_options, options):
-        """See `TaskModel`.
-
-        Raises:
-            ValueError: an option is impossible.
-        """
         super().__init__(model_options, options)
         mode = model_options.cross_block_attention_mode
         # In other modes answers depend on the rest of the batch.

@@ -139,8 +139,7 @@ def number_blocks(
         most: the most segments of a part.
 
     Returns:
-        `block_ids` and `block_pos`, `<int32>[segments]`: the part of each, and
-        its number there, both from 1. See `part_size`.
+        The part of each segment, and its number there, `<int32>[segments]`.
     """
     # [segments]
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)

@@ -123,7 +123,6 @@ class QuestionPreprocessor(Preprocessor):
     """Divides documents into segments, each with the question before it.
 
     Attributes:
-        REQUEST: a small request of one record.
         PARTS: whether parts of a document, with an empty line between them,
             have segments of their own.
         SENTENCE_CASE: whether an answer's first capital may be ignored; see
