@@ -19,11 +19,7 @@ _FOLDER = pathlib.Path(__file__).parent
 
 @functools.cache
 def tasks() -> Mapping[str, TaskSpec]:
-    """All tasks.
-
-    Returns:
-        Name -> task, sorted.
-    """
+    """Returns all tasks by name, sorted."""
     modules = (
         importlib.import_module(f"{__package__}.{path.parent.name}.task")
         for path in _FOLDER.glob("*/task.py")
@@ -37,13 +33,7 @@ def tasks() -> Mapping[str, TaskSpec]:
 
 
 def get(name: str) -> TaskSpec:
-    """Looks a task up.
-
-    Args:
-        name: as in `--task`.
-
-    Returns:
-        The task.
+    """Returns the task of a name as in `--task`.
 
     Raises:
         UserError: there is no such task.
@@ -57,13 +47,7 @@ def get(name: str) -> TaskSpec:
 
 
 def get_with_answers(name: str) -> TaskSpec:
-    """Looks a task up that has answers.
-
-    Args:
-        name: as in `--task`.
-
-    Returns:
-        The task.
+    """Returns the task of a name, if it has answers.
 
     Raises:
         UserError: there is no such task, or it is pre-training.
@@ -79,13 +63,7 @@ def get_with_answers(name: str) -> TaskSpec:
 
 
 def task_of_experiment(experiment: str) -> TaskSpec:
-    """Finds the task that an experiment belongs to.
-
-    Args:
-        experiment: as in `--experiment`, such as `"etc/wikihop"`.
-
-    Returns:
-        The task.
+    """Returns the task of an experiment, such as `"etc/wikihop"`.
 
     Raises:
         UserError: no task has such an experiment.
@@ -106,9 +84,6 @@ def task_of_experiment(experiment: str) -> TaskSpec:
 @functools.cache
 def register_experiments(name: str) -> None:
     """Registers the experiments of a task with the Model Garden.
-
-    Args:
-        name: the task's name.
 
     Raises:
         UserError: Keras 2 is not in use.

@@ -1,7 +1,7 @@
 """From logits to answers and supporting facts; graph code.
 
-A *sentence* here is a title, too: whatever has a global token that can be a
-supporting fact. Sentences are told by the index of their global token.
+A *unit* is a title or a sentence, known by the index of its global token.
+Functions named after sentences take titles, too.
 
 Source: ETC paper, Appendix C (HotpotQA, Inference).
 """
@@ -17,18 +17,16 @@ from etcmodel.tasks.hotpotqa import labels
 # Labels of tokens in the "bio" encoding of answers.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
-# Added to the scores of spans that begin or end inside a word: they are chosen
-# only where there are no others.
+# Penalty of spans that begin or end inside a word: chosen for lack of others.
 _CUT = -1e4
 
 
 def is_answer_token(
     long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
 ) -> tf.Tensor:
-    """Whether a long token can be part of an answer: in a title or sentence.
+    """Tells which tokens can be part of an answer, `<bool>[batch, long]`.
 
-    The CLS has the type of sentences, but no sentence.
-
+    They are those of units. The CLS has the type of sentences, but no sentence.
     Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
     CLS, a question token, a title, a sentence and padding give
     `[False, False, True, True, False]`.
@@ -36,9 +34,6 @@ def is_answer_token(
     Args:
         long_token_type_ids: `<int>[batch, long]`.
         long_sentence_ids: `<int>[batch, long]`.
-
-    Returns:
-        `<bool>[batch, long]`.
     """
     is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
         long_token_type_ids, token_types.TITLE
@@ -47,14 +42,12 @@ def is_answer_token(
 
 
 class Spans(NamedTuple):
-    """The best span of every sentence.
+    """The best span of every unit, each field `[batch, global]`.
 
     Attributes:
-        scores: the higher the better, below -1e8 for no span;
-            `<float32>[batch, global]`.
-        begins: its first long token, `<int32>[batch, global]`.
-        ends: its last one, likewise.
-        probabilities: its own, likewise `<float32>`.
+        scores: `<float32>`, below -1e8 where there is no span.
+        begins, ends: `<int32>`, its first and last long token.
+        probabilities: `<float32>`.
     """
 
     scores: tf.Tensor
@@ -69,7 +62,7 @@ def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
     return tf.signal.frame(padded, width, 1, axis=1)
 
 
-def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
+def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
     """The best span of words from every token, by begin_prob * end_prob."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
@@ -82,23 +75,23 @@ def _spans_of_begins_and_ends(logits, sentences, cuts, max_answer_length):
         end + end_penalty, max_answer_length, _NEVER
     )
     is_same = tf.equal(
-        sentences[..., tf.newaxis], _windows(sentences, max_answer_length, -2)
+        units[..., tf.newaxis], _windows(units, max_answer_length, -2)
     )
     scores = tf.where(is_same, scores, _NEVER)
     # [batch, long]
     best = tf.reduce_max(scores, axis=2)
     length = tf.argmax(scores, axis=2, output_type=tf.int32)
     # A token is always in a window of its own.
-    last = tf.range(tf.shape(sentences)[1]) + length
+    last = tf.range(tf.shape(units)[1]) + length
     penalty += tf.gather(end_penalty, last, batch_dims=1)
     return best, last, tf.exp(best - penalty)
 
 
 def _whole_words(labels, cuts):
-    """Labels of words, and the last token of each one's word.
+    """Labels of words, and the last token of each token's word.
 
     All tokens of a word have the label of its first one, "inside" behind a
-    "begin". Both are `<int32>[batch, long]`.
+    "begin".
     """
     shape = tf.shape(labels)
     continues = word_cuts.begins_inside(cuts)
@@ -119,22 +112,21 @@ def _whole_words(labels, cuts):
     return labels, tf.range(shape[1]) + tf.reshape(last - place, shape)
 
 
-def _spans_of_labels(logits, sentences, cuts, max_answer_length):
+def _spans_of_labels(logits, units, cuts, max_answer_length):
     """The runs of begin and inside labels, by their mean probability.
 
     A run begins at a "begin" label, or at an "inside" label that follows
-    neither; it stays within its sentence, and may end with the last token. A
-    word has the label of its first token. The word whose first token is the
-    most probable "begin" stands for sentences without a run.
+    neither; it stays within its unit. A word has the label of its first token.
+    A unit without a run gets the word with the most probable "begin".
     """
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
     labels, last = _whole_words(
         tf.argmax(probabilities, axis=2, output_type=tf.int32), cuts
     )
-    is_part = tf.not_equal(labels, OUTSIDE) & (sentences >= 0)
+    is_part = tf.not_equal(labels, OUTSIDE) & (units >= 0)
     goes_on = tf.pad(is_part[:, :-1], [[0, 0], [1, 0]]) & tf.equal(
-        sentences, tf.pad(sentences[:, :-1], [[0, 0], [1, 0]])
+        units, tf.pad(units[:, :-1], [[0, 0], [1, 0]])
     )
     starts = is_part & (tf.equal(labels, BEGIN) | ~goes_on)
     shape = tf.shape(labels)
@@ -169,45 +161,41 @@ def best_spans(
     long_word_cuts: tf.Tensor,
     max_answer_length: int,
 ) -> Spans:
-    """Finds the best span of every sentence.
+    """Finds the best span of every unit.
 
-    A span lies in one sentence and has at most `max_answer_length` tokens. It
-    has whole words, unless there is no such span. Spans are ranked by the
-    product of the probabilities of begin and end or, in the "bio" encoding, by
-    the mean probability of their labels; the first of equal ones wins.
+    A span lies in one unit and has at most `max_answer_length` tokens. It has
+    whole words, unless there is no such span. Spans are ranked by the product
+    of the probabilities of begin and end or, in the "bio" encoding, by the mean
+    probability of their labels; the first of equal ones wins.
 
     Args:
-        logits: as from the model.
+        logits: the model's outputs.
         long_token_type_ids: `<int32>[batch, long]`.
         long_sentence_ids: `<int32>[batch, long]`.
-        long_word_cuts: which tokens begin or end inside a word, see
-            `word_cuts`; `<int32>[batch, long]`.
-        max_answer_length: greatest length of a span, in tokens.
-
-    Returns:
-        The spans.
+        long_word_cuts: `<int32>[batch, long]`, see `word_cuts`.
+        max_answer_length: in tokens.
     """
     can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
-    sentences = tf.where(can_be_part, long_sentence_ids, -1)
+    units = tf.where(can_be_part, long_sentence_ids, -1)
     find = (
         _spans_of_labels
         if "answer_bio_logits" in logits
         else _spans_of_begins_and_ends
     )
     scores, ends, probabilities = find(
-        logits, sentences, long_word_cuts, max_answer_length
+        logits, units, long_word_cuts, max_answer_length
     )
-    batch, length = tf.unstack(tf.shape(sentences))
-    num_sentences = tf.shape(logits["supporting_fact_logits"])[1]
-    # Sentences numbered through the batch; tokens of none are left out.
+    batch, length = tf.unstack(tf.shape(units))
+    num_units = tf.shape(logits["supporting_fact_logits"])[1]
+    # Units numbered through the batch; tokens in no unit are left out.
     index = tf.where(
         can_be_part,
-        sentences + tf.range(batch)[:, tf.newaxis] * num_sentences,
+        units + tf.range(batch)[:, tf.newaxis] * num_units,
         -1,
     )
     index = tf.reshape(index, [-1])
-    most = batch * num_sentences
+    most = batch * num_units
     flat = tf.reshape(scores, [-1])
     best = tf.math.unsorted_segment_max(flat, index, most)
     # The first token that reaches it.
@@ -219,7 +207,7 @@ def best_spans(
         tf.where(is_best, position, length - 1), index, most
     )
     # [batch, global]
-    shape = tf.stack([batch, num_sentences])
+    shape = tf.stack([batch, num_units])
     begin = tf.reshape(tf.clip_by_value(begin, 0, length - 1), shape)
     return Spans(
         scores=tf.maximum(tf.reshape(best, shape), _NEVER),
@@ -232,20 +220,20 @@ def best_spans(
 def select_candidates(
     logits, features, context, max_answer_length: int
 ) -> dict[str, tf.Tensor]:
-    """What answers depend on: a span and a probability of each sentence.
+    """Selects a span and a probability for each unit.
 
     Args:
-        logits: as from the model.
+        logits: the model's outputs.
         features: EtcFeatures.
         context: `global_segments`, `long_starts`, `long_ends` and
             `long_word_cuts`; see `HotpotQAPreprocessor.SCHEMA`.
-        max_answer_length: greatest length of a span, in tokens.
+        max_answer_length: in tokens.
 
     Returns:
-        `answer_type_probabilities` `<float32>[batch, 3]`, `segments`
-        `<int32>[batch, global]`, the segment of each global token, -1 for
-        none, and of each `fact_probabilities` (-1 for none), `scores`,
-        `probabilities`, `starts` and `ends` of its best span, in bytes.
+        `answer_type_probabilities` `<float32>[batch, 3]`, and
+        `[batch, global]`: `segments`, the unit of each global token, and
+        `fact_probabilities`, both -1 for none; `scores`, `probabilities`,
+        `starts` and `ends` (bytes) of its best span.
     """
     spans = best_spans(
         logits,
@@ -254,7 +242,7 @@ def select_candidates(
         context["long_word_cuts"],
         max_answer_length,
     )
-    segments = context["global_segments"]
+    units = context["global_segments"]
 
     def of(name, tokens):
         return tf.gather(context[name], tokens, batch_dims=1)
@@ -263,9 +251,9 @@ def select_candidates(
         "answer_type_probabilities": tf.nn.softmax(
             logits["answer_type_logits"]
         ),
-        "segments": segments,
+        "segments": units,
         "fact_probabilities": tf.where(
-            segments >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
+            units >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
         ),
         "scores": spans.scores,
         "probabilities": spans.probabilities,
@@ -277,31 +265,25 @@ def select_candidates(
 def choose_sentences(
     scores: tf.Tensor, probabilities: tf.Tensor, threshold: float
 ) -> tf.Tensor:
-    """Chooses the sentence whose best span is the answer.
+    """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
-    It is a predicted supporting fact: one with at least the threshold's
-    probability. If there is none with a span, it is the most probable one.
-
-    Example: spans with the scores `[-1, -3, -2]` in sentences with the
-    probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
-    the sentences 0, 2 and 2.
+    It is the unit with the best span among the predicted supporting facts. If
+    none of them has a span, it is the most probable unit that has one; -1 if
+    there is no span at all. Example: spans with the scores `[-1, -3, -2]` in
+    units with the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0,
+    0.5 and 0.9, the units 0, 2 and 2.
 
     Args:
-        scores: of the best span of each sentence, `<float32>[batch, global]`.
-        probabilities: of each sentence, likewise; -1 for what is none.
+        scores: of each unit's best span, `<float32>[batch, global]`.
+        probabilities: of supporting facts, likewise; -1 for other tokens.
         threshold: from 0 to 1.
-
-    Returns:
-        `<int32>[batch]`, indices of global tokens; -1 where a record has no
-        span at all.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)
     # [batch, 1]
     highest = tf.reduce_max(among, axis=1, keepdims=True)
     is_fact = has_span & (among >= tf.minimum(threshold, highest))
-    # One more, for when there are no global tokens at all, as in a batch of no
-    # records.
+    # One more column, for batches without records.
     # [batch, global + 1]
     candidates = tf.pad(
         tf.where(is_fact, scores, 2.0 * _NEVER),
@@ -319,42 +301,42 @@ def decode_answers(
     threshold: float,
     shape: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Gives the answer, its type and the supporting facts.
+    """Returns the answer, its type and the supporting facts.
 
     Args:
         chosen: from `select_candidates`.
-        segments: titles and sentences, `<string>[batch, (segments)]`.
-        paragraph_sizes: how many of them each paragraph has,
+        segments: all units of a record, `<string>[batch, (units)]`.
+        paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
-        threshold: probability from which a sentence is a supporting fact.
+        threshold: probability from which a unit is a supporting fact.
         shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
-            those of the texts; those of the texts by default.
+            those of the texts, which are the default.
 
     Returns:
-        A dict with `answer` `<string>[batch]` (as it stands in the text, or
-        "yes" or "no"), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no),
-        `answer_probability` `<float32>[batch]` (that of the type, times that
-        of the span) and `supporting_fact_probabilities`
-        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are
-        cut, empty or padding).
+        `answer` `<string>[batch]` (as it stands in the text, or "yes" or "no"),
+        `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no),
+        `answer_probability` `<float32>[batch]` (that of the type, times that of
+        the span) and `supporting_fact_probabilities`
+        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
+        empty or padding).
     """
     # [batch]
-    sentence = choose_sentences(
+    position = choose_sentences(
         chosen["scores"], chosen["fact_probabilities"], threshold
     )
-    is_there = sentence >= 0
+    is_there = position >= 0
 
     def of(name):
-        return tf.gather(chosen[name], tf.maximum(sentence, 0), batch_dims=1)
+        return tf.gather(chosen[name], tf.maximum(position, 0), batch_dims=1)
 
-    start, end, segment = of("starts"), of("ends"), of("segments")
-    has_text = is_there & (segment >= 0) & (start >= 0)
+    start, end, unit = of("starts"), of("ends"), of("segments")
+    has_text = is_there & (unit >= 0) & (start >= 0)
     first = tf.cast(segments.row_starts(), tf.int32)
     texts = tf.gather(
         tf.pad(segments.flat_values, [[0, 1]]),
-        tf.where(has_text, first + segment, 0),
+        tf.where(has_text, first + unit, 0),
     )
-    # SentencePiece counts the space before a word to it.
+    # SentencePiece's tokens include the space before a word.
     texts = tf.strings.strip(
         tf.strings.substr(
             texts,
@@ -379,20 +361,18 @@ def decode_answers(
     }
 
 
-def _by_paragraph(chosen, segments, sizes, shape) -> tf.Tensor:
+def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
     """Probabilities of sentences, <float32>[batch, paragraphs, sentences]."""
-    first = tf.cast(segments.row_starts(), tf.int32)
-    segment = chosen["segments"]
-    # [all segments]
+    first = tf.cast(units.row_starts(), tf.int32)
+    unit = chosen["segments"]
+    # [all units]
     flat = tf.math.unsorted_segment_sum(
         tf.reshape(chosen["fact_probabilities"], [-1]),
-        tf.reshape(
-            tf.where(segment >= 0, segment + first[:, tf.newaxis], -1), [-1]
-        ),
-        tf.size(segments.flat_values),
+        tf.reshape(tf.where(unit >= 0, unit + first[:, tf.newaxis], -1), [-1]),
+        tf.size(units.flat_values),
     )
     # An empty sentence between others has a global token, but is no fact.
-    flat = tf.where(tf.equal(segments.flat_values, ""), 0.0, flat)
+    flat = tf.where(tf.equal(units.flat_values, ""), 0.0, flat)
     sizes = tf.cast(sizes.with_row_splits_dtype(tf.int64), tf.int64)
     # [batch, (paragraphs), (1 + sentences)]
     ragged = sizes.with_values(

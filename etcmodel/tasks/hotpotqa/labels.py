@@ -1,7 +1,4 @@
-"""What the model is to learn of a HotpotQA record.
-
-Source: ETC paper, Appendix C (HotpotQA).
-"""
+"""Labels of a HotpotQA record (ETC paper, Appendix C)."""
 
 import dataclasses
 
@@ -18,20 +15,19 @@ _TYPES = {"yes": YES, "no": NO}
 
 @dataclasses.dataclass(frozen=True)
 class HotpotQALabels:
-    """What is learned of a record.
+    """The labels of a record.
 
     Attributes:
         supporting_facts: for every global token 1 or 0; -1 for those that
-            cannot be one. A paragraph and its title are one if a sentence of
-            theirs is.
+            cannot be a fact. A paragraph and its title are facts if one of
+            their sentences is.
         answer_type: 0 span, 1 yes, 2 no.
-        begins: first long token of every occurrence of the answer in titles
-            of fact paragraphs and in supporting sentences.
-        ends: last token of each.
-        found: how often the answer occurs there, whether it was cut or not.
-        inexact: how many of the labelled spans have more text than the answer:
-            "South Koreans" for "South Korea".
-        kept_facts: how many supporting sentences are in the input.
+        begins, ends: first and last long token of every occurrence of the
+            answer in titles of fact paragraphs and in supporting sentences.
+        found: number of occurrences there, cut ones included.
+        inexact: number of labelled spans with more text than the answer: "South
+            Koreans" for "South Korea".
+        kept_facts: number of supporting sentences in the input.
     """
 
     supporting_facts: list[int]
@@ -58,20 +54,16 @@ def make_labels(
     ends: np.ndarray,
     cuts: np.ndarray,
 ) -> HotpotQALabels:
-    """Makes the labels of a record.
+    """Makes the labels of a record that has an answer.
 
     Args:
-        record: the record, with its answer.
+        record: the record.
         context_section: index of the layout's section with the paragraphs.
-        long_sources: `<int>[long, 4]`, from the `Layout`.
-        global_sources: `<int>[global, 4]`, from the `Layout`.
-        starts: `<int>[long]`, where each token starts in its text, in bytes.
-        ends: `<int>[long]`, its exclusive end.
-        cuts: `<int>[long]`, which tokens begin or end inside a word; see
-            `word_cuts`. Labels are whole words.
-
-    Returns:
-        The labels.
+        long_sources: `<int>[long, 4]`, from `Layout`.
+        global_sources: `<int>[global, 4]`, likewise.
+        starts: `<int>[long]`, first byte of each token in its unit.
+        ends: `<int>[long]`, the byte behind its last.
+        cuts: `<int>[long]`, see `word_cuts`. Labels are whole words.
     """
     facts = set(record.fact_positions)
     fact_paragraphs = {paragraph for paragraph, _ in facts}
@@ -86,7 +78,7 @@ def make_labels(
             labels.append(int((group, unit - 1) in facts))
             kept_facts += labels[-1]
 
-    # Segment 0 of a paragraph is its title.
+    # Unit 0 of a paragraph is its title.
     places = sorted(
         [(paragraph, 0) for paragraph in fact_paragraphs]
         + [(paragraph, sentence + 1) for paragraph, sentence in facts]

@@ -34,7 +34,7 @@ def _lay_out(context, cut=(), padding=2):
 
     Args:
         context: the paragraphs.
-        cut: (paragraph, segment) pairs that are left out; segment 0 is the
+        cut: (paragraph, unit) pairs that are left out; unit 0 is the
             title.
         padding: how much padding follows.
 
@@ -46,12 +46,12 @@ def _lay_out(context, cut=(), padding=2):
     starts, ends = [-1] * 3, [-1] * 3
     for group, paragraph in enumerate(context):
         global_sources.append((2, group, -1, -1))
-        for segment, text in enumerate((paragraph.title, *paragraph.sentences)):
-            if (group, segment) in cut:
+        for unit, text in enumerate((paragraph.title, *paragraph.sentences)):
+            if (group, unit) in cut:
                 continue
-            global_sources.append((2, group, segment, -1))
+            global_sources.append((2, group, unit, -1))
             for index, word in enumerate(re.finditer(r"\w+|[^\w\s]", text)):
-                long_sources.append((2, group, segment, index))
+                long_sources.append((2, group, unit, index))
                 starts.append(len(text[: word.start()].encode()))
                 ends.append(len(text[: word.end()].encode()))
     pad = [(-1, -1, -1, -1)] * padding
@@ -92,28 +92,24 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got.found, 1)
         self.assertTrue(got.can_be_learned)
 
-    def test_answers_in_titles_and_facts_only(self):
-        # Also in the first paragraph and in the last sentence, no facts.
-        got = _labels("Brno", [("Brno", 0)])
-        self.assertEqual((got.begins, got.ends), ([13, 14], [13, 14]))
-        got = _labels("Brno", [("Brno", 2), ("Jan", 0)])
-        self.assertEqual((got.begins, got.ends), ([8, 13, 19], [8, 13, 19]))
-        self.assertEqual(got.found, 3)
-
-    def test_answer_of_several_tokens(self):
-        got = _labels("born in Brno", [("Jan", 0)])
-        self.assertEqual((got.begins, got.ends), ([6], [8]))
-        got = _labels("in \u00d6tscher.", [("Brno", 2)])
-        self.assertEqual((got.begins, got.ends), ([21], [23]))
-
-    def test_answer_that_is_a_part_of_words(self):
-        """The labelled tokens are those that hold any of it."""
-        got = _labels("paint", [("Jan", 1)])
-        self.assertEqual((got.begins, got.ends), ([11], [11]))
-        got = _labels(".", [("Jan", 1)])
-        self.assertEqual((got.begins, got.ends), ([12], [12]))
-        got = _labels("e pain", [("Jan", 1)])
-        self.assertEqual((got.begins, got.ends), ([10], [11]))
+    @parameterized.parameters(
+        # Titles and facts only: not the first paragraph, nor other sentences.
+        ("Brno", [("Brno", 0)], [13, 14], [13, 14]),
+        ("Brno", [("Brno", 2), ("Jan", 0)], [8, 13, 19], [8, 13, 19]),
+        ("born in Brno", [("Jan", 0)], [6], [8]),
+        ("in \u00d6tscher.", [("Brno", 2)], [21], [23]),
+        # A part of words: all tokens that hold any of it.
+        ("paint", [("Jan", 1)], [11], [11]),
+        (".", [("Jan", 1)], [12], [12]),
+        ("e pain", [("Jan", 1)], [10], [11]),
+        # Told twice.
+        ("paints", [("Jan", 1), ("Jan", 1)], [11], [11]),
+    )
+    def test_answers(self, answer, facts, begins, ends):
+        got = _labels(answer, facts)
+        self.assertEqual((got.begins, got.ends), (begins, ends))
+        self.assertEqual(got.found, len(begins))
+        self.assertEqual(got.kept_facts, len(set(facts)))
 
     def test_answer_inside_a_word(self):
         """The whole word: 7 and 8 are one, 9 goes on with it."""
@@ -169,11 +165,6 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         # A yes or no without facts is nothing to learn from either.
         self.assertFalse(_labels("yes", [("Brno", 3)]).can_be_learned)
         self.assertFalse(_labels("yes", []).can_be_learned)
-
-    def test_a_fact_that_is_told_twice(self):
-        got = _labels("paints", [("Jan", 1), ("Jan", 1)])
-        self.assertEqual(got.kept_facts, 1)
-        self.assertEqual(got.begins, [11])
 
     def test_paragraphs_of_the_same_title(self):
         context = (

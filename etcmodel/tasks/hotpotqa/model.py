@@ -25,9 +25,10 @@ ANSWER_ENCODINGS = ("span", "bio")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class HotpotQAHead(graph_layer.GraphLayer):
-    """A dense layer for each of the things that are predicted.
+    """A dense layer for each prediction (ETC paper, Appendix C, Inference).
 
-    Source: ETC paper, Appendix C (HotpotQA, Inference).
+    See `HotpotQAModelOptions` for the arguments. Raises a ValueError if the
+    encoding is unknown or the prior is not between 0 and 1.
     """
 
     def __init__(
@@ -38,20 +39,6 @@ class HotpotQAHead(graph_layer.GraphLayer):
         name="hotpotqa_head",
         **kwargs,
     ):
-        """Creates the layer.
-
-        Args:
-            answer_encoding: "span" for the first and last token of the answer,
-                "bio" for a label of every token.
-            initializer_range: float. Standard deviation of the initial weights.
-            supporting_fact_prior: float. See `HotpotQAModelOptions`.
-            name: string. Name of the layer.
-            **kwargs: passed to the base class.
-
-        Raises:
-            ValueError: there is no such encoding, or the probability is not
-                between 0 and 1.
-        """
         super().__init__(name=name, **kwargs)
         if not 0 < supporting_fact_prior < 1:
             raise ValueError(
@@ -82,11 +69,7 @@ class HotpotQAHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `long_output`.
-        """
+        """Makes the weights."""
         for layer in (self.supporting_facts, self.answer_type, self.answer):
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
@@ -97,18 +80,18 @@ class HotpotQAHead(graph_layer.GraphLayer):
         """Calculates the logits.
 
         Args:
-            long_output: <float>[batch, long, hidden].
-            global_output: <float>[batch, global, hidden].
-            long_token_type_ids: <int>[batch, long].
-            long_sentence_ids: <int>[batch, long].
+            long_output: `<float>[batch, long, hidden]`.
+            global_output: `<float>[batch, global, hidden]`.
+            long_token_type_ids: `<int>[batch, long]`.
+            long_sentence_ids: `<int>[batch, long]`.
 
         Returns:
-            Dict of `supporting_fact_logits` <float32>[batch, global],
-            `answer_type_logits` <float32>[batch, 3] (span, yes, no) and, by
+            `supporting_fact_logits` `<float32>[batch, global]`,
+            `answer_type_logits` `<float32>[batch, 3]` (span, yes, no) and, by
             the encoding, `answer_begin_logits` and `answer_end_logits`
-            <float32>[batch, long], about -10,000 for tokens that are in no
-            title or sentence, or `answer_bio_logits` <float32>[batch, long, 3]
-            (begin, inside, outside).
+            `<float32>[batch, long]`, about -10,000 for tokens in no title or
+            sentence, or `answer_bio_logits` `<float32>[batch, long, 3]` (begin,
+            inside, outside).
         """
         long_output = tf.cast(long_output, tf.float32)
         global_output = tf.cast(global_output, tf.float32)
@@ -146,17 +129,15 @@ class HotpotQAHead(graph_layer.GraphLayer):
 def bio_labels(
     begins: tf.Tensor, ends: tf.Tensor, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Answer spans as a label for every token.
+    """Returns answer spans as labels of tokens, `<int32>[batch, length]`.
 
-    Example: spans 1 to 2 and 4 to 4 of 6 tokens give `[2, 0, 1, 2, 0, 2]`.
+    0 begin, 1 inside, 2 outside. Example: spans 1 to 2 and 4 to 4 of 6 tokens
+    give `[2, 0, 1, 2, 0, 2]`.
 
     Args:
-        begins: `<int>[batch, spans]`, first token of each span; -1 is padding.
+        begins: `<int>[batch, spans]`, first token of each; -1 is padding.
         ends: `<int>[batch, spans]`, its last token.
         length: number of tokens.
-
-    Returns:
-        `<int32>[batch, length]`: 0 begin, 1 inside, 2 outside.
     """
     position = tf.range(length, dtype=begins.dtype)
     # [batch, spans, length]
@@ -184,23 +165,24 @@ def _position_losses(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 def example_losses(logits, labels) -> dict[str, tf.Tensor]:
-    """The losses of every example; the total is their plain mean.
+    """Computes the losses of every example, each `<float32>[batch]`.
 
-    Source: ETC paper, Appendix C, and the original code: the supporting facts'
-    loss is a sum over the record's titles, sentences and paragraphs; that of
-    the "bio" encoding a sum over the tokens of titles and sentences.
+    The total is their plain mean. Source: ETC paper, Appendix C, and the
+    original code: the supporting facts' loss is a sum over titles, sentences
+    and paragraphs; that of the "bio" encoding a sum over the tokens of titles
+    and sentences.
 
     Args:
-        logits: as from the model.
-        labels: dict of `supporting_facts` `<int>[batch, global]` (1, 0, or -1
-            for global tokens that cannot be one), `answer_type` `<int>[batch]`
-            and, by the encoding, `answer_begin` and `answer_end`
-            `<int>[batch]` (-1 for answers that are no span), or `answer_bio`
-            `<int>[batch, long]` and `is_answer_token` `<bool>[batch, long]`.
+        logits: the model's outputs.
+        labels: `supporting_facts` `<int>[batch, global]` (1, 0, or -1 for
+            others), `answer_type` `<int>[batch]` and, by the encoding,
+            `answer_begin` and `answer_end` `<int>[batch]` (-1 for no span), or
+            `answer_bio` `<int>[batch, long]` and `is_answer_token`
+            `<bool>[batch, long]`.
 
     Returns:
-        Dict of `supporting_facts`, `answer_type`, and `answer_begin` and
-        `answer_end` or `answer_bio`, all `<float32>[batch]`.
+        `supporting_facts`, `answer_type`, and `answer_begin` and `answer_end`
+        or `answer_bio`.
     """
     facts = labels["supporting_facts"]
     # [batch, global]
@@ -244,7 +226,7 @@ class HotpotQA(EtcTaskModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """The global CLS sees everything, unless the options say not."""
+        """The global CLS sees everything, unless the options say otherwise."""
         options = self.model_options
         exempt = (token_types.CLS_GLOBAL,)
         return {
@@ -270,7 +252,7 @@ class HotpotQA(EtcTaskModel):
         )
 
     def labels(self, features, fields):
-        """Those of `example_losses`."""
+        """See `example_losses`."""
         labels = dict(fields)
         # [batch, spans]
         begins, ends = (
@@ -302,7 +284,7 @@ class HotpotQA(EtcTaskModel):
         return example_losses(outputs, labels)
 
     def metrics(self, outputs, labels):
-        """Right answer types."""
+        """Accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]

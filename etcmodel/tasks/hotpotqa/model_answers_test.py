@@ -230,17 +230,19 @@ class ServingTest(tf.test.TestCase):
             self.get_temp_dir(),
             "where is jan ? city rome oslo in he . a \u65e5 \u672c",
         )
-        builder = TASK.make_preprocessor(
+        preprocessor = TASK.make_preprocessor(
             TASK.preprocessing_config_class(40, 20), vocab_file
         )
         task_model = TASK.make_model(
             options=HotpotQAOptions(0.2, max_answer_length=3)
         )
-        model = _simple_model(task_model, builder.tokenizer.vocab_size)
-        module, _ = signatures.make_serving_module(model, builder, task_model)
+        model = _simple_model(task_model, preprocessor.tokenizer.vocab_size)
+        module, _ = signatures.make_serving_module(
+            model, preprocessor, task_model
+        )
         serve = module.signatures()["serving_default"]
         inputs = {name: tf.constant(x) for name, x in _REQUEST.items()}
-        made = builder(**inputs)
+        made = preprocessor(**inputs)
         logits = {
             name: x.numpy() for name, x in model(made.layout.features).items()
         }

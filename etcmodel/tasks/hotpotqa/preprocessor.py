@@ -70,8 +70,8 @@ LAYOUT = layout.LayoutSpec(
 class HotpotQAPreprocessor(EtcPreprocessor):
     """Turns questions and paragraphs into features.
 
-    A record's *segments* are its titles and sentences in one row, in the order
-    of the record: the first title, its sentences, the second title, ...
+    Stored `segments` are a record's units (titles and sentences) in one row:
+    the first title, its sentences, the second title, ...
     """
 
     INPUTS = {
@@ -96,13 +96,13 @@ class HotpotQAPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The segment of each global token; -1 for those of the CLS, the
+        # The unit of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
         global_segments=example_schema.Field(
             "global", example_schema.DECODING, pad=-1
         ),
-        # Where each long token starts in its segment, in bytes; -1 for tokens
-        # of no segment.
+        # Where each long token starts in its unit, in bytes; -1 for tokens of
+        # no unit.
         long_starts=example_schema.Field(
             "long", example_schema.DECODING, pad=-1
         ),
@@ -115,7 +115,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         segments=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Predictions name supporting facts by their titles.
         titles=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # How many segments each paragraph has, its title included; 0 for one
+        # How many units each paragraph has, its title included; 0 for one
         # without any text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
@@ -136,20 +136,13 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            question: <string>[batch].
-            titles: <string>[batch, paragraphs], padded with "" at the end, or
-                <string>[batch, (paragraphs)].
-            sentences: those of each paragraph, likewise
-                <string>[batch, paragraphs, sentences] or
-                <string>[batch, (paragraphs), (sentences)].
-
-        Returns:
-            The EtcFeatures, `<int32>[batch, long_length]` and
-            `<int32>[batch, global_length]`, and where tokens come from.
+            question: `<string>[batch]`.
+            titles: `<string>[batch, paragraphs]`, ragged, or padded with "".
+            sentences: `<string>[batch, paragraphs, sentences]`, likewise.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-                together; see `Preprocessor`.
+            together; see `Preprocessor`.
         """
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(

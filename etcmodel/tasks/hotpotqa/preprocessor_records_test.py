@@ -1,4 +1,4 @@
-"""Tests of `features`: records, what is learned and counted of them."""
+"""Tests of the preprocessor: records, what is learned and counted of them."""
 
 import json
 import tempfile
@@ -58,23 +58,23 @@ class RecordsTest(tf.test.TestCase):
             cls.enterClassContext(tempfile.TemporaryDirectory()),
             "in which region was jan born ? brno . he paints is moravia it big",
         )
-        cls.encoders = {}
+        cls.writers = {}
         # Many sizes and few records: tracing would take most of the time.
         cls.enterClassContext(without_tracing())
 
-    def _encoder(self, long_length=40, global_length=20):
-        """An encoder; one of each size is enough."""
+    def _writer(self, long_length=40, global_length=20):
+        """A writer; one of each size is enough."""
         key = long_length, global_length
-        if key not in self.encoders:
-            self.encoders[key] = TASK.make_example_writer(
+        if key not in self.writers:
+            self.writers[key] = TASK.make_example_writer(
                 TASK.preprocessing_config_class(*key), self.vocab_file
             )
-        return self.encoders[key]
+        return self.writers[key]
 
-    def _encode(self, record, split="train", **sizes):
+    def _write(self, record, split="train", **sizes):
         """Stored values (None if nothing is stored) and counts of a record."""
         ((stored, counts),) = encode_records(
-            self._encoder(**sizes), [record], split
+            self._writer(**sizes), [record], split
         )
         self.assertLessEqual(len(stored), 1)
         return (_values(stored[0]) if stored else None), counts
@@ -115,7 +115,7 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual((1, 2, 0), inputs["sentences"].shape)
 
     def test_what_is_stored(self):
-        stored, counts = self._encode(_RECORD, "dev")
+        stored, counts = self._write(_RECORD, "dev")
         self._check(
             stored,
             example_id=[b"a"],
@@ -166,14 +166,14 @@ class RecordsTest(tf.test.TestCase):
 
     def test_yes_or_no(self):
         for answer, number in (("yes", 1), ("no", 2)):
-            stored, counts = self._encode(_change(answer=answer))
+            stored, counts = self._write(_change(answer=answer))
             self._check(stored, answer_type=[number], answer_begins=[])
             self._check(counts, answers_yes_or_no=1, answers_not_in_text=0)
 
     def test_splits(self):
         """The same input; for prediction nothing is told of the answer."""
-        train, train_counts = self._encode(_RECORD, "train")
-        dev, dev_counts = self._encode(_RECORD, "dev")
+        train, train_counts = self._write(_RECORD, "train")
+        dev, dev_counts = self._write(_RECORD, "dev")
         # What only answers need, training does not read.
         self.assertEqual([1], train.pop("for_training"))
         for_answers = {
@@ -183,7 +183,7 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual(for_answers, {*dev} - {*train})
         self.assertEqual({**dev, **train}, dev)
         self.assertEqual(dev_counts, train_counts)
-        told, counts = self._encode(_RECORD, "predict")
+        told, counts = self._write(_RECORD, "predict")
         self.assertEqual(
             set(dev) - set(told),
             {
@@ -197,7 +197,7 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual({**dev, **told}, dev)
         self.assertNotIn("supporting_facts", counts)
         self.assertEqual(counts["tokens"], _TOKENS)
-        unknown, _ = self._encode(
+        unknown, _ = self._write(
             _change(answer=None, supporting_facts=None), "predict"
         )
         self.assertEqual(unknown, told)
@@ -209,17 +209,17 @@ class RecordsTest(tf.test.TestCase):
             _change(answer="big"),
             _change(supporting_facts=(("Jan", 0),)),
         ):
-            stored, counts = self._encode(record, "train")
+            stored, counts = self._write(record, "train")
             self.assertIsNone(stored)
             self._check(counts, answers_not_in_text=1, answers_cut=0)
             # It is evaluated all the same.
-            stored, dev_counts = self._encode(record, "dev")
+            stored, dev_counts = self._write(record, "dev")
             self._check(stored, answer_begins=[], answer_type=[0])
             self.assertEqual(dev_counts, counts)
 
     def test_facts_that_are_not_in_the_context(self):
         facts = (("Brno", 0), ("Brno", 2), ("Vienna", 0))
-        stored, counts = self._encode(_change(supporting_facts=facts), "dev")
+        stored, counts = self._write(_change(supporting_facts=facts), "dev")
         self._check(
             counts,
             supporting_facts=1,
@@ -231,18 +231,18 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual([["Brno", 0], ["Brno", 2], ["Vienna", 0]], told)
         # None is left.
         record = _change(supporting_facts=(("Brno", 2),), answer="yes")
-        stored, counts = self._encode(record)
+        stored, counts = self._write(record)
         self.assertIsNone(stored)
         self._check(
             counts, supporting_facts=0, supporting_facts_not_in_context=1
         )
-        stored, _ = self._encode(record, "dev")
+        stored, _ = self._write(record, "dev")
         self.assertNotIn(1, stored["supporting_facts"])
 
     def test_counts_what_is_cut(self):
         # Of the second paragraph there is room for 5 tokens: for the title and
         # for the last sentence, but not for the one before.
-        stored, counts = self._encode(_RECORD, "train", long_length=23)
+        stored, counts = self._write(_RECORD, "train", long_length=23)
         self.assertIsNone(stored)
         self._check(
             counts,
@@ -259,23 +259,21 @@ class RecordsTest(tf.test.TestCase):
             answers_not_in_text=0,
             answers_cut=1,
         )
-        stored, _ = self._encode(_RECORD, "dev", long_length=23)
+        stored, _ = self._write(_RECORD, "dev", long_length=23)
         self._check(
             stored,
             global_segments=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 5],
             answer_begins=[],
         )
         # The answer is cut in one place only.
-        stored, counts = self._encode(
+        stored, counts = self._write(
             _change(answer="Brno"), "train", long_length=23
         )
         self.assertEqual(counts["answers_cut"], 0)
         self.assertEqual(stored["answer_begins"], [13, 18])
         # With room for the other paragraph's token alone, and without.
         for global_length, paragraphs_cut in ((13, 0), (12, 1)):
-            _, counts = self._encode(
-                _RECORD, "dev", global_length=global_length
-            )
+            _, counts = self._write(_RECORD, "dev", global_length=global_length)
             self._check(
                 counts,
                 paragraphs_cut=paragraphs_cut,
@@ -283,7 +281,7 @@ class RecordsTest(tf.test.TestCase):
                 tokens_cut=10,
             )
         # Not even for the question.
-        stored, counts = self._encode(_RECORD, "dev", long_length=5)
+        stored, counts = self._write(_RECORD, "dev", long_length=5)
         self._check(
             counts,
             question_tokens_cut=3,
@@ -293,7 +291,7 @@ class RecordsTest(tf.test.TestCase):
         )
         self.assertLen(stored["long_token_ids"], 5)
         self._check(stored, long_starts=[], long_ends=[])
-        stored, _ = self._encode(_RECORD, "train", long_length=5)
+        stored, _ = self._write(_RECORD, "train", long_length=5)
         self.assertIsNone(stored)
 
     def test_odd_text(self):
@@ -309,7 +307,7 @@ class RecordsTest(tf.test.TestCase):
             answer="Moravia",
         )
         for split in ("dev", "predict"):
-            stored, _ = self._encode(odd, split)
+            stored, _ = self._write(odd, split)
             self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
             self.assertEqual(
                 stored["segments"],
@@ -319,7 +317,7 @@ class RecordsTest(tf.test.TestCase):
                     *["\u00bd".encode(), b"x " * 150, b" Moravia "],
                 ],
             )
-        stored, _ = self._encode(odd, "dev")
+        stored, _ = self._write(odd, "dev")
         self.assertLen(stored["answer_begins"], 2)
         segments = stored["segments"]
         for begin in stored["answer_begins"]:
@@ -332,13 +330,13 @@ class RecordsTest(tf.test.TestCase):
         titles = [x.decode() for x in stored["titles"]]
         self.assertEqual([[titles[0], 0], [titles[2], 0]], facts)
         self.assertEqual(["?", "", "x\x01" * 150], titles)
-        stored, counts = self._encode(_change(answer="\ud83d"))
+        stored, counts = self._write(_change(answer="\ud83d"))
         self.assertIsNone(stored)
         self.assertEqual(counts["answers_not_in_text"], 1)
 
     def _inspect(self, record=_RECORD, **sizes):
         return inspect(
-            self._encoder(**sizes),
+            self._writer(**sizes),
             record,
             EtcConfig.from_preset("tiny", use_hard_g2l_mask=True),
         )

@@ -1,4 +1,4 @@
-"""Tests of HotpotQA's `features`."""
+"""Tests of HotpotQA's preprocessor."""
 
 import os
 import tempfile
@@ -81,16 +81,16 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 file.write("\n".join(_VOCAB))
             cls.tokenizer = tokenizers.WordpieceTokenizer(path)
 
-    def _builder(self, *sizes):
+    def _preprocessor(self, *sizes):
         return HotpotQAPreprocessor(
             HotpotQAPreprocessingConfig(*sizes), self.tokenizer
         )
 
     def _build(self, record, *sizes):
-        return plain(self._builder(*sizes)(*ragged_inputs([record])))
+        return plain(self._preprocessor(*sizes)(*ragged_inputs([record])))
 
     def test_paper_sizes(self):
-        made = self._builder()(*ragged_inputs([_EXAMPLE]))
+        made = self._preprocessor()(*ragged_inputs([_EXAMPLE]))
         for name, value in {**made.layout.features, **made.context}.items():
             length = 256 if name.startswith("global") else 4096
             self.assertEqual(value.shape, [1, length], name)
@@ -188,8 +188,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_without_given_lengths_nothing_is_cut(self):
         inputs = ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
-        got = self._builder(None, None)(*inputs)
-        fixed = self._builder(10, 10)(*inputs)
+        got = self._preprocessor(None, None)(*inputs)
+        fixed = self._preprocessor(10, 10)(*inputs)
         for i in range(2):
             self.assertEqual(plain(got, i), plain(fixed, i))
 
@@ -286,27 +286,27 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         ("given_lengths", (9, 10)), ("any_lengths", (None, None))
     )
     def test_padded_and_ragged_inputs_give_the_same(self, sizes):
-        builder = self._builder(*sizes)
-        expected = builder(*ragged_inputs(self._ODD))
+        preprocessor = self._preprocessor(*sizes)
+        expected = preprocessor(*ragged_inputs(self._ODD))
         self.assertAllEqual([3, 4], expected.request["shape"])
         for padding in ((0, 0), (3, 2)):
-            got = builder(*dense_inputs(self._ODD, *padding))
+            got = preprocessor(*dense_inputs(self._ODD, *padding))
             self.assertAllEqual(np.add([3, 4], padding), got.request["shape"])
             for i in range(len(self._ODD)):
                 self.assertEqual(plain(got, i), plain(expected, i))
 
     def test_a_record_does_not_depend_on_its_batch(self):
         """Not even beside one of no text at all."""
-        builder = self._builder(9, 10)
-        together = builder(*ragged_inputs(self._ODD))
+        preprocessor = self._preprocessor(9, 10)
+        together = preprocessor(*ragged_inputs(self._ODD))
         for i, record in enumerate(self._ODD):
-            alone = builder(*ragged_inputs([record]))
+            alone = preprocessor(*ragged_inputs([record]))
             self.assertEqual(plain(alone), plain(together, i))
 
     def test_inputs_that_differ_in_size(self):
-        builder = self._builder(9, 10)
+        preprocessor = self._preprocessor(9, 10)
         traced = tf.function(
-            builder.build,
+            preprocessor.build,
             input_signature=[
                 tf.TensorSpec([None] * rank, tf.string) for rank in (1, 2, 3)
             ],
@@ -323,7 +323,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 traced(*(tf.fill(size, "w51") for size in sizes))
 
     def test_ragged_inputs_that_differ_in_size(self):
-        builder = self._builder(9, 10)
+        preprocessor = self._preprocessor(9, 10)
         for question, titles, sentences in (
             (["w51"], [["w61"], ["w62"]], [[["w71"]]]),
             (["w51"], [["w61", "w62"]], [[["w71"]]]),
@@ -336,7 +336,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ),
         ):
             with self.assertRaises(tf.errors.InvalidArgumentError):
-                builder(
+                preprocessor(
                     tf.constant(question),
                     tf.ragged.constant(titles),
                     tf.ragged.constant(sentences),

@@ -1,4 +1,4 @@
-"""HotpotQA's features and labels of all real records, encoded once."""
+"""HotpotQA's features and labels of all real records, preprocessed once."""
 
 import collections
 import functools
@@ -30,7 +30,7 @@ def _records(name):
 
 
 @functools.cache
-def _encoder(vocab, long_length=4096, global_length=256):
+def _writer(vocab, long_length=4096, global_length=256):
     return TASK.make_example_writer(
         TASK.preprocessing_config_class(long_length, global_length),
         real_data_path(f"vocab/{vocab}"),
@@ -60,7 +60,7 @@ def _built(vocab):
     records = [record for name in _FILES for record in _records(name)]
     for first in range(0, len(records), 32):
         batch = records[first : first + 32]
-        encoded = _encoder(vocab).preprocess(batch)
+        encoded = _writer(vocab).preprocess(batch)
         made, context, text = encoded.layout, encoded.context, encoded.text
         columns = (
             made.features["long_token_ids"],
@@ -125,7 +125,7 @@ class OffsetsTest(tf.test.TestCase):
         self.assertGreater(count, 700_000)
         pairs = sorted(pairs)
         self.assertGreater(len(pairs), 20_000)
-        tokenizer = _encoder(vocab).preprocessor.tokenizer
+        tokenizer = _writer(vocab).preprocessor.tokenizer
         texts = tokenizer.id_to_token([token for _, token in pairs]).numpy()
         return [
             (piece.decode(), text.decode())
@@ -245,7 +245,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         totals, stored = collections.Counter(), 0
         for first in range(0, 95, 32):
             batch = _records("dev_95")[first : first + 32]
-            for item in encode_records(_encoder(_BERT), batch, "train"):
+            for item in encode_records(_writer(_BERT), batch, "train"):
                 stored += len(item.examples)
                 totals.update(item.counts)
         self.assertEqual(stored, 95)
@@ -283,21 +283,21 @@ class StoredAndServedTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((_BERT, 6), (_GPT2, 60))
     def test_features_are_the_same(self, vocab, step):
         """Stored in batches of 8, served one by one, without padding."""
-        encoder = _encoder(vocab, 768, 64)
+        writer = _writer(vocab, 768, 64)
         records = [x for name in _FILES for x in _records(name)][::step]
         num_cut = 0
         for first in range(0, len(records), 8):
             batch = records[first : first + 8]
-            encoded = encode_records(encoder, batch, "dev")
-            num_cut += sum(item.counts["records_cut"] for item in encoded)
+            written = encode_records(writer, batch, "dev")
+            num_cut += sum(item.counts["records_cut"] for item in written)
             features, values = HotpotQAPreprocessor.SCHEMA.parse(
-                tf.constant([item.examples[0] for item in encoded]),
+                tf.constant([item.examples[0] for item in written]),
                 {"long_length": 768, "global_length": 64},
                 (example_schema.DECODING, example_schema.TEXT),
             )
             stored = _rows({**features, **values})
             for i, record in enumerate(batch):
-                made = encoder.preprocess([record])
+                made = writer.preprocess([record])
                 served = _rows(
                     {**made.layout.features, **made.context, **made.text}
                 )

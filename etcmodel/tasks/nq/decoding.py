@@ -1,9 +1,8 @@
 """From the logits of windows to the answers of a page; graph code.
 
 Source: ETC paper, Appendix C (NQ, Inference): first the best start, then the
-best end behind it. A position's score is its logit less that of the CLS, which
-stands for no answer; of all windows of a page, the one with the best span
-decides.
+best end behind it. A score is a logit less that of the CLS, which stands for no
+answer; of all windows of a page, the one with the best span decides.
 """
 
 from typing import NamedTuple
@@ -18,19 +17,15 @@ _NEVER = -1e9
 
 
 class WindowAnswers(NamedTuple):
-    """The answers of each window, in words of its page.
+    """The best answers of each window, in words of its page.
+
+    Starts are first words, -1 for none; ends are exclusive. Positions are
+    `<int32>[windows]`, scores `<float32>[windows]`; 0 is the score of no
+    answer.
 
     Attributes:
-        long_start: first word, -1 for none, `<int32>[windows]`.
-        long_end: the word after the last one, likewise.
-        long_score: the higher the better; 0 is that of no answer,
-            `<float32>[windows]`.
-        short_start: first word of the short answer.
-        short_end: the word after its last one.
-        short_score: likewise.
         yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
-        yes_no_score: how much better that is than no answer,
-            `<float32>[windows]`.
+        yes_no_score: how much better that is than no answer.
     """
 
     long_start: tf.Tensor
@@ -79,13 +74,9 @@ def answer_windows(
     """Finds the best answers of each window.
 
     Args:
-        logits: as from the model.
-        words: the word of the page that each long token is a part of, -1 for
-            those of none, `<int32>[windows, long]`.
+        logits: the model's outputs.
+        words: `<int32>[windows, long]`, index in the page, -1 for none.
         max_short_answer_words: greatest length of a short answer.
-
-    Returns:
-        The answers.
     """
     long = _best_span(
         logits["long_answer_start_logits"],
@@ -125,19 +116,16 @@ def nearest_candidate(
     candidate_starts: tf.Tensor,
     candidate_ends: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The candidate whose start and end are nearest to those of a span.
+    """Returns starts and ends of the candidates nearest to spans, `<int32>[n]`.
 
-    Example: 4-8 and the candidates 0-9, 3-8 and 9-12 give 3-8.
+    Without candidates they are those of the span. Example: 4-8 and the
+    candidates 0-9, 3-8 and 9-12 give 3-8.
 
     Args:
         start: `<int32>[n]`; -1 stays -1.
         end: `<int32>[n]`.
         candidate_starts: `<int32>[n, candidates]`; -1 is padding.
         candidate_ends: likewise.
-
-    Returns:
-        Start and end, two `<int32>[n]`; the span's own if there are no
-        candidates.
     """
     # [n, candidates]
     distance = tf.abs(candidate_starts - start[:, tf.newaxis]) + tf.abs(
@@ -179,7 +167,7 @@ def decode_pages(
     candidate_ends: tf.Tensor,
     null_threshold: float = 0.0,
 ) -> dict[str, tf.Tensor]:
-    """The answers of each page from those of its windows.
+    """Combines the answers of windows into those of each page.
 
     The window with the best long answer decides about that and about yes and
     no; the one with the best short answer decides about that. A long answer is
@@ -190,15 +178,15 @@ def decode_pages(
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
         candidate_ends: likewise.
-        null_threshold: answers of a score that is not greater are not given.
+        null_threshold: an answer is given if its score is greater.
 
     Returns:
-        A dict with `long_answer_start`, `long_answer_end`,
-        `short_answer_start`, `short_answer_end` (words, end exclusive, -1 for
-        none) and `yes_no` (0 neither, 1 yes, 2 no), all `<int32>[batch]`;
-        `long_answer_score` and `short_answer_score` `<float32>[batch]`, above
-        0 if an answer is more probable than none; and the answers whatever
-        their score as `best_long_answer_start`, ..., `best_yes_no`.
+        `long_answer_start`, `long_answer_end`, `short_answer_start`,
+        `short_answer_end` (words, end exclusive, -1 for none) and `yes_no` (0
+        neither, 1 yes, 2 no), all `<int32>[batch]`; `long_answer_score` and
+        `short_answer_score` `<float32>[batch]`, above 0 if an answer is more
+        probable than none; and the answers whatever their score as
+        `best_long_answer_start`, ..., `best_yes_no`.
     """
     batch = tf.shape(candidate_starts)[0]
     of_long = _best_window(answers.long_score, record, batch)
@@ -261,20 +249,7 @@ def make_prediction(
     short_score: float,
     yes_no: int,
 ) -> NQPrediction:
-    """A prediction of `decode_pages` as the official metrics take it.
-
-    Args:
-        long_start: first word, -1 for none.
-        long_end: the word after the last one.
-        long_score: its score.
-        short_start: first word of the short answer, -1 for none.
-        short_end: the word after its last one.
-        short_score: its score.
-        yes_no: 0 neither, 1 yes, 2 no.
-
-    Returns:
-        The prediction.
-    """
+    """Returns values of `decode_pages` as the official metrics take them."""
     short = ((short_start, short_end),) if short_start >= 0 else ()
     return NQPrediction(
         long_answer=(long_start, long_end),

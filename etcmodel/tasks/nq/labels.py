@@ -1,7 +1,4 @@
-"""What the model is to learn of the windows of a page.
-
-Source: ETC paper, Appendix C (NQ), and the original code.
-"""
+"""Labels of the windows of a page (ETC paper, Appendix C; original code)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,17 +12,10 @@ NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
 
 
 class WindowLabels(NamedTuple):
-    """What is learned of one window.
+    """The labels of one window.
 
-    Positions are long tokens of the window; 0, the CLS, for what it does not
-    show.
-
-    Attributes:
-        short_answer_start: first token of the short answer, of all its pieces.
-        short_answer_end: its last token.
-        long_answer_start: first token of the long answer.
-        long_answer_end: its last token.
-        answer_type: 0 null, 1 yes, 2 no, 3 long, 4 short.
+    First and last long tokens of the answers, 0 (the CLS) for what the window
+    does not show. A short answer goes from its first piece to its last.
     """
 
     short_answer_start: int
@@ -36,14 +26,7 @@ class WindowLabels(NamedTuple):
 
 
 def answer_type(annotation: Annotation) -> int:
-    """The type of an answer: yes and no before short, short before long.
-
-    Args:
-        annotation: the answer.
-
-    Returns:
-        0 null, 1 yes, 2 no, 3 long, 4 short.
-    """
+    """Returns the type of an answer: yes and no before short before long."""
     if annotation.yes_no != "none":
         return {"yes": YES, "no": NO}[annotation.yes_no]
     if annotation.short_answers:
@@ -52,17 +35,11 @@ def answer_type(annotation: Annotation) -> int:
 
 
 def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
-    """The answer that is learned, of those of several annotators.
+    """Chooses the answer that is learned, of those of several annotators.
 
-    The official metrics say that a page has an answer if two of five annotators
-    found one. Of those who did, the first one's is taken, and otherwise the
-    first one's of the others.
-
-    Args:
-        annotations: the answers, at least one.
-
-    Returns:
-        One of them.
+    By the official metrics, a page has an answer if two of five annotators
+    found one: then the first answer is taken, otherwise the first of those who
+    found none.
     """
     answered = [x for x in annotations if answer_type(x) != NULL]
     nothing = [x for x in annotations if answer_type(x) == NULL]
@@ -89,10 +66,9 @@ def make_window_labels(
 ) -> list[WindowLabels]:
     """Makes the labels of all windows of a page.
 
-    A window that shows a part of a span learns the end that it shows. One that
-    shows neither end of a short answer has nothing to learn of it and is null,
-    and so is one that shows neither end of a long answer without a short one,
-    or of the long answer to a yes/no question.
+    A window that shows a part of a span learns the end that it shows. A window
+    is null if it shows neither end of the short answer or, if there is no short
+    answer or it is a yes/no question, of the long answer.
 
     Example: words `[5, 5, 6, 7]` in windows of 3 and 2 tokens that start at 0
     and 2, a short answer that is the word 6, of a page that starts at position
@@ -102,11 +78,8 @@ def make_window_labels(
         annotation: the answer.
         piece_words: the word of every token of the page, `<int>[tokens]`.
         starts: where in them each window starts, `<int>[windows]`.
-        sizes: how many of them each window shows, `<int>[windows]`.
+        sizes: how many of them it shows, `<int>[windows]`.
         page_start: where the page starts in the long input.
-
-    Returns:
-        The labels of each window.
     """
     short = (-1, -1)
     if annotation.short_answers:

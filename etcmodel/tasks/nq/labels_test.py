@@ -187,7 +187,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_labels_are_the_annotated_words(self, vocab, sizes, html):
         long_length, global_length, stride = sizes
-        builder = TASK.make_preprocessor(
+        preprocessor = TASK.make_preprocessor(
             NQPreprocessingConfig(
                 long_length=long_length,
                 global_length=global_length,
@@ -196,12 +196,12 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             real_data_path(f"vocab/{vocab}"),
         )
-        inputs = builder.raw_batch(self.records)
-        made = on_host(builder(**inputs))
+        inputs = preprocessor.raw_batch(self.records)
+        made = on_host(preprocessor(**inputs))
         for i, record in enumerate(self.records):
             view = RecordView(made, i)
             (answer,) = record.annotations
-            rows = builder.labels(record, view, "dev").rows
+            rows = preprocessor.labels(record, view, "dev").rows
             got = [WindowLabels(**row) for row in rows]
             self.assertLen(got, view.number)
             if answer.long_start < 0:

@@ -31,13 +31,6 @@ class NQHead(graph_layer.GraphLayer):
     """
 
     def __init__(self, initializer_range=0.02, name="nq_head", **kwargs):
-        """Creates the layer.
-
-        Args:
-            initializer_range: float. Standard deviation of the initial weights.
-            name: string. Name of the layer.
-            **kwargs: passed to the base class.
-        """
         super().__init__(name=name, **kwargs)
         self.initializer_range = initializer_range
         self.positions = make_logits_layer(
@@ -48,11 +41,7 @@ class NQHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights.
-
-        Args:
-            input_shape: shape of `long_output`.
-        """
+        """Makes the weights."""
         for layer in (self.positions, self.answer_type):
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
@@ -61,14 +50,14 @@ class NQHead(graph_layer.GraphLayer):
         """Calculates the logits.
 
         Args:
-            long_output: <float>[batch, long, hidden].
-            long_token_type_ids: <int>[batch, long].
+            long_output: `<float>[batch, long, hidden]`.
+            long_token_type_ids: `<int>[batch, long]`.
 
         Returns:
-            Dict of `answer_type_logits` <float32>[batch, 5] (null, yes, no,
-            long, short) and, for each name of `POSITIONS`, `<name>_logits`
-            <float32>[batch, long], about -10,000 for all but the CLS, which
-            means that there is no answer, and the page.
+            `answer_type_logits` `<float32>[batch, 5]` (null, yes, no, long,
+            short) and, for each name of `POSITIONS`, `<name>_logits`
+            `<float32>[batch, long]`, about -10,000 for all tokens but the page
+            and the CLS, which means that there is no answer.
         """
         long_output = tf.cast(long_output, tf.float32)
         # [batch, long, 4]
@@ -95,14 +84,13 @@ class NQ(EtcTaskModel):
     """Finds the long and the short answer to a question in a page.
 
     A page is a flat sequence: local attention does not stop anywhere, and the
-    hard g2l mask has no exceptions. Source: ETC paper, section 4.1 and
-    Appendix C.
+    hard g2l mask has no exceptions (ETC paper, section 4.1 and Appendix C).
     """
 
     METRICS = ("answer_type_accuracy",)
 
     def encoder_options(self):
-        """Flat."""
+        """Pages are flat sequences."""
         return {"flat_sequence": True}
 
     def head(self, config):
@@ -117,10 +105,7 @@ class NQ(EtcTaskModel):
         return (*POSITIONS, "answer_type")
 
     def losses(self, outputs, labels):
-        """Cross entropy of each of the logits.
-
-        Source: ETC paper, Appendix C (NQ), and the original code.
-        """
+        """Cross entropy of each of the logits (ETC paper, Appendix C)."""
         return {
             name: tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[name], logits=outputs[f"{name}_logits"]
@@ -129,7 +114,7 @@ class NQ(EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Right answer types."""
+        """Accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]
@@ -157,10 +142,7 @@ class NQ(EtcTaskModel):
         )
 
     def to_prediction(self, answers, text):
-        """The best answers, however low: the official script finds thresholds.
-
-        Its scores are those of the best answers.
-        """
+        """The best answers, whatever their score; metrics set thresholds."""
         del text
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)

@@ -202,7 +202,7 @@ class ServingTest(tf.test.TestCase):
                 directory,
                 " ".join([*_WORDS, "live ##s [unused102] [unused103]"]),
             )
-            cls.encoder = TASK.make_example_writer(
+            cls.writer = TASK.make_example_writer(
                 NQPreprocessingConfig(
                     long_length=64,
                     global_length=24,
@@ -211,11 +211,11 @@ class ServingTest(tf.test.TestCase):
                 ),
                 vocab_file,
             )
-        cls.builder = cls.encoder.preprocessor
+        cls.preprocessor = cls.writer.preprocessor
         task_model = TASK.make_model(options=_OPTIONS)
         cls.model = cls._make_model(task_model)
         module, _ = signatures_lib.make_serving_module(
-            cls.model, cls.builder, task_model
+            cls.model, cls.preprocessor, task_model
         )
         cls.signatures = module.signatures()
         cls.pages = [_make_page(n) for n in (2, 22, 10, 4)]
@@ -227,7 +227,7 @@ class ServingTest(tf.test.TestCase):
             name: tf.keras.Input([None], dtype="int32", name=name)
             for name in FEATURES
         }
-        vocab_size = cls.builder.tokenizer.vocab_size
+        vocab_size = cls.preprocessor.tokenizer.vocab_size
         embedded = tf.keras.layers.Embedding(vocab_size, 16, name="embedding")(
             inputs["long_token_ids"]
         )
@@ -241,7 +241,7 @@ class ServingTest(tf.test.TestCase):
 
     def _expected(self, page, apart=False):
         """The answers of a page, of all its windows or of each of them."""
-        made = self.builder(**NQPreprocessor.raw_batch([page]))
+        made = self.preprocessor(**NQPreprocessor.raw_batch([page]))
         logits = self.model(made.layout.features, training=False)
         owner = made.owner.numpy()
         candidates = [[(x.start, x.end) for x in page.candidates]]
@@ -275,7 +275,7 @@ class ServingTest(tf.test.TestCase):
         # 12 tokens a paragraph; 64 - 3 - 3 = 58 fit into a window, and the next
         # one begins 32 after it: of 2, 22, 10 and 4 paragraphs there are
         # 1 + ceil(max(12 n - 58, 0) / 32) = 1, 8, 3 and 1 windows.
-        self.assertEqual(1, 13 % self.builder.rows_at_once)
+        self.assertEqual(1, 13 % self.preprocessor.rows_at_once)
         expected = [self._expected(page)[0] for page in self.pages]
         served = self._serve(self.pages)
         for answers, page in zip(expected, served, strict=True):
@@ -303,10 +303,10 @@ class ServingTest(tf.test.TestCase):
     def test_stored_windows_have_answers_of_their_own(self):
         page = self.pages[2]
         with without_tracing():
-            (encoded,) = encode_records(self.encoder, [page], "predict")
-        self.assertLen(encoded.examples, 3)
+            (written,) = encode_records(self.writer, [page], "predict")
+        self.assertLen(written.examples, 3)
         outputs = self.signatures["serialized_examples"](
-            examples=tf.constant(encoded.examples)
+            examples=tf.constant(written.examples)
         )
         for i, answers in enumerate(self._expected(page, apart=True)):
             self._check(answers, {name: outputs[name][i] for name in answers})

@@ -33,7 +33,7 @@ _TOKENS = (
 
 
 def _section(name, token_type_id=token_types.QUESTION, **more):
-    """A section that local attention does not stop at the end of."""
+    """A section whose end does not stop local attention."""
     return layout.Section(
         name, token_type_id, **{"breaks": False, "cut": "keep", **more}
     )
@@ -139,20 +139,17 @@ class NQPreprocessor(EtcPreprocessor):
 
         Args:
             question: `<string>[batch]`.
-            tokens: words and HTML tags of the pages, padded with "" at the
-                end, `<string>[batch, words]`.
-            is_html: whether each of them is an HTML tag,
-                `<bool>[batch, words]`.
+            tokens: words and HTML tags, padded with "",
+                `<string>[batch, words]`.
+            is_html: whether each is an HTML tag, `<bool>[batch, words]`.
             candidate_starts: first word of each long-answer candidate, padded
-                with -1, `<int>[batch, candidates]`. Those that lie inside
-                others do not count.
+                with -1, `<int>[batch, candidates]`. Candidates inside others do
+                not count.
             candidate_ends: the word after its last one, likewise.
 
         Returns:
-            The EtcFeatures `<int32>[windows, long_length]` and
-            `<int32>[windows, global_length]`, those of a page in order, and
-            where their tokens come from. For labels: `piece_words`, the word
-            of every token of the page, whatever window it is in.
+            The features of all windows, those of a page in order. For labels:
+            `piece_words`, the word of every token of the page.
         """
         # [batch, (tokens)]
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
@@ -213,10 +210,7 @@ class NQPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """What the windows learn; see `Preprocessor.labels`.
-
-        Of windows without an answer, training keeps a share.
-        """
+        """See `Preprocessor.labels`; training keeps a share of null windows."""
         counts = {
             "tokens": len(view.host["piece_words"]),
             "words": len(record.tokens),

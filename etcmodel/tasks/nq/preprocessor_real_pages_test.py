@@ -37,14 +37,14 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         config = make_config(
             long_length, stride, 32, global_length=global_length
         )
-        encoder = TASK.make_example_writer(
+        writer = TASK.make_example_writer(
             config, real_data_path(f"vocab/{vocab}")
         )
-        tokenizer = encoder.preprocessor.tokenizer
+        tokenizer = writer.preprocessor.tokenizer
         with without_tracing():
-            encoded = encode_records(encoder, self.records, "dev")
+            written = encode_records(writer, self.records, "dev")
         got = self._read(
-            [example for x in encoded for example in x.examples], config
+            [example for x in written for example in x.examples], config
         )
         texts = tokenizer.id_to_token(range(tokenizer.vocab_size)).numpy()
         is_bert = vocab.startswith("bert")

@@ -72,30 +72,30 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            cls.encoder = TASK.make_example_writer(
+            cls.writer = TASK.make_example_writer(
                 make_config(12, 4, 2), write_vocab(folder)
             )
-        cls.builder = cls.encoder.preprocessor
+        cls.preprocessor = cls.writer.preprocessor
         # Tracing takes longer than all of these tests.
-        cls.encoder._build = cls.builder.build
-        made = on_host(cls.encoder.preprocess([_RECORD]))
+        cls.writer._build = cls.preprocessor.build
+        made = on_host(cls.writer.preprocess([_RECORD]))
         cls.view = RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
         """What is learned of a record, with shares of windows."""
         config = dataclasses.replace(
-            self.builder.config,
+            self.preprocessor.config,
             include_unknown_rate=rate,
             include_unknown_rate_for_unanswerable=unanswerable,
         )
-        with mock.patch.object(self.builder, "config", config):
-            return self.builder.labels(record, self.view, split)
+        with mock.patch.object(self.preprocessor, "config", config):
+            return self.preprocessor.labels(record, self.view, split)
 
     def _stored(self, record, split):
         """The stored windows, each as a dict of lists, and the counts."""
-        (encoded,) = encode_records(self.encoder, [record], split)
+        (written,) = encode_records(self.writer, [record], split)
         windows = []
-        for example in encoded.examples:
+        for example in written.examples:
             stored = tf.train.Example.FromString(example).features.feature
             kinds = {x: y.WhichOneof("kind") for x, y in stored.items()}
             windows.append(
@@ -105,7 +105,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     if kind
                 }
             )
-        return windows, encoded.counts
+        return windows, written.counts
 
     def _check(self, stored, expected):
         """Compares some of what a stored example holds."""
@@ -173,10 +173,12 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             _changed(id="7", annotations=(_NO_ANSWER,) * 5, candidates=()),
         ]
         with tfrecords.ShardedWriter(directory, "dev", 2) as writer:
-            for encoded in encode_records(self.encoder, records, "dev"):
-                for example in encoded.examples:
+            for written in encode_records(self.writer, records, "dev"):
+                for example in written.examples:
                     writer.write(example)
-        read = evaluation.read_records(TASK, self.builder.SCHEMA, directory)
+        read = evaluation.read_records(
+            TASK, self.preprocessor.SCHEMA, directory
+        )
         expected = {
             "-25": NQGold(
                 long_answers=((6, 11), (-1, -1), (0, 5)),
@@ -283,7 +285,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_inspects_a_record(self):
         tiny = EtcConfig.from_preset("tiny")
-        shown = pictures.inspect(self.encoder, _RECORD, tiny)
+        shown = pictures.inspect(self.writer, _RECORD, tiny)
         self.assertEqual(
             "[CLS] t11 t12 [SEP] [unused102] t201 t202 t203 [unused103] "
             "[unused102] t204 [SEP]".split(),
@@ -305,7 +307,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertRegex(shown.text(), expected)
         self.assertEqual([1, 12, 8], shown.side_inputs.l2g_att_mask.shape)
         unknown = pictures.inspect(
-            self.encoder, _changed(annotations=None), tiny
+            self.writer, _changed(annotations=None), tiny
         )
         self.assertIn("not told", unknown.text())
 

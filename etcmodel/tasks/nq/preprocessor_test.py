@@ -1,4 +1,4 @@
-"""Tests of Natural Questions' `features`."""
+"""Tests of Natural Questions' preprocessor."""
 
 import itertools
 import os
@@ -190,11 +190,11 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             cls.tokenizer = tokenizers.WordpieceTokenizer(write_vocab(folder))
 
-    def _builder(self, config):
+    def _preprocessor(self, config):
         return preprocessor.NQPreprocessor(config, self.tokenizer)
 
     def _build(self, pages, config):
-        return self._builder(config)(*inputs_of(pages))
+        return self._preprocessor(config)(*inputs_of(pages))
 
     def test_worked_example(self):
         """Separators have no global token, and the last one adds none."""
@@ -246,10 +246,10 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             )
         with self.assertRaisesRegex(ValueError, "--noinclude_html_tokens"):
             preprocessor.NQPreprocessor(make_config(8, 3, 1), tokenizer)
-        builder = preprocessor.NQPreprocessor(
+        processor = preprocessor.NQPreprocessor(
             make_config(8, 3, 1, include_html_tokens=False), tokenizer
         )
-        self.assertLen(builder(*inputs_of([EXAMPLE])).owner, 2)
+        self.assertLen(processor(*inputs_of([EXAMPLE])).owner, 2)
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
@@ -327,13 +327,13 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 plain(self._build([page, page], config)), 2 * nothing
             )
         inputs = [x[:0] for x in inputs_of([EXAMPLE])]
-        made = self._builder(config)(*inputs)
+        made = self._preprocessor(config)(*inputs)
         for name in ("long_token_ids", "global_token_ids"):
             self.assertEqual(made.layout.features[name].shape, [0, 8])
         self.assertEqual(made.context["words"].shape, [0, 8])
 
     def test_inputs_of_different_batch_sizes(self):
-        builder = self._builder(make_config(8, 3, 1))
+        processor = self._preprocessor(make_config(8, 3, 1))
         one, two = inputs_of([EXAMPLE]), inputs_of([EXAMPLE, EXAMPLE])
         names = ["tokens", "is_html", "candidate_starts", "candidate_ends"]
         for some, others in ((one, two), (two, one)):
@@ -344,7 +344,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                     tf.errors.InvalidArgumentError,
                     f"{name}\\b.* differ in their number of records",
                 ):
-                    builder(*inputs)
+                    processor(*inputs)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Natural Questions: what there is to choose.
+"""Natural Questions: options, and experiments of the ETC paper's Table 2.
 
-Experiments: Table 2 of the ETC paper. Lengths (512, 4,096, 8,192), the stride
+Lengths (512, 4,096, 8,192), the stride
 of windows and fixed blocks are chosen when the records are preprocessed.
 """
 
@@ -11,7 +11,7 @@ from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import NoOptions
 from etcmodel.pipeline.spec import TaskSpec
 
-# What stands beside the question and the page: a CLS and two separators.
+# A CLS and two separators.
 NUM_SPECIAL_TOKENS = 3
 
 

@@ -31,17 +31,17 @@ _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 
 
 def visual_classes(features: tf.Tensor) -> tf.Tensor:
-    """Which kind of node it is, and the buckets of both font sizes.
+    """Returns one-hot kinds of nodes and buckets of both font sizes.
 
-    A block that is no heading but bold is of the kind 5, binary 101. Font
-    sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets
+    A block that is no heading but bold is of the kind 5, binary 101. Font sizes
+    in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets
     `[0, 1, 2, 18, 18, 19, 23]`.
 
     Args:
         features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
 
     Returns:
-        `<float32>[..., 8 + 24 + 24]`, one-hot.
+        `<float32>[..., 8 + 24 + 24]`.
     """
     flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
     # [...]
@@ -63,15 +63,10 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Places and sizes, cut to their ranges, and flags, all from -1 to 1.
+    """Scales places and sizes, cut to their ranges, and flags to -1 to 1.
 
-    A width of 728 is -0.02933, of 0 to 1,500, and one of 9,000 is 1.
-
-    Args:
-        features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
-
-    Returns:
-        `<float32>[..., 8 + 5]`.
+    `<float32>[..., 20]` to `[..., 8 + 5]`. Of widths from 0 to 1,500, 728 is
+    -0.02933, and 9,000 is 1.
     """
     # [8]
     least, greatest = tf.unstack(tf.constant([*_RANGES.values()] * 2), axis=1)
@@ -86,16 +81,7 @@ def _take(features, names):
 
 
 class _Layer(graph_layer.GraphLayer):
-    """What both layers have in common: their arguments.
-
-    Args:
-        hidden_size: width of the encoder.
-        number: of what the layer has several of.
-        hidden_act: the activation.
-        initializer_range: standard deviation of initial weights.
-        name: name of the layer.
-        **kwargs: passed to `tf.keras.layers.Layer`.
-    """
+    """Shared arguments; `number` is of dense layers, or of a phrase's words."""
 
     def __init__(
         self,
@@ -113,7 +99,7 @@ class _Layer(graph_layer.GraphLayer):
         self.initializer_range = initializer_range
 
     def _make(self, layer, name, *args, divisor=1.0, **kwargs):
-        """A layer with weights that begin as those of all."""
+        """Makes a layer with the initial weights of this one."""
         deviation = self.initializer_range / divisor**0.5
         return layer(
             *args,
@@ -135,7 +121,7 @@ class _Layer(graph_layer.GraphLayer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class VisualEmbedding(_Layer):
-    """What the looks of a node add to the embeddings of its tokens.
+    """Embeds how a node looks; added to the embeddings of its tokens.
 
     Kinds and font sizes have embeddings; places, sizes and other flags pass
     `number` dense layers, in float32. Source: ETC paper, Appendix C (OpenKP);
@@ -155,7 +141,7 @@ class VisualEmbedding(_Layer):
             self._make(
                 *(dense, f"dense_{i}", hidden_size),
                 activation=get_activation(self.hidden_act),
-                # Half precision does not know one line from the next.
+                # Half precision cannot tell neighbouring lines apart.
                 dtype="float32",
             )
             for i in range(number)
@@ -173,14 +159,7 @@ class VisualEmbedding(_Layer):
         super().build(input_shape)
 
     def call(self, features):
-        """Embeds.
-
-        Args:
-            features: `<float32>[batch, nodes, 20]`.
-
-        Returns:
-            `<float>[batch, nodes, hidden_size]`.
-        """
+        """`<float>[batch, nodes, 20]` to `[batch, nodes, hidden_size]`."""
         hidden = visual_numbers(features)
         for layer in self.dense_layers:
             # [batch, nodes, hidden_size]
@@ -191,12 +170,11 @@ class VisualEmbedding(_Layer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class NgramHead(_Layer):
-    """A logit for every phrase of at most `number` words.
+    """Computes a logit for every phrase of at most `number` words.
 
     A word is the sum of its tokens, a phrase a convolution over its words, and
-    its logit a dense layer of that. Convolutions are matrix products with the
-    words of each phrase side by side, which is faster and the same. Source: ETC
-    paper, Appendix C (OpenKP).
+    its logit a dense layer of that. Convolutions are computed as matrix
+    products, which is faster. Source: ETC paper, Appendix C (OpenKP).
     """
 
     def __init__(self, hidden_size: int, number: int = 5, **kwargs):
@@ -241,14 +219,13 @@ class NgramHead(_Layer):
 
         Args:
             long_output: `<float>[batch, long, hidden_size]`.
-            words: `<int32>[batch, long]`, the number of the word that each
-                token is a part of, from 1 to at most the number of tokens, 0
-                for none.
+            words: `<int32>[batch, long]`, the number of each token's word, from
+                1, 0 for none.
 
         Returns:
-            `<float32>[batch, number, long]`: in the row n - 1 at the position
-            i the logit of the n words from word i + 1 on, -10,000 where there
-            are no such words.
+            `<float32>[batch, number, long]`: in the row n - 1 at the position i
+            the logit of the n words from word i + 1 on, -10,000 where there are
+            no such words.
         """
         # [batch, long, hidden_size]
         embedded = self.word_norm(sum_words(long_output, words))
@@ -272,7 +249,7 @@ class NgramHead(_Layer):
 
 
 def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """Sums the vectors of the tokens of each word.
+    """Sums the vectors of each word's tokens, `<float>[batch, long, size]`.
 
     Example: of tokens of the words `[1, 1, 2, 0]` the first two make the first
     vector, the third makes the second, and the other two are zeros.
@@ -280,9 +257,6 @@ def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     Args:
         tokens: `<float>[batch, long, size]`.
         words: `<int32>[batch, long]`, from 1, 0 for none.
-
-    Returns:
-        `<float>[batch, long, size]`.
     """
     batch, length, size = tf.unstack(tf.shape(tokens))
     index = tf.range(batch)[:, tf.newaxis] * length + words - 1

@@ -19,17 +19,14 @@ _NUM_CANDIDATES = 100
 def join_occurrences(
     logits: tf.Tensor, first_occurrences: tf.Tensor
 ) -> tf.Tensor:
-    """The greatest logit of all occurrences of a phrase, at the first of them.
+    """Moves the greatest logit of a phrase to its first occurrence.
 
-    Example: the words "a b a" with the logits 1, 2, 3 and the first
-    occurrences 0, 0, 2 places before them give 3, 2, -10000.
+    Example: the words "a b a" with the logits 1, 2, 3 and the first occurrences
+    0, 0, 2 places before them give 3, 2, -10000.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
         first_occurrences: `<int32>[batch, long, at least sizes]`.
-
-    Returns:
-        `<float32>[batch, sizes, long]`.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes, long]
@@ -53,22 +50,17 @@ def phrase_losses(
     label_sizes: tf.Tensor,
     smoothing: float = 0.0,
 ) -> tf.Tensor:
-    """Cross entropy of the phrases of pages.
+    """Computes the cross entropy of the phrases of pages, `<float32>[batch]`.
 
-    The keyphrases share the probability equally. Of smoothing s,
-    `s / (1 + s)` is shared by all phrases of the page. Example: the keyphrase
-    of the two words from 1 on, of four phrases whose logits are equal, has the
-    loss log 4.
+    The keyphrases share the probability equally; the loss is 0 without any. Of
+    smoothing s, `s / (1 + s)` is shared by all phrases of the page. Example:
+    one keyphrase among four phrases of equal logits has the loss log 4.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
-        label_starts: `<int32>[batch, labels]`, the first word of each
-            keyphrase, -1 for none.
-        label_sizes: `<int32>[batch, labels]`, its number of words.
+        label_starts: `<int32>[batch, labels]`, first word, -1 for none.
+        label_sizes: `<int32>[batch, labels]`, number of words.
         smoothing: 0 or more.
-
-    Returns:
-        `<float32>[batch]`, 0 for pages without a keyphrase.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes * long]
@@ -93,7 +85,7 @@ def phrase_losses(
 def join_words(
     words: tf.RaggedTensor, starts: tf.Tensor, sizes: tf.Tensor
 ) -> tf.Tensor:
-    """Phrases as text.
+    """Returns phrases as text, `<string>[batch, n]`.
 
     Example: of the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
     give "b c" and "".
@@ -102,9 +94,6 @@ def join_words(
         words: `<string>[batch, (words)]`.
         starts: `<int32>[batch, n]`.
         sizes: `<int32>[batch, n]`.
-
-    Returns:
-        `<string>[batch, n]`.
     """
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
@@ -120,17 +109,14 @@ def join_words(
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
-    """Which texts are not empty and have no equal before them.
+    """Finds texts that are not empty and have no equal before them.
 
-    Example: of "b", "a", "b", "" and "c" the first three are 0, 1 and 4, and
-    the fourth is 5, behind the last.
+    Example: of "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5,
+    which is n and stands for no more.
 
     Args:
         texts: `<string>[batch, n]`.
-        number: how many to tell, at most n.
-
-    Returns:
-        `<int32>[batch, number]`, n where there are no more.
+        number: columns of the result, at most n.
     """
     size = tf.shape(texts)[1]
     # [batch, n, n]
@@ -145,7 +131,7 @@ def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _initial(config):
-    """What the task's layers have from the encoder."""
+    """Returns the encoder's options that the task's layers share."""
     names = ("hidden_act", "initializer_range")
     return {name: getattr(config, name) for name in names}
 
@@ -154,7 +140,7 @@ class OpenKP(EtcTaskModel):
     """Finds the keyphrases of a page.
 
     A page is a flat sequence: local attention does not stop at the end of a
-    node. Source: ETC paper, section 4.1 and Appendix C.
+    node (ETC paper, section 4.1 and Appendix C).
     """
 
     def encoder_options(self):
@@ -216,7 +202,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def loss_names(self):
-        """One."""
+        """See `TaskModel`."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
@@ -231,7 +217,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def _logits(self, outputs, context):
-        """The logits that a softmax is over."""
+        """Returns the logits that the softmax normalizes."""
         logits = outputs["ngram_logits"]
         if not self.options.max_loss:
             return logits

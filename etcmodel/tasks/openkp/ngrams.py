@@ -20,11 +20,9 @@ class VisibleWords(NamedTuple):
     """The words of pages that have tokens.
 
     Attributes:
-        numbers: the number of the word of each token, from 1,
-            `<int32>[batch, (nodes), (tokens)]`.
-        words: the word of the page that each one is,
+        numbers: each token's word, from 1, `<int32>[batch, (nodes), (tokens)]`.
+        words, nodes: index of each word, and its node, in the page,
             `<int32>[batch, (visible words)]`.
-        nodes: its node, likewise.
     """
 
     numbers: tf.RaggedTensor
@@ -35,16 +33,13 @@ class VisibleWords(NamedTuple):
 def number_words(words: tf.RaggedTensor) -> VisibleWords:
     """Numbers the words that have tokens; graph code.
 
-    Example: two nodes, of whose words 0, 2 and 3 have tokens: `[[[0, 0, 2],
-    [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words `[[0, 2, 3]]` and
-    the nodes `[[0, 0, 1]]`.
+    Example: two nodes, of whose words 0, 2 and 3 have tokens:
+    `[[[0, 0, 2], [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words
+    `[[0, 2, 3]]` and the nodes `[[0, 0, 1]]`.
 
     Args:
-        words: the word of each token, never less than before,
+        words: the word of each token, ascending,
             `<int32>[batch, (nodes), (tokens)]`.
-
-    Returns:
-        The words.
     """
     splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
     # [tokens], of the page
@@ -74,19 +69,16 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
 def first_occurrences(
     words: tf.RaggedTensor, nodes: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """How far back each phrase of a page comes for the first time; graph code.
+    """Returns how far back each phrase of a page occurs first; graph code.
 
-    Phrases are equal whatever their case. One that is not within a node is a
-    phrase of its own. Example: the words `a b`, `A b` of two nodes have
-    `[[0, 0, ...], [0, 0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of
-    one word, of two words, and so on.
+    Case does not matter. A phrase that is not within a node is equal to no
+    other. Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
+    0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of one word, of two
+    words, and so on: `<int32>[batch, (words), 5]`.
 
     Args:
         words: `<string>[batch, (words)]`.
         nodes: the node of each, likewise `<int32>`.
-
-    Returns:
-        `<int32>[batch, (words), 5]`.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -109,7 +101,7 @@ def first_occurrences(
 
 
 def _shift(values, number):
-    """What stands so many places behind, -1 at the end."""
+    """Values `number` places further on, -1 at the end."""
     return tf.pad(values[number:], [[0, number]], constant_values=-1)[
         : tf.size(values)
     ]
@@ -121,34 +113,23 @@ def _number(first, second):
 
 
 def normalize_word(text: str) -> str:
-    """Returns a word or phrase as it is compared with others.
-
-    Args:
-        text: the text.
-
-    Returns:
-        The text as `normalized_texts.normalize` and
-        `datasets.openkp.normalize_phrase` return it.
-    """
+    """Returns a word or phrase as the official script compares it."""
     return openkp.normalize_phrase(normalize(text))
 
 
 def find_phrases(
     phrases: Sequence[str], words: Sequence[str], nodes: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Finds the first occurrence of each phrase within a node.
+    """Finds first word and number of words of phrases within a node.
 
-    Example: "star trek" is (2, 2) in the words "star", "star", "trek" of the
-    nodes 0, 1, 1.
+    First occurrences, in the order of the phrases, each once, and `MAX_PHRASES`
+    at most. Example: "star trek" is (2, 2) in the words "star", "star", "trek"
+    of the nodes 0, 1, 1.
 
     Args:
         phrases: with single spaces.
         words: as `normalize_word` returns them.
         nodes: the node of each.
-
-    Returns:
-        First word and number of words of those that are found, in the order
-        of the phrases, each once, and `MAX_PHRASES` at most.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

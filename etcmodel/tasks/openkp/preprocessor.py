@@ -28,8 +28,8 @@ from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
-# From the first node that does not fit on nodes are left out; if it is the very
-# first, it is cropped.
+# The first node that does not fit and all after it are left out; if it is the
+# very first, it is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
@@ -107,37 +107,34 @@ class OpenKPPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            words: <string>[batch, words], padded with "" at the end.
-            node_starts: first word of each node, in the order of the words,
-                padded with -1 at the end, <int>[batch, nodes].
+            words: `<string>[batch, words]`, padded with "".
+            node_starts: first word of each node, in order, padded with -1,
+                `<int>[batch, nodes]`.
             node_ends: the word after its last one, likewise.
-            node_features: how it looks, see `datasets.openkp.FEATURES`,
-                <float>[batch, nodes, 20].
+            node_features: `<float>[batch, nodes, 20]`, see `openkp.FEATURES`.
 
         Returns:
-            The EtcFeatures, <int32>[batch, long_length] and
-            <int32>[batch, global_length]. For labels: `word_nodes`, the node
-            of every visible word, which are all of one in fixed blocks.
+            The features. For labels: `word_nodes`, the node of every visible
+            word, 0 for all in fixed blocks.
 
         Raises:
             tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
-                in order or no spans of the words, there is padding between
-                them, a feature is no finite number, or the inputs do not fit
-                together; see `Preprocessor`.
+            in order or no spans of the words, there is padding between them, a
+            feature is not finite, or the inputs do not fit together.
         """
         words = texts.without_padding(words)
         nodes = (node_starts, node_ends, node_features)
         with tf.control_dependencies([_check(words.row_lengths(), *nodes)]):
             node_starts, node_ends, node_features = map(tf.identity, nodes)
         is_node = node_starts >= 0
-        # What is no node starts behind all words.
+        # Padding starts behind all words.
         starts = tf.where(is_node, node_starts, tf.int32.max)
         tokens = pages.tokenize_pages(
             self.tokenizer, words, None, starts, node_ends
         )
         visible = ngrams.number_words(tokens.words)
         if self.config.fixed_block_size:
-            # All words are of one node, which looks like nothing.
+            # All words are in one node without visual features.
             visible = visible._replace(nodes=tf.zeros_like(visible.nodes))
         # [batch, (visible words)]
         spoken = visible.words.with_values(
@@ -193,7 +190,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """The first occurrence of each keyphrase; see `Preprocessor.labels`.
 
-        Of several annotations, that which has the most of them in the text.
+        Of several annotations, the one with the most phrases in the text.
         """
         counts = {
             **count_cut(view, {"nodes": (None, "nodes")}),
@@ -245,7 +242,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
 
 def _check(num_words, starts, ends, looks) -> tf.Operation | None:
-    """That there can be such nodes; eagerly there is no operation."""
+    """Asserts that the nodes are possible; eagerly there is no operation."""
     # [batch, nodes], where the node before each ends, none behind padding
     before = tf.where(starts >= 0, ends, tf.int32.max)
     before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]

@@ -1,4 +1,4 @@
-"""Tests of OpenKP's `features`."""
+"""Tests of OpenKP's preprocessor."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
 
 
 class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
-    def _encoder(self, *sizes):
+    def _writer(self, *sizes):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(_VOCAB))
@@ -51,21 +51,21 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def _build(self, record, *sizes):
         """Name -> features of the record's row."""
-        made = self._encoder(*sizes).preprocess([record])
+        made = self._writer(*sizes).preprocess([record])
         values = {**made.layout.features, **made.layout.values, **made.context}
         return {name: x[0].numpy().tolist() for name, x in values.items()}
 
     def _label(self, annotations, *sizes, split="train", **record):
         """Labels of what is stored, and the counts."""
         record = _record(annotations=annotations, **record)
-        (encoded,) = encode_records(self._encoder(*sizes), [record], split)
-        if not encoded.examples:
-            return None, encoded.counts
-        stored = tf.train.Example.FromString(encoded.examples[0])
+        (written,) = encode_records(self._writer(*sizes), [record], split)
+        if not written.examples:
+            return None, written.counts
+        stored = tf.train.Example.FromString(written.examples[0])
         return [
             [*stored.features.feature[name].int64_list.value]
             for name in ("label_starts", "label_sizes")
-        ], encoded.counts
+        ], written.counts
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
@@ -146,7 +146,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def _request(self, starts, ends, looks):
         """Builds the second of two pages of five words each."""
         nothing = [-1] * len(starts)
-        return self._encoder(16, 4).preprocessor(
+        return self._writer(16, 4).preprocessor(
             [["star"] * 5] * 2,
             tf.constant([nothing, starts]),
             tf.constant([[-1] * len(ends), ends]),
@@ -197,8 +197,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         record = _record(spans=(), annotations=(("doug",),))
         got = self._build(record, 16, 4)
         self.assertEqual([0] * 16, got["long_token_ids"])
-        (encoded,) = encode_records(self._encoder(16, 4), [record], "predict")
-        self.assertLen(encoded.examples, 1)
+        (written,) = encode_records(self._writer(16, 4), [record], "predict")
+        self.assertLen(written.examples, 1)
 
     def test_labels(self):
         """The first occurrence in a node; most of several annotations."""
@@ -220,8 +220,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_pages_of_one_url(self):
         record = msgspec.structs.replace(_record(), num_pages=3)
-        (encoded,) = encode_records(self._encoder(16, 4), [record], "predict")
-        self.assertEqual(2, encoded.counts["pages_of_the_same_url"])
+        (written,) = encode_records(self._writer(16, 4), [record], "predict")
+        self.assertEqual(2, written.counts["pages_of_the_same_url"])
 
     def test_keyphrases_that_were_cut(self):
         for split, expected in (("train", None), ("dev", [[], []])):
@@ -240,14 +240,14 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_names(self):
-        builder = self._encoder(16, 4).preprocessor
+        processor = self._writer(16, 4).preprocessor
         self.assertEqual(
             "28 pt: Isaacs Jason Isaacs",
-            builder.name_global(_record(), "nodes", 0, 1),
+            processor.name_global(_record(), "nodes", 0, 1),
         )
         self.assertEqual(
             [("keyphrases", "a, b; c")],
-            builder.describe(_record(annotations=(("a", "b"), ("c",)))),
+            processor.describe(_record(annotations=(("a", "b"), ("c",)))),
         )
 
     def test_raw_is_what_the_file_has(self):

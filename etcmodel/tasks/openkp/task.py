@@ -1,4 +1,4 @@
-"""OpenKP: what there is to choose. Experiments: Table 4 of the ETC paper."""
+"""OpenKP: options, and experiments of the ETC paper's Table 4."""
 
 import dataclasses
 

@@ -31,20 +31,18 @@ def lay_out(
         long_breakpoints  0 0 1 0 1  0
 
     Args:
-        stored: fields of `PretrainPreprocessor.SCHEMA`,
-            `<int32>[batch, (values)]`.
+        stored: fields of the schema, `<int32>[batch, (values)]`.
         long_length: length of the long input.
         global_length: length of the global input.
         sentence_token_id: the global token of every sentence.
 
     Returns:
-        A pair of the inputs of an encoder of "sentences", `<int32>[batch,
-        long_length]` and `<int32>[batch, global_length]`, and of whether tokens
+        The inputs, `<int32>[batch, long or global length]`, and whether tokens
         continue a word, `<int32>[batch, long_length]`.
     """
     tokens = stored["token_ids"]
     lengths = stored["sentence_lengths"]
-    # All of the batch one after the other; what ends a text is 1.
+    # The batch in one row; 1 at the end of each text.
     # [sentences]
     is_last = _marks(
         tf.cumsum(stored["text_lengths"].values) - 1,
@@ -134,9 +132,9 @@ class EtcPretraining(PretrainingModel):
         In evaluation the masks depend on the example alone.
 
         Returns:
-            A pair of the model's inputs (see `EtcPretrainModel.call`) and of
-            the labels: `label_ids` `<int32>[batch, predictions]`, `weights`
-            `<float32>[batch, predictions]`, 1 for what is predicted, and
+            The inputs of `EtcPretrainModel.call`, and labels: `label_ids`
+            `<int32>[batch, predictions]`, `weights`
+            `<float32>[batch, predictions]`, 1 for predicted tokens, and
             `sentence_weights` `<float32>[batch, n]`.
         """
         del fields

@@ -1,7 +1,4 @@
-"""Preprocesses documents for ETC's pre-training.
-
-Stored are texts of whole sentences, several in an example.
-"""
+"""Preprocesses documents for ETC's pre-training: several in an example."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -26,8 +23,8 @@ class Sentences(NamedTuple):
     """The sentences of some documents, one after the other.
 
     Attributes:
-        numbers: `<int64>[documents]` number of sentences of each document.
-        lengths: `<int64>[sentences]` number of tokens of each sentence.
+        numbers: `<int64>[documents]` number of sentences of each.
+        lengths: `<int64>[sentences]` number of tokens of each.
         token_ids: `<int32>[tokens]`.
         is_continuation: `<int32>[tokens]` whether a token continues a word.
     """
@@ -41,18 +38,11 @@ class Sentences(NamedTuple):
 def divide(
     lengths: Sequence[int], long_length: int, global_length: int
 ) -> Iterator[tuple[int, int]]:
-    """Divides a document between sentences, so that its parts fit.
+    """Divides a document between sentences into parts of greatest lengths.
 
     Example: sentences of 3, 3, 2, 6 and 1 tokens become, with 8 tokens and 3
-    sentences at most, the parts from 0 to 3 and from 3 to 5.
-
-    Args:
-        lengths: tokens of each sentence, none longer than `long_length`.
-        long_length: tokens of a part at most.
-        global_length: its sentences at most.
-
-    Yields:
-        First sentence of each part and the one behind its last.
+    sentences at most, the parts from 0 to 3 and from 3 to 5. No sentence may be
+    longer than `long_length`.
     """
     start = used = 0
     for i, length in enumerate(lengths):
@@ -65,7 +55,10 @@ def divide(
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Splits documents into sentences, and those into tokens."""
+    """Splits documents into sentences, and those into tokens.
+
+    Raises a ValueError if the vocabulary has no mask token.
+    """
 
     INPUTS = {"text": RawInput(tf.string, ("records",))}
     SCHEMA = ExampleSchema(
@@ -81,11 +74,6 @@ class PretrainPreprocessor(Preprocessor):
     )
 
     def __init__(self, config, tokenizer, name=None):
-        """See `Preprocessor`.
-
-        Raises:
-            ValueError: the vocabulary has no mask token.
-        """
         random_masks.check_can_mask(tokenizer)
         super().__init__(config, tokenizer, name)
 
@@ -143,7 +131,7 @@ class PretrainPreprocessor(Preprocessor):
                 },
             )
         ends = np.cumsum([0, *pieces])
-        # Where a word was divided, its rest stands alone.
+        # A part never begins with the continuation of a word.
         parts = list(divide(pieces, size, self.config.global_length))
         view.is_continuation[ends[[start for start, _ in parts]]] = 0
         texts = [
@@ -162,10 +150,9 @@ class PretrainPreprocessor(Preprocessor):
         return Examples(texts, counts)
 
     def summarize(self, counts, number):
-        """How well texts are packed, and how many examples that saves.
+        """How well texts are packed.
 
-        `packing_efficiency` is the share of the long inputs that is text, and
-        `texts_per_example` by which factor packing reduces the examples.
+        `packing_efficiency` is the share of the long inputs that is text.
         """
         return {
             "packing_efficiency": counts["tokens"]

@@ -26,7 +26,7 @@ class DivideTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, list(parts))
 
 
-class PretrainEncoderTest(tf.test.TestCase):
+class PretrainPreprocessorTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.vocab_file = tasks.write_test_vocab(
@@ -35,11 +35,11 @@ class PretrainEncoderTest(tf.test.TestCase):
         with open(self.vocab_file, encoding="utf-8") as stream:
             self.vocab = stream.read().split("\n")
 
-    def _encode(self, *texts, **sizes):
+    def _write(self, *texts, **sizes):
         config = PretrainPreprocessingConfig(**{"min_sentences": 1, **sizes})
-        encoder = TASK.make_example_writer(config, self.vocab_file)
+        writer = TASK.make_example_writer(config, self.vocab_file)
         return encode_records(
-            encoder,
+            writer,
             [documents.Document(id="0", text=x) for x in texts],
             "train",
         )
@@ -52,7 +52,7 @@ class PretrainEncoderTest(tf.test.TestCase):
         return {"words": " ".join(words), **values}
 
     def test_by_hand(self):
-        first, second = self._encode(
+        first, second = self._write(
             "The cats saw a dog. One\n\nTwo cows.", "A cat."
         )
         (example,) = map(self._read, first.examples)
@@ -80,7 +80,7 @@ class PretrainEncoderTest(tf.test.TestCase):
         self.assertEqual("a cat .", example["words"])
 
     def test_long_ones_are_divided(self):
-        (encoded,) = self._encode(
+        (written,) = self._write(
             "Cats cats. One. Two. A dog.", long_length=4, global_length=2
         )
         self.assertEqual(
@@ -92,19 +92,19 @@ class PretrainEncoderTest(tf.test.TestCase):
             ],
             [
                 (x["words"], x["sentence_lengths"])
-                for x in map(self._read, encoded.examples)
+                for x in map(self._read, written.examples)
             ],
         )
-        self.assertEqual(1, encoded.counts["sentences_divided"])
-        self.assertEqual(1, encoded.counts["documents_divided"])
+        self.assertEqual(1, written.counts["sentences_divided"])
+        self.assertEqual(1, written.counts["documents_divided"])
         # The rest of a word that was cut is no continuation.
-        (encoded,) = self._encode("A one two cats.", long_length=4)
-        _, rest = map(self._read, encoded.examples)
+        (written,) = self._write("A one two cats.", long_length=4)
+        _, rest = map(self._read, written.examples)
         self.assertEqual("##s .", rest["words"])
         self.assertEqual([0, 0], rest["is_continuation"])
 
     def test_short_documents_are_left_out(self):
-        few, enough = self._encode(
+        few, enough = self._write(
             "Dog. One.", "Dog. One. Two.", min_sentences=3
         )
         self.assertEqual([], few.examples)
@@ -122,19 +122,19 @@ class PretrainEncoderTest(tf.test.TestCase):
         config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )
-        encoder = TASK.make_example_writer(config, self.vocab_file)
-        packer = encoder.make_packer()
+        writer = TASK.make_example_writer(config, self.vocab_file)
+        packer = writer.make_packer()
         packed = []
         # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
         # 3 and 1, then 4 and 2, which makes the 3 sentences full.
         for text in ("A the dog.", "Dog. One.", "A cat.", "Two. One."):
-            (made,) = encoder.make_examples(
+            (made,) = writer.make_examples(
                 [documents.Document(id="0", text=text)], "train"
             )
             for values in made.rows:
                 packed += packer.add(values)
         packed = [
-            self._read(encoder.schema.serialize(x))
+            self._read(writer.schema.serialize(x))
             for x in packed + packer.flush()
         ]
         self.assertEqual(
@@ -144,7 +144,7 @@ class PretrainEncoderTest(tf.test.TestCase):
         self.assertEqual([[1, 2], [1, 2]], [x["text_lengths"] for x in packed])
         self.assertEqual(
             {"packing_efficiency": 15 / 16, "texts_per_example": 2.0},
-            encoder.preprocessor.summarize({"tokens": 15, "texts": 4}, 2),
+            writer.preprocessor.summarize({"tokens": 15, "texts": 4}, 2),
         )
 
     def test_vocabulary_without_mask(self):

@@ -22,25 +22,18 @@ from etcmodel.pipeline.task_model import masked_language_model
 class PretrainModel(tf.keras.Model):
     """ReadTwice with a head for masked tokens and the coreference loss.
 
-    ReadTwice paper, section 2.2 and Appendix B. It is built when it is made.
-
-    Attributes:
-        encoder: the `ReadTwiceModel`.
-        head: the `LanguageModelHead`.
-        coreference: the `BatchCoreferenceResolutionLoss`, or None.
+    It is built in the constructor. Source: ReadTwice paper, section 2.2 and
+    Appendix B.
 
     Args:
-        config: the encoder's.
-        use_coreference: whether there is a loss for memories of the same
-            entity; only memories of entity mentions can have one.
+        use_coreference: whether memories of the same entity have a loss; it
+            needs memories of entity mentions.
         cross_block_attention_mode: whose memories a segment sees; "block" is
             the paper's single-segment mode.
-        use_one_hot_embeddings: see `ReadTwiceModel`.
-        name: name of the model.
 
     Raises:
-        ValueError: the configuration or the mode is impossible, or there are no
-            memories of entity mentions but is to be a coreference loss.
+        ValueError: the configuration or the mode is impossible, or a
+            coreference loss lacks memories of entity mentions.
     """
 
     def __init__(
@@ -78,17 +71,17 @@ class PretrainModel(tf.keras.Model):
         """Predicts masked tokens.
 
         Args:
-            inputs: `token_ids` `<int32>[batch, length]`, masked; `block_ids`,
+            inputs: `masked_positions` `<int32>[batch, predictions]`, and inputs
+                of `ReadTwiceModel`: `token_ids`, masked, `block_ids`,
                 `block_pos`, `annotation_begins`, `annotation_ends` and
-                `annotation_labels` as for `ReadTwiceModel`; and
-                `masked_positions` `<int32>[batch, predictions]`.
+                `annotation_labels`.
             training: whether dropout is applied.
 
         Returns:
             `logits` `<float32>[batch, predictions, vocab_size]` and, with a
-            coreference loss, `coreference_losses` and `is_coreferent`,
-            `<float32>[batch * mentions]`: the loss of each memory, and 1 for
-            those that have one, being of a known entity.
+            coreference loss, `<float32>[batch * mentions]`:
+            `coreference_losses` of each memory, and `is_coreferent`, 1 for
+            those of a known entity.
         """
         inputs = dict(inputs)
         positions = inputs.pop("masked_positions")
@@ -138,7 +131,7 @@ class ReadTwicePretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Entities and other words, and long and short documents, apart."""
+        """Also for entities, other words, long and short documents alone."""
         names = [
             f"{name}{suffix}"
             for name in (
@@ -181,10 +174,10 @@ class ReadTwicePretraining(PretrainingModel):
         In evaluation the masks depend on the example alone.
 
         Returns:
-            A pair of the model's inputs (see `PretrainModel.call`) and of the
-            labels: `label_ids` `<int32>[blocks, predictions]`, `weights`
-            `<float32>[blocks, predictions]`, 1 for what is predicted,
-            `is_entity`, the same for the tokens of mentions, and `is_multi`
+            The inputs of `PretrainModel.call`, and labels: `label_ids`
+            `<int32>[blocks, predictions]`, `weights`
+            `<float32>[blocks, predictions]`, 1 for predicted tokens,
+            `is_entity`, the same for tokens of mentions, and `is_multi`
             `<float32>[blocks, 1]`, 1 in documents of several segments.
         """
         options, length = self.options, data.sizes["block_length"]

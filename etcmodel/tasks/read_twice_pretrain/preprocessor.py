@@ -54,7 +54,10 @@ class PretrainPreprocessingConfig(segments.SegmentConfig):
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Divides documents into segments; finds mentions where none are given."""
+    """Divides documents into segments; finds mentions where none are given.
+
+    Raises a ValueError if the vocabulary has no mask token.
+    """
 
     INPUTS = {
         "text": RawInput(tf.string, ("records",)),
@@ -82,11 +85,6 @@ class PretrainPreprocessor(Preprocessor):
     )
 
     def __init__(self, config, tokenizer, name=None):
-        """See `Preprocessor`.
-
-        Raises:
-            ValueError: the vocabulary has no mask token.
-        """
         random_masks.check_can_mask(tokenizer)
         super().__init__(config, tokenizer, name)
         self.segments = segments.SegmentBuilder(config, tokenizer)
@@ -175,7 +173,7 @@ class PretrainPreprocessor(Preprocessor):
 
 
 def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
-    """The given mentions of a document by bytes: begin, end and entity.
+    """The given mentions by bytes: begin, end and entity.
 
     "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
     """

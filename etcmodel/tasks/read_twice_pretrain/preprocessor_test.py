@@ -46,13 +46,13 @@ class FeaturesTest(tf.test.TestCase):
             file.write(text)
         return path
 
-    def _encoder(self, **sizes):
+    def _writer(self, **sizes):
         return TASK.make_example_writer(
             TASK.make_preprocessing_config(sizes), self.vocab_file
         )
 
     def test_by_hand(self):
-        encoder = self._encoder(
+        writer = self._writer(
             block_length=5, max_num_annotations=2, num_blocks_per_example=2
         )
         given = Document(
@@ -66,7 +66,7 @@ class FeaturesTest(tf.test.TestCase):
             ),
         )
         found = Document("b", "jan Jan. Brno jan")
-        (first, second) = encode_records(encoder, [given, found], "train")
+        (first, second) = encode_records(writer, [given, found], "train")
         # Its 8 tokens with four in a segment.
         (stored,) = map(read, first.examples)
         self.assertAllEqual(
@@ -98,37 +98,37 @@ class FeaturesTest(tf.test.TestCase):
         self.assertAllEqual(stored["annotation_ends"], [2, 4, 0, 0])
 
     def test_long_documents_are_divided(self):
-        encoder = self._encoder(
+        writer = self._writer(
             block_length=3, max_num_annotations=1, num_blocks_per_example=2
         )
-        (encoded,) = encode_records(encoder, [Document("a", "jan " * 9)], "dev")
-        parts = [read(x) for x in encoded.examples]
+        (written,) = encode_records(writer, [Document("a", "jan " * 9)], "dev")
+        parts = [read(x) for x in written.examples]
         self.assertEqual([2, 2, 1], [len(x["block_ids"]) for x in parts])
         self.assertAllEqual([1, 2], parts[1]["block_pos"])
         self.assertLen({x["block_ids"][0] for x in parts}, 3)
-        self.assertEqual(1, encoded.counts["documents_divided"])
+        self.assertEqual(1, written.counts["documents_divided"])
 
     def test_batches_do_not_matter(self):
         path = real_data_path("wikitext/wiki.valid.raw")
         vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
         config = TASK.make_preprocessing_config({"block_length": 64})
-        encoder = TASK.make_example_writer(config, vocab_file)
+        writer = TASK.make_example_writer(config, vocab_file)
         documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
             :8
         ]
-        together = encode_records(encoder, documents, "train")
-        alone = [encode_records(encoder, [x], "train")[0] for x in documents]
+        together = encode_records(writer, documents, "train")
+        alone = [encode_records(writer, [x], "train")[0] for x in documents]
         self.assertEqual(together, alone)
 
     def test_mistakes(self):
         with self.assertRaisesRegex(UserError, "do not fit: block_length is 1"):
-            self._encoder(block_length=1)
+            self._writer(block_length=1)
         with self.assertRaisesRegex(UserError, "has no such size"):
-            self._encoder(long_length=9)
+            self._writer(long_length=9)
         words = [x for x in _WORDS if x != "[MASK]"]
         self.vocab_file = self._write("no_mask.txt", "\n".join(words) + "\n")
         with self.assertRaisesRegex(UserError, "no_mask.txt.*is masked"):
-            self._encoder()
+            self._writer()
 
     def test_the_command_packs_documents(self):
         texts = ["Jan lives in Brno. " * n for n in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Where the answers to a question stand in its segments."""
+"""Labels of a question's answers in segments."""
 
 from collections.abc import Sequence
 
@@ -19,19 +19,20 @@ def label_answers(
 ) -> tuple[np.ndarray, int]:
     """Makes labels of the answers that are whole in each segment.
 
+    Labels are whole words. Answers that are a part of a token or word are left
+    out if others are not.
+
     Args:
         starts: `<int32>[segments, length]` first byte of each token, -1 for
-            those of the question and for padding.
-        ends: `<int32>[segments, length]` the byte behind its last.
-        cuts: `<int32>[segments, length]` whether it begins or ends inside a
-            word; see `word_cuts`. Labels are whole words.
+            other tokens.
+        ends: likewise, the byte behind its last.
+        cuts: likewise, see `word_cuts`.
         spans: first byte of each answer and the one behind its last, in order.
         most: answers of a segment; more are left out.
 
     Returns:
         `<int32>[3, segments, most]`: first token of each, its last, and 1 for
-        an answer; and how many had no room. An answer that is only a part of a
-        token or word is left out if there are others that are not.
+        an answer; and how many had no room.
     """
     labels = np.zeros([3, len(starts), most], np.int32)
     cut = 0

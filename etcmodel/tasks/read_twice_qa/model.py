@@ -25,18 +25,17 @@ from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 _MOST_TEXTS = 64
 # Segments share places.
 _MOST_PLACES = 2 * _MOST_TEXTS
-# Scores of spans that are none are below.
+# Lower scores mean that there is no span.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-# Added to the scores of spans that begin or end inside a word: they are chosen
-# only where there are no others.
+# Penalty of spans that begin or end inside a word: chosen for lack of others.
 _CUT = -1e4
 
 
 class ReadTwiceQA(AnswerModel):
-    """Spans of a document.
+    """Finds spans of a document; rows are segments.
 
-    Rows are segments. What is lost and selected in them depends on the whole
-    batch, over all replicas.
+    Losses and selection depend on the whole batch, over all replicas. Raises a
+    ValueError if an option is impossible.
 
     Attributes:
         HAS_OPTIONS: whether an answer may be "yes" or "no".
@@ -49,14 +48,9 @@ class ReadTwiceQA(AnswerModel):
     }
 
     def __init__(self, model_options, options):
-        """See `TaskModel`.
-
-        Raises:
-            ValueError: an option is impossible.
-        """
         super().__init__(model_options, options)
         mode = model_options.cross_block_attention_mode
-        # In others answers depend on what else is in a batch.
+        # In other modes answers depend on the rest of the batch.
         if mode not in ("doc", "block"):
             raise ValueError(
                 f"cross_block_attention_mode is {mode!r}, expected 'doc' or "
@@ -79,22 +73,21 @@ class ReadTwiceQA(AnswerModel):
         num_annotations: int | None = None,
         **options,
     ) -> tf.keras.Model:
-        """Builds the Keras model.
+        """Builds the Keras model; a size of None allows any number.
 
         Args:
-            config: sizes of the encoder.
-            block_length: tokens of a segment; None for any number.
-            num_annotations: mentions of a segment; None for any number.
+            config: configuration of the encoder.
+            block_length: tokens of a segment.
+            num_annotations: mentions of a segment.
             **options: further arguments of `ReadTwiceModel`.
 
         Returns:
-            A `tf.keras.Model` from a dict of `<int32>` tensors: `token_ids`
+            A `tf.keras.Model` from `<int32>` tensors (`token_ids`
             `[segments, block_length]`, `block_ids`, `block_pos` and
-            `prefix_length` `[segments]`, and `annotation_begins`,
-            `annotation_ends` and `annotation_labels` `[segments, annotations]`;
-            to a dict of `span_logits` `<float32>[segments, block_length, 2]`
-            and, if answers may be yes or no, `option_logits`
-            `<float32>[segments, 3]`.
+            `prefix_length` `[segments]`, `annotation_begins`, `annotation_ends`
+            and `annotation_labels` `[segments, annotations]`) to `span_logits`
+            `<float32>[segments, block_length, 2]` and, if answers may be yes or
+            no, `option_logits` `<float32>[segments, 3]`.
         """
         inputs = {
             name: tf.keras.Input(shape, dtype=tf.int32, name=name)
@@ -130,7 +123,7 @@ class ReadTwiceQA(AnswerModel):
             )
         }
         if self.HAS_OPTIONS:
-            # Of each segment's CLS (Appendix C.2).
+            # From each segment's CLS (Appendix C.2).
             pooled = tf.keras.layers.Dense(
                 config.hidden_size,
                 activation="tanh",
@@ -206,7 +199,7 @@ class ReadTwiceQA(AnswerModel):
     def losses(self, outputs, labels):
         """The loss of each segment's document; see `span_loss`.
 
-        The mean with the labels' `weight`, in which a document counts once, is
+        Weighted with `weight`, in which a document counts once, the mean is
         that of all documents. One without an answer has a loss of 0.
         """
         found = {
@@ -260,8 +253,8 @@ class ReadTwiceQA(AnswerModel):
         """The most confident answer of each document.
 
         A softmax over the best spans of the document gives their confidence;
-        spans of equal text, whatever their case and punctuation, count as one:
-        with that of the most confident of them, or with all together.
+        that of spans of equal text, without case and punctuation, is combined
+        by `combine`.
         """
         document = tf.convert_to_tensor(text["document"])
         batch = tf.size(document)
@@ -342,7 +335,7 @@ class ReadTwiceQA(AnswerModel):
                 " ",
             )
         )
-        # Of punctuation alone, the characters.
+        # Texts of punctuation alone are compared as they are.
         words = tf.where(tf.equal(words, ""), texts, words)
         # [batch, texts, texts]
         is_same = tf.equal(words[:, :, tf.newaxis], words[:, tf.newaxis])
@@ -391,17 +384,7 @@ class ReadTwiceQA(AnswerModel):
 
 
 def _of_each(rows, owner, batch, fill):
-    """What the segments of each document have, with `fill` behind.
-
-    Args:
-        rows: `<any>[segments, number, ...]`.
-        owner: `<int32>[segments]` document of each, ascending.
-        batch: how many documents there are.
-        fill: for documents with fewer segments.
-
-    Returns:
-        `<any>[batch, most segments * number, ...]`.
-    """
+    """`<any>[segments, n, ...]` -> `<any>[batch, most segments * n, ...]`."""
     # [batch, (segments), number, ...]
     ragged = tf.RaggedTensor.from_value_rowids(
         rows, owner, nrows=batch, validate=False

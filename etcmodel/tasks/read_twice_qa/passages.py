@@ -10,25 +10,24 @@ from etcmodel.feature_utils import ragged_rows
 class Passages(NamedTuple):
     """The segments of all documents, one after the other.
 
+    Fields are `<int32>`: `[segments, block_length]` for tokens,
+    `[segments, mentions]` for annotations, otherwise `[segments]`.
+
     Attributes:
-        token_ids: `<int32>[segments, block_length]`, the question first.
-        prefix_length: `<int32>[segments]` how many tokens it takes.
-        documents: `<int32>[segments]` index of the document of each.
-        parts: `<int32>[segments]` index of the part of the document.
-        block_pos: `<int32>[segments]` its number in the document, from 1.
-        annotation_begins: `<int32>[segments, mentions]` first token of each
-            mention.
-        annotation_ends: `<int32>[segments, mentions]` its last.
-        annotation_labels: `<int32>[segments, mentions]` its entity, 0 for
-            padding.
-        token_starts: `<int32>[segments, block_length]` first byte of each token
-            in the document, -1 for those of the question and for padding.
-        token_ends: `<int32>[segments, block_length]` the byte behind its last.
-        word_cuts: `<int32>[segments, block_length]` whether it begins or ends
-            inside a word, see `feature_utils.word_cuts`; 0 for padding.
-        mentions_cut: `<int32>[segments]` mentions for which there was no room.
-        tokens_cut: `<int32>[batch]` tokens of the question for which there was
-            none.
+        token_ids: the question first.
+        prefix_length: number of tokens of the question.
+        documents: index of the document.
+        parts: index of the part of the document.
+        block_pos: number of the segment in the document, from 1.
+        annotation_begins: first token of each mention.
+        annotation_ends: its last token.
+        annotation_labels: its entity, 0 for padding.
+        token_starts: first byte of each token in the document, -1 for those of
+            the question and for padding.
+        token_ends: the byte behind its last.
+        word_cuts: see `feature_utils.text.word_cuts`; 0 for padding.
+        mentions_cut: number of mentions without room.
+        tokens_cut: `[batch]`, number of tokens of the question without room.
     """
 
     token_ids: tf.Tensor
@@ -46,14 +45,7 @@ class Passages(NamedTuple):
     tokens_cut: tf.Tensor
 
     def of_document(self, index: int) -> "Passages":
-        """The segments of one document.
-
-        Args:
-            index: which document of the batch.
-
-        Returns:
-            The same of it alone. Eager, or of arrays.
-        """
+        """Returns the segments of one document. Eager, or of arrays."""
         rows = self.documents == index
         *segments_, tokens_cut = self
         return Passages(
@@ -64,18 +56,16 @@ class Passages(NamedTuple):
 class Parts(NamedTuple):
     """The parts of documents that have segments of their own, tokenized.
 
+    Fields are `<int32>[parts, (tokens)]` or `[parts, (mentions)]`.
+
     Attributes:
         numbers: `<int32>[documents, (parts)]` number of each part.
-        offsets: `<int32>[parts]` first byte of the part in its document.
-        token_ids: `<int32>[parts, (tokens)]`.
-        is_continuation: `<int32>[parts, (tokens)]`.
-        starts: `<int32>[parts, (tokens)]` first byte of each token in the
-            document.
-        ends: `<int32>[parts, (tokens)]` the byte behind its last.
-        cuts: `<int32>[parts, (tokens)]` see `word_cuts`.
-        mention_begins: `<int32>[parts, (mentions)]` first token of each.
-        mention_ends: `<int32>[parts, (mentions)]` its last token.
-        mention_labels: `<int32>[parts, (mentions)]` its entity.
+        starts: first byte of each token in the document.
+        ends: the byte behind its last.
+        cuts: see `word_cuts`.
+        mention_begins: first token of each mention.
+        mention_ends: its last token.
+        mention_labels: its entity.
     """
 
     numbers: tf.RaggedTensor
@@ -89,14 +79,7 @@ class Parts(NamedTuple):
     mention_labels: tf.RaggedTensor
 
     def of_questions(self, documents: tf.Tensor) -> "Parts":
-        """Repeats parts for questions about the same document.
-
-        Args:
-            documents: `<int32>[questions]` index of each question's document.
-
-        Returns:
-            The same for a document of each question.
-        """
+        """Repeats parts for each question's document, `<int32>[questions]`."""
         numbers = tf.gather(self.numbers, documents)
         _, *values = self
         return Parts(
@@ -108,18 +91,16 @@ class Parts(NamedTuple):
 def skip_space(
     texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Where tokens start without the white space before them; graph code.
+    """Returns where tokens start without white space before; graph code.
 
-    That is a part of SentencePiece's tokens. Example: of the text "in  Brno"
-    the tokens from 0 to 2 and from 2 to 8 start at 0 and 4.
+    SentencePiece's tokens include it. A token of white space alone starts at
+    its end. Example: of the text "in  Brno" the tokens from 0 to 2 and from 2
+    to 8 start at 0 and 4.
 
     Args:
         texts: `<string>[texts]`.
         starts: `<int32>[texts, (tokens)]` first byte of each token.
-        ends: `<int32>[texts, (tokens)]` the byte behind its last.
-
-    Returns:
-        `<int32>[texts, (tokens)]`, at most the end: of a token of nothing else.
+        ends: likewise, the byte behind its last.
     """
     # Bytes are counted through all texts.
     data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
@@ -135,18 +116,11 @@ def skip_space(
 
 
 def part_size(number, most: int):
-    """How long the parts are that a document is read in; also graph code.
+    """Returns how many segments each part of a document has.
 
-    They are few and equal, but for the last one. Example: 10 segments of which
-    4 can be read together are those from 0 to 4, from 4 to 8 and from 8 to 10;
-    6 are two parts of 3.
-
-    Args:
-        number: how many segments there are, at least 1; `<int>[...]`.
-        most: how many can be read together.
-
-    Returns:
-        How many segments a part has, `<int>[...]`.
+    Parts are as few as possible, and equal but for the last one. Example: 10
+    segments of which 4 can be read together are those from 0 to 4, from 4 to 8
+    and from 8 to 10; 6 are two parts of 3. Also graph code, of `<int>[...]`.
     """
     return -(-number // -(-number // most))
 
@@ -165,9 +139,7 @@ def number_blocks(
         most: the most segments of a part.
 
     Returns:
-        `block_ids` `<int32>[segments]` the part of each, from 1, and
-        `block_pos` `<int32>[segments]` its number there, from 1. See
-        `part_size`.
+        The part of each segment, and its number there, `<int32>[segments]`.
     """
     # [segments]
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)

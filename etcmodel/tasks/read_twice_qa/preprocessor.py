@@ -123,11 +123,10 @@ class QuestionPreprocessor(Preprocessor):
     """Divides documents into segments, each with the question before it.
 
     Attributes:
-        REQUEST: a small request of one record.
         PARTS: whether parts of a document, with an empty line between them,
             have segments of their own.
-        SENTENCE_CASE: whether answers may begin with a capital that tells
-            nothing; see `find_answers`.
+        SENTENCE_CASE: whether an answer's first capital may be ignored; see
+            `find_answers`.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]] = {
@@ -172,14 +171,11 @@ class QuestionPreprocessor(Preprocessor):
     SENTENCE_CASE: ClassVar[bool] = True
 
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
-        """Builds the segments of a batch.
+        """Builds the segments of a batch; none of documents without tokens.
 
         Args:
             question: `<string>[batch]`.
             document: `<string>[batch]`; equal documents are tokenized once.
-
-        Returns:
-            The segments; none of a document without tokens.
         """
         config, special = self.config, self.tokenizer.special_ids
         # [batch, (tokens)]
@@ -299,7 +295,7 @@ class QuestionPreprocessor(Preprocessor):
         """See `Preprocessor`; a long document is divided into parts.
 
         A document without tokens has a segment of padding, so that its example
-        tells the right answer, and nothing is predicted.
+        keeps the right answer, and nothing is predicted.
 
         Raises:
             RecordError: a document without tokens is to be learned.
@@ -386,25 +382,13 @@ class QuestionPreprocessor(Preprocessor):
         }
 
     def find(self, record: Any) -> list[Occurrence]:
-        """Finds what is learned: where an answer stands in the text.
-
-        Args:
-            record: the record, with its answers.
-
-        Returns:
-            The places, in order, each once.
-        """
+        """Finds the places of an answer in the text, in order, each once."""
         return find_answers([record.text], record.answers, self.SENTENCE_CASE)
 
     def answer_type(self, record: Any) -> tuple[int, Sequence[int] | None]:
-        """Tells the type of the answer, and the parts that support it.
+        """Returns the index in `ANSWER_TYPES`, and the parts that support it.
 
-        Args:
-            record: the record, with its answers.
-
-        Returns:
-            Its number in `labels.ANSWER_TYPES`, and the indices of the parts;
-            None for all of them.
+        The parts are their indices; None for all of them.
         """
         del record
         return 0, None
@@ -506,7 +490,7 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
         return number, record.supporting_parts
 
     def find(self, record):
-        """Nothing for yes and no, which are no text."""
+        """Finds nothing for yes and no, which are no text."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 
@@ -520,7 +504,7 @@ class NarrativeQAPreprocessor(QuestionPreprocessor):
     """Answers are what is most like those that people gave."""
 
     def find(self, record):
-        """The answers, and wherever the spans with the best ROUGE-L stand."""
+        """Finds the answers, and all places of the spans of best ROUGE-L."""
         words = _words(record.text)
         # As they are compared, in any case.
         answers = [x.strip().rstrip(" .") for x in record.answers]

@@ -18,7 +18,7 @@ from testing.helpers import real_data_path
 
 
 class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
-    def _encode(self, task, records, vocab, split="train", **sizes):
+    def _write(self, task, records, vocab, split="train", **sizes):
         """The counts, and the segments of all examples."""
         spec = registry.get(task)
         config = spec.make_preprocessing_config(sizes)
@@ -85,7 +85,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         )
         marked = []
         for split, number in (("train", 1), ("dev", 3)):
-            (counts,), fields, texts = self._encode(
+            (counts,), fields, texts = self._write(
                 "read_twice_triviaqa", [record], vocab, split, **sizes
             )
             self.assertLen(fields, number)
@@ -132,7 +132,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
                 ("Oslo", [1]),
             )
         ]
-        counts, (fields,), _ = self._encode(
+        counts, (fields,), _ = self._write(
             "read_twice_hotpotqa",
             records,
             vocab,
@@ -160,9 +160,9 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         (record,) = triviaqa.FORMAT.read(path)
         record = msgspec.structs.replace(record, text="\u200b")
         with self.assertRaisesRegex(RecordError, "'small_0'.*no token"):
-            self._encode("read_twice_triviaqa", [record], vocab)
+            self._write("read_twice_triviaqa", [record], vocab)
         for split in ("dev", "predict"):
-            (counts,), (fields,), (texts,) = self._encode(
+            (counts,), (fields,), (texts,) = self._write(
                 "read_twice_triviaqa", [record], vocab, split
             )
             self.assertEqual(0, counts["segments"])
@@ -181,7 +181,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             *records[:12],
             *[x for x in records[12:] if x.answer in ("yes", "no")],
         ]
-        counts, fields, texts = self._encode(
+        counts, fields, texts = self._write(
             "read_twice_hotpotqa",
             records,
             real_data_path("vocab/bert_uncased_vocab.txt"),
@@ -223,7 +223,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         path = real_data_path("narrativeqa/qaps.csv")
         record = list(narrativeqa.FORMAT.read(path))[2]
         self.assertEqual("a Malayan prince", record.answers[1])
-        (counts,), fields, texts = self._encode(
+        (counts,), fields, texts = self._write(
             "read_twice_narrativeqa",
             [record],
             real_data_path("vocab/bert_uncased_vocab.txt"),

@@ -1,4 +1,4 @@
-"""Tests of `features`: segments by hand, and answers of real records."""
+"""Tests of the preprocessor: segments by hand, and answers of real records."""
 
 import dataclasses
 import os
@@ -33,28 +33,30 @@ def make_config(**changes):
     )
 
 
-class BuilderTest(tf.test.TestCase, parameterized.TestCase):
-    def _make(self, builder=preprocessor.QuestionPreprocessor, **changes):
+class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
+    def _make(self, processor=preprocessor.QuestionPreprocessor, **changes):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as stream:
             for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS):
                 stream.write(f"{token}\n")
-        return builder(make_config(**changes), tokenizers.make_tokenizer(path))
+        return processor(
+            make_config(**changes), tokenizers.make_tokenizer(path)
+        )
 
-    def _tokens(self, builder, made):
+    def _tokens(self, processor, made):
         """The tokens of each segment, without padding."""
         return [
             b" ".join(
-                builder.tokenizer.id_to_token(row[row > 0]).numpy()
+                processor.tokenizer.id_to_token(row[row > 0]).numpy()
             ).decode()
             for row in made.token_ids.numpy()
         ]
 
     def test_by_hand(self):
         """The second segment begins with a word that the first one has."""
-        builder = self._make()
+        processor = self._make()
         document = "It rains in  a bigger city. Jan lives here."
-        made = builder(
+        made = processor(
             tf.constant(["Who lives?", "who"]), tf.constant([document, ""])
         )
         self.assertEqual(
@@ -64,7 +66,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
                 "[CLS] who lives ? [SEP] city . jan lives here",
                 "[CLS] who lives ? [SEP] lives here .",
             ],
-            self._tokens(builder, made),
+            self._tokens(processor, made),
         )
         self.assertAllEqual([5] * 4, made.prefix_length)
         self.assertAllEqual([0] * 4, made.documents)
@@ -80,7 +82,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
                 if i < 5 or not ids[i]:
                     self.assertEqual((-1, -1), (start, end))
                     continue
-                (token,) = builder.tokenizer.id_to_token([ids[i]]).numpy()
+                (token,) = processor.tokenizer.id_to_token([ids[i]]).numpy()
                 self.assertEqual(
                     token.decode().removeprefix("##"),
                     document[start:end].lower(),
@@ -95,21 +97,21 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0, 0], made.tokens_cut)
 
     def test_long_question(self):
-        builder = self._make()
-        made = builder(
+        processor = self._make()
+        made = processor(
             tf.constant(["who is in brno?", "who"]), tf.constant(["it", "it"])
         )
         self.assertEqual(
             ["[CLS] who is in [SEP] it", "[CLS] who [SEP] it"],
-            self._tokens(builder, made),
+            self._tokens(processor, made),
         )
         self.assertAllEqual([2, 0], made.tokens_cut)
 
     def test_parts_have_segments_of_their_own(self):
         """And bytes of the whole document, the empty part included."""
-        builder = self._make(preprocessor.HotpotQAPreprocessor)
+        processor = self._make(preprocessor.HotpotQAPreprocessor)
         documents = ["é it rains.\n\n\n\nJan", "Jan\n\nin Brno"]
-        made = builder(tf.constant(["a", "a"]), tf.constant(documents))
+        made = processor(tf.constant(["a", "a"]), tf.constant(documents))
         self.assertEqual(
             [
                 "[CLS] a [SEP] [UNK] it rains .",
@@ -117,7 +119,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
                 "[CLS] a [SEP] jan",
                 "[CLS] a [SEP] in brno",
             ],
-            self._tokens(builder, made),
+            self._tokens(processor, made),
         )
         self.assertAllEqual([0, 0, 1, 1], made.documents)
         self.assertAllEqual([0, 2, 0, 1], made.parts)
@@ -129,12 +131,12 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_space_is_no_part_of_an_answer(self):
         """Of SentencePiece's tokens it is a part."""
-        builder = preprocessor.QuestionPreprocessor(
+        processor = preprocessor.QuestionPreprocessor(
             make_config(block_length=30, max_question_length=5),
             tokenizers.make_tokenizer(real_data_path("vocab/gpt2.model")),
         )
         documents = ["\u00e9t\u00e9.", "He left \nParis (Paris), \u00d6tzi."]
-        made = builder(tf.constant(["a", "a"]), tf.constant(documents))
+        made = processor(tf.constant(["a", "a"]), tf.constant(documents))
         found = {
             documents[document].encode()[start:end].decode(errors="ignore")
             for document, starts, ends in zip(
@@ -151,14 +153,14 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_equal_documents_are_tokenized_once(self):
         """With the same result as each question alone."""
-        builder = self._make()
+        processor = self._make()
         documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
         questions = ["Who lives in a?", "who", "is it"]
         order = [0, 1, 0]
         with mock.patch.object(
-            builder, "_tokenize", wraps=builder._tokenize
+            processor, "_tokenize", wraps=processor._tokenize
         ) as tokenize:
-            made = builder(
+            made = processor(
                 tf.constant(questions),
                 tf.constant([documents[i] for i in order]),
             )
@@ -166,7 +168,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         for row, (question, index) in enumerate(
             zip(questions, order, strict=True)
         ):
-            alone = builder(
+            alone = processor(
                 tf.constant([question]), tf.constant([documents[index]])
             )
             part = made.of_document(row)
@@ -177,10 +179,10 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_invalid_utf8(self):
         """Bytes are those of what is made of it."""
-        builder = self._make()
+        processor = self._make()
         document = tf.constant([b"\xff jan"])
-        made = builder(tf.constant(["a"]), document)
-        batch = builder.batch_of_raw(
+        made = processor(tf.constant(["a"]), document)
+        batch = processor.batch_of_raw(
             question=tf.constant(["a"]), document=document
         )
         (text,) = batch.text["document"].numpy()
@@ -216,10 +218,10 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         # A whole number is as good as any.
         config = spec.make_preprocessing_config({"min_rouge_l_oracle_score": 0})
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
-        builder = preprocessor.NarrativeQAPreprocessor(config, None)
+        processor = preprocessor.NarrativeQAPreprocessor(config, None)
         self.assertEqual(
             {"Dain", "a poor slave"},
-            {record.text[x.start : x.end] for x in builder.find(record)},
+            {record.text[x.start : x.end] for x in processor.find(record)},
         )
 
     def test_answers_of_narrativeqa_in_any_case(self):
@@ -229,12 +231,12 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             id="1", question="Where?", text=text, answers=("Old Mill", "")
         )
         spec = registry.get("read_twice_narrativeqa")
-        builder = preprocessor.NarrativeQAPreprocessor(
+        processor = preprocessor.NarrativeQAPreprocessor(
             spec.make_preprocessing_config({}), None
         )
         self.assertContainsSubset(
             [(x, x + 8) for x in (4, 27, 44)],
-            [(x.start, x.end) for x in builder.find(record)],
+            [(x.start, x.end) for x in processor.find(record)],
         )
 
     @parameterized.parameters(
@@ -247,7 +249,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
         # Its answers are copied from the text.
         (preprocessor.HotpotQAPreprocessor, "read_twice_hotpotqa", [0]),
     )
-    def test_first_letter_of_answers(self, builder, task, expected):
+    def test_first_letter_of_answers(self, processor, task, expected):
         """What people write begins with a capital."""
         record = answer_only.ReadingRecord(
             id="1",
@@ -257,7 +259,7 @@ class BuilderTest(tf.test.TestCase, parameterized.TestCase):
             supporting_facts=(),
         )
         config = registry.get(task).make_preprocessing_config({})
-        found = builder(config, None).find(record)
+        found = processor(config, None).find(record)
         self.assertEqual(expected, sorted({x.start for x in found}))
 
     def test_sizes_of_narrativeqa(self):

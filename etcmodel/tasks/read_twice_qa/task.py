@@ -55,7 +55,7 @@ _DENSE = {"use_sparse_memory_attention": False}
 
 
 def _experiments(name: str) -> dict[str, Experiment]:
-    """Table 3 of the paper."""
+    """Returns the experiments of the paper's Table 3."""
     return {
         f"read_twice/{name}": Experiment("memories of entity mentions"),
         f"read_twice/{name}_single_segment": Experiment(

@@ -18,19 +18,16 @@ def example_losses(
     global_token_type_ids: tf.Tensor,
     label_smoothing: float = 0.0,
 ) -> tf.Tensor:
-    """Cross entropy of every example over its candidates.
+    """Computes the cross entropy over candidates, `<float32>[batch]`.
 
     With label smoothing s and n candidates, the right candidate should get
     probability `1 - s + s / n` and every other one `s / n`.
 
     Args:
-        logits: `<float32>[batch, global]`, as from the model.
+        logits: `<float32>[batch, global]`, the model's outputs.
         labels: `<int>[batch]`, index of the right candidate.
         global_token_type_ids: `<int>[batch, global]`; tells the candidates.
         label_smoothing: from 0 to 1.
-
-    Returns:
-        `<float32>[batch]`.
     """
     # [batch, global]
     is_candidate = tf.cast(
@@ -54,8 +51,8 @@ def decode_answers(
 ) -> dict[str, tf.Tensor]:
     """Picks the most probable candidate.
 
-    Candidate i is global position i (ETC paper, Appendix C). Candidates that
-    differ only in case or in spaces around them are one, the first. Example:
+    Candidate i is global position i (ETC paper, Appendix C). Of candidates that
+    differ only in case or outer spaces, the first counts. Example:
 
         decode_answers([[1.0, 3.0, -10000.0]], [["oslo", "rome"]])
         -> answer ["rome"], answer_index [1],
@@ -63,15 +60,13 @@ def decode_answers(
 
     Args:
         logits: `<float32>[batch, global]`, masked to candidates.
-        candidates: `<string>[batch, candidates]`; the empty string is padding,
-            which may stand at the end of a row only.
+        candidates: `<string>[batch, candidates]`, padded with "" at the end.
 
     Returns:
-        A dict with `answer` `<string>[batch]` (the candidate as given; empty if
-        there are none), `answer_index` `<int32>[batch]` (-1 if there are none)
-        and `candidate_probabilities` `<float32>[batch, candidates]` (0 for
-        padding, for candidates beyond the global length and for those that
-        are equal to one before them).
+        `answer` `<string>[batch]` (the candidate as given; empty if there are
+        none), `answer_index` `<int32>[batch]` (-1 if there are none) and
+        `candidate_probabilities` `<float32>[batch, candidates]` (0 for padding,
+        candidates beyond the global length and repeated ones).
     """
     num_candidates = tf.shape(candidates)[1]
     missing = tf.maximum(num_candidates - tf.shape(logits)[1], 0)
@@ -110,7 +105,7 @@ class WikiHop(EtcTaskModel):
     METRICS = ("accuracy",)
 
     def encoder_options(self):
-        """Candidates and query see everything, unless the options say not."""
+        """Candidates and query see everything, unless options say otherwise."""
         options = self.model_options
         exempt = []
         if options.candidate_ignore_hard_g2l:
@@ -150,7 +145,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def loss_names(self):
-        """One."""
+        """See `TaskModel`."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
@@ -174,7 +169,7 @@ class WikiHop(EtcTaskModel):
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
-            # As many as a request has, if it is one.
+            # As wide as the request, if there is one.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
         return decode_answers(candidates["logits"], choices)

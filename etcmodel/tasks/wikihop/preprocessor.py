@@ -25,7 +25,7 @@ from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 
-# Names that lie inside each other are linked, so many at most: "york" and "new
+# Maximum number of links of names that lie inside each other: "york" and "new
 # york" are mentioned in "new york city".
 MAX_MENTIONS = 3
 
@@ -120,14 +120,10 @@ class WikiHopPreprocessor(EtcPreprocessor):
         """Builds the features of a batch.
 
         Args:
-            query: <string>[batch].
-            candidates: <string>[batch, (candidates)], or dense and padded with
-                "" at the end.
-            supports: the documents, likewise <string>[batch, (documents)].
-
-        Returns:
-            EtcFeatures, <int32>[batch, long_length] and
-            <int32>[batch, global_length], and the candidates as given.
+            query: `<string>[batch]`.
+            candidates: `<string>[batch, candidates]`, ragged, or padded with
+                "".
+            supports: the documents, `<string>[batch, documents]`, likewise.
         """
         names = normalize_candidates(candidates)
         ids = layout.groups_of_one(self.tokenizer.tokenize(names))
@@ -135,7 +131,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
             sentences.split_sentences(
                 tokenizers.sanitize(without_padding(supports))
             ),
-            # Of equals the first is the answer, and what is mentioned.
+            # Only the first of equal candidates is the answer and has mentions.
             names.with_values(
                 tf.where(is_first_of_equals(names), names.values, "")
             ),
@@ -255,16 +251,10 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Whether no candidate before it in its record is the same.
+    """Tells whether no candidate before it in its record is the same.
 
-    Example: `[["rome", "oslo", "rome"], ["rome"]]` gives
+    Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.
-
-    Args:
-        candidates: normalized, <string>[batch, (candidates)].
-
-    Returns:
-        <bool>[all candidates].
     """
     row = tf.strings.as_string(ragged_rows.owners_in(candidates))
     index = tf.range(tf.size(row))
@@ -278,15 +268,9 @@ def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
 def normalize_candidates(
     candidates: tf.Tensor | tf.RaggedTensor,
 ) -> tf.RaggedTensor:
-    """Candidates without padding, clean, stripped and lower-cased.
+    """Removes padding, cleans, strips and lower-cases candidates.
 
     Example: `[[" New York ", "Rome", ""]]` gives `[["new york", "rome"]]`.
-
-    Args:
-        candidates: <string>[batch, n], padded, or <string>[batch, (n)].
-
-    Returns:
-        <string>[batch, (candidates)].
     """
     candidates = tokenizers.sanitize(without_padding(candidates))
     values = tf.strings.strip(candidates.flat_values)

@@ -1,4 +1,4 @@
-"""Tests of WikiHop's `features`."""
+"""Tests of WikiHop's preprocessor."""
 
 import collections
 import json
@@ -40,7 +40,7 @@ def ids(text):
 
 
 class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
-    def _builder(self, *sizes):
+    def _preprocessor(self, *sizes):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(VOCAB))
@@ -51,8 +51,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
-        builder = self._builder(20, 14)
-        made = builder(
+        processor = self._preprocessor(20, 14)
+        made = processor(
             ["place_of x"],
             [[" Rome ", "New York", "", ""]],
             [["Big Rome. City.", "New York's.", ""]],
@@ -101,7 +101,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_empty_candidates_keep_their_place(self):
         made = (
-            self._builder(10, 10)
+            self._preprocessor(10, 10)
             .build(["x"], [["", " ", "rome"]], [["Rome"]])
             .layout.features
         )
@@ -113,7 +113,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_of_equal_candidates_the_first_is_mentioned(self):
         """But each keeps its own token, and each record its candidates."""
         made = (
-            self._builder(10, 10)
+            self._preprocessor(10, 10)
             .build(
                 ["of", "of"],
                 [["big", "Rome", "rome "], ["rome", "x", ""]],
@@ -141,7 +141,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_any_size_fits(self, query, candidates, supports):
         made = (
-            self._builder(40, 20, 9)
+            self._preprocessor(40, 20, 9)
             .build(
                 tf.constant(query),
                 tf.ragged.constant(candidates, dtype=tf.string, ragged_rank=1),
@@ -167,10 +167,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllLess(got["l2g_linked_ids"], max(int(choices[0]), 1))
 
     def test_inputs_of_different_batch_sizes(self):
-        builder = self._builder(20, 14)
+        processor = self._preprocessor(20, 14)
         call = tf.function(
-            builder,
-            input_signature=[x.spec for x in builder.INPUTS.values()],
+            processor,
+            input_signature=[x.spec for x in processor.INPUTS.values()],
         )
         two, one = [["rome"], ["x"]], [["rome"]]
         for query, candidates, supports, name in (
@@ -204,21 +204,21 @@ class RecordsTest(tf.test.TestCase):
             "austria poland country jan lives in brno . he is a cook",
         )
 
-    def _encoder(self, **sizes):
+    def _writer(self, **sizes):
         return TASK.make_example_writer(
             TASK.make_preprocessing_config(sizes), self.vocab_file
         )
 
-    def _encode(self, record, split="train", **sizes):
+    def _write(self, record, split="train", **sizes):
         """What is stored, and the counts."""
         (((serialized,), counts),) = encode_records(
-            self._encoder(**sizes), [record], split
+            self._writer(**sizes), [record], split
         )
         example = tf.train.Example.FromString(serialized)
         return example.features.feature, counts
 
     def test_stored_labels_and_counts(self):
-        stored, counts = self._encode(_RECORD, "dev")
+        stored, counts = self._write(_RECORD, "dev")
         # The answer's place, though its case and spaces differ.
         self.assertEqual([1.0], stored["label_id"].float_list.value)
         for name, texts in (
@@ -259,12 +259,12 @@ class RecordsTest(tf.test.TestCase):
         (record,) = wikihop.FORMAT.read(path, "train")
         self.assertEqual((0, 4), (record.answer_index, len(record.candidates)))
         words = re.findall(r"\w+|[.?]", text.lower())
-        encoder = TASK.make_example_writer(
+        writer = TASK.make_example_writer(
             TASK.preprocessing_config_class(128, 64),
             write_test_vocab(self.get_temp_dir(), " ".join(words)),
         )
-        (encoded,) = encode_records(encoder, [record], "train")
-        (example,) = encoded.examples
+        (written,) = encode_records(writer, [record], "train")
+        (example,) = written.examples
         stored = tf.train.Example.FromString(example).features.feature
         self.assertEqual([0.0], stored["label_id"].float_list.value)
         self.assertLen(stored["global_token_ids"].int64_list.value, 16)
@@ -281,13 +281,13 @@ class RecordsTest(tf.test.TestCase):
         )
         self.assertNotIn(
             b"[UNK]",
-            encoder.preprocessor.tokenizer.id_to_token(
+            writer.preprocessor.tokenizer.id_to_token(
                 [*stored["long_token_ids"].int64_list.value]
             ).numpy(),
         )
 
     def test_no_labels_for_prediction(self):
-        stored, _ = self._encode(_RECORD, "predict")
+        stored, _ = self._write(_RECORD, "predict")
         self.assertNoCommonElements(["label_id", "gold"], stored)
 
     def test_what_is_cut_is_counted(self):
@@ -303,7 +303,7 @@ class RecordsTest(tf.test.TestCase):
                 {"tokens": 10, "sentences": 2, "documents": 1},
             ),
         ):
-            _, counts = self._encode(_RECORD, **sizes)
+            _, counts = self._write(_RECORD, **sizes)
             cut = {
                 name.removesuffix("_cut"): number
                 for name, number in counts.items()
@@ -325,7 +325,7 @@ class RecordsTest(tf.test.TestCase):
             ("york", "new york city", "new york", "york city"),
             "york",
         )
-        stored, counts = self._encode(record)
+        stored, counts = self._write(record)
         links = [
             [*stored[f"l2g_linked_ids{x}"].int64_list.value]
             for x in ("", "_2", "_3")
@@ -351,7 +351,7 @@ class RecordsTest(tf.test.TestCase):
         long = WikiHopRecord(
             *("b", "jan " * 99, ("jan",), ("brno",), "brno"), source=source
         )
-        encoder = self._encoder(long_length=50, global_length=40)
+        writer = self._writer(long_length=50, global_length=40)
         for record, message in (
             # One place of 40 is the query's.
             (
@@ -365,11 +365,11 @@ class RecordsTest(tf.test.TestCase):
                 RecordError,
                 rf"d.json, record 3 \(id 'b'\).*{message}.*--global_length",
             ):
-                encode_records(encoder, [_RECORD, record], "train")
+                encode_records(writer, [_RECORD, record], "train")
 
     def test_what_inspect_shows(self):
         shown = pictures.inspect(
-            self._encoder(long_length=14, global_length=20),
+            self._writer(long_length=14, global_length=20),
             _RECORD,
             EtcConfig.from_preset("tiny"),
         )
@@ -399,7 +399,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
 
-    def _builder(self, vocab="bert_uncased_vocab.txt"):
+    def _preprocessor(self, vocab="bert_uncased_vocab.txt"):
         return preprocessor.WikiHopPreprocessor(
             TASK.preprocessing_config_class(),
             tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}")),
@@ -407,8 +407,8 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_same_as_plain_python(self):
         """Given the same sentences and tokens, the same features."""
-        builder = self._builder()
-        made = builder(*self._inputs(self.records)).layout.features
+        processor = self._preprocessor()
+        made = processor(*self._inputs(self.records)).layout.features
         texts = [x for r in self.records for x in r["supports"]]
         split = {
             text: [sentence.decode() for sentence in found]
@@ -424,7 +424,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         tokens = dict(
             zip(
                 strings,
-                builder.tokenizer.tokenize(strings).to_list(),
+                processor.tokenizer.tokenize(strings).to_list(),
                 strict=True,
             )
         )
@@ -445,14 +445,14 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("gpt2.model", "bert_uncased_vocab.txt")
     def test_a_record_does_not_depend_on_its_batch(self, vocab):
         """Nor on padding."""
-        builder = self._builder(vocab)
-        together = builder(*self._inputs(self.records)).layout.features
+        processor = self._preprocessor(vocab)
+        together = processor(*self._inputs(self.records)).layout.features
         self.assertCountEqual(
             together, preprocessor.WikiHopPreprocessor.SCHEMA.input_specs()
         )
         for i in (0, 4, 21):
             query, candidates, supports = self._inputs([self.records[i]])
-            padded = builder(
+            padded = processor(
                 query,
                 tf.pad(candidates.to_tensor(), [[0, 0], [0, 3]]),
                 tf.pad(supports.to_tensor(), [[0, 0], [0, 2]]),
@@ -461,8 +461,8 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(padded[name][0], values[i], name)
 
     def test_sentencepiece_special_ids_and_links(self):
-        builder = self._builder("gpt2.model")
-        made = builder(*self._inputs(self.records[:3])).layout.features
+        processor = self._preprocessor("gpt2.model")
+        made = processor(*self._inputs(self.records[:3])).layout.features
         types = made["global_token_type_ids"].numpy()
         tokens = made["global_token_ids"].numpy()
         for kind, token in ((6, 42), (5, 41), (7, 43)):
@@ -470,7 +470,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         # Record 0: mentions of candidates in whatever case.
         linked = made["l2g_linked_ids"].numpy()
         ids_ = made["long_token_ids"].numpy()[0, linked[0] == 1]
-        pieces = builder.tokenizer.id_to_token(ids_).numpy().tolist()
+        pieces = processor.tokenizer.id_to_token(ids_).numpy().tolist()
         self.assertIn("▁Olympic".encode(), pieces)
         self.assertIn("▁ol".encode(), pieces)
         # Not of the candidates' own tokens alone.

@@ -1,4 +1,4 @@
-"""WikiHop: what there is to choose. Experiments: Table 3 of the ETC paper."""
+"""WikiHop: options, and experiments of the ETC paper's Table 3."""
 
 import dataclasses
 
