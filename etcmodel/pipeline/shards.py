@@ -1,8 +1,7 @@
 """Checks that all shards of a data set exist and are complete.
 
-`preprocess` lists the shards in `preprocessing_config.json`, with the examples
-and bytes of each. Names and sizes are checked, which is quick for any amount of
-data.
+`preprocess` lists the examples and bytes of each shard in
+`preprocessing_config.json`. Only names and sizes are checked, which is quick.
 """
 
 import fnmatch
@@ -110,11 +109,9 @@ def check(pattern: str, files: Sequence[str]) -> None:
     """Checks that no shard of a pattern is missing or truncated.
 
     A pattern such as `train-0000*` names only some of the shards; the others
-    may be missing. `files` are the matches of the pattern.
-
-    Raises:
-        UserError: a shard is missing, truncated or from another data set,
-            or `preprocessing_config.json` is damaged.
+    may be missing. `files` are the matches of the pattern. Raises a `UserError`
+    if a shard is missing, truncated or from another data set, or
+    `preprocessing_config.json` is damaged.
     """
     parent, last = os.path.split(pattern)
     names = {}
