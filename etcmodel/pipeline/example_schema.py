@@ -73,10 +73,7 @@ class Packing(NamedTuple):
 
 
 class ExampleSchema:
-    """The fields of a task's stored examples, and how records are packed.
-
-    Without `packing` each example is of one record.
-    """
+    """The fields of stored examples; without `packing`, one record each."""
 
     def __init__(self, packing: Packing | None = None, **fields: Field):
         for name, field in fields.items():
@@ -93,10 +90,9 @@ class ExampleSchema:
         return [name for name, x in self.fields.items() if x.role in roles]
 
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns name -> specification of the model's inputs.
+        """Returns the specifications of the model's inputs.
 
-        Shapes are `[rows, tokens]` or `[rows, tokens, size]`; `[rows]` for one
-        number per segment.
+        Axes are `[rows, tokens, (size)]`, or `[rows]` for a number per segment.
         """
         specs = {}
         for name in self.names(INPUT):
@@ -123,10 +119,7 @@ class ExampleSchema:
         return {**kept, _FOR_TRAINING: 1}
 
     def serialize(self, values: Mapping[str, Any]) -> bytes:
-        """Returns a serialized `tf.train.Example`; trims padding of tokens.
-
-        Values without a field are stored as well.
-        """
+        """Returns a `tf.train.Example` of all values, without padding."""
         features, extra = {}, {}
         for name, value in values.items():
             field = self.fields.get(name)

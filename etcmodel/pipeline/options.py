@@ -37,10 +37,9 @@ def paths(options: type) -> dict[str, str]:
 
 
 def define(flag_values: flags.FlagValues, options: type) -> None:
-    """Defines a flag for each field of a dataclass.
+    """Defines a flag for each field of a dataclass; `from_` is `--from`.
 
-    Help texts come from the docstrings of the class and its bases. A field
-    `from_` is the flag `--from`.
+    Help texts come from the docstrings of the class and its bases.
     """
     texts = {
         parameter.arg_name: parameter.description

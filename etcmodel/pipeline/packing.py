@@ -23,9 +23,8 @@ class ExamplePacker:
         packer.add(of_1_block)   # -> [the first and the third]
         packer.flush()           # -> [the second]
 
-    Without `packing` every record is an example of its own. If more than
-    `max_open` examples wait for records, the fullest by the first limit is
-    returned.
+    Without `packing` every record is an example. If more than `max_open`
+    examples wait for records, the fullest by the first limit is returned.
     """
 
     def __init__(

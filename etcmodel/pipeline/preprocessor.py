@@ -160,12 +160,10 @@ def on_host(batch: Encoded) -> Encoded:
 
 
 class Labelled(NamedTuple):
-    """Labels and counts of a record.
+    """Labels of a record's rows, with None for rows to leave out.
 
-    Attributes:
-        rows: labels of each row, name -> values; None leaves the row out.
-        values: texts to store with each row, except for training.
-        counts: numbers that `stats.json` sums over all records.
+    `values` are texts to store with each row, except for training; `stats.json`
+    sums `counts` over all records.
     """
 
     rows: Sequence[Mapping[str, Any] | None]
@@ -440,7 +438,6 @@ def count_cut(
     `names` has what groups and units of a section are called; None is not
     counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
     "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
-    `records_cut` is 1 if any token was cut.
     """
     total = {"tokens": 0, "tokens_cut": 0}
 

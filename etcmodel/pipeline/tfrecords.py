@@ -182,9 +182,8 @@ def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files of `find_files`.
 
     It gets the key `directory`; `num_examples` counts these files only. None
-    if a file has no `preprocessing_config.json` beside it. Raises a `UserError`
-    if one is damaged or of another version, or files of different
-    configurations are mixed, or have no answers.
+    if a file has none beside it. Raises a `UserError` if one is damaged or of
+    another version, or files are of different configurations or lack answers.
     """
     metadata = None
     names = {}

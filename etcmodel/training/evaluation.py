@@ -28,12 +28,7 @@ _RECORDS_AT_ONCE = 64
 
 
 class StoredRecord(NamedTuple):
-    """A record with its answer.
-
-    Attributes:
-        text: values of `TEXT` fields.
-        gold: the right answer, from the dataset's `gold`.
-    """
+    """A record: values of its `TEXT` fields, and the dataset's `gold`."""
 
     id: str
     text: Mapping[str, Sequence]

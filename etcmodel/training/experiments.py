@@ -112,9 +112,7 @@ def preset_params(
 class EncoderParams(preset_params(EtcConfig)):
     """The encoder of ETC: values of an `EtcConfig`.
 
-    Attributes:
-        use_one_hot_relative_embeddings: look relative labels up by matrix
-            products.
+    Relative labels can be looked up by matrix products, as embeddings can.
     """
 
     use_one_hot_relative_embeddings: bool = False

@@ -113,11 +113,8 @@ def read_blocks(
 
     `parse` is a graph function from a serialized example, `<string>[]`, to a
     tuple of dicts of tensors `[num_blocks_per_example, ...]`. The first has
-    `block_ids`; others may have them.
-
-    Raises:
-        UserError: there are no files, or the batch size does not fit the size
-            of examples or the number of replicas.
+    `block_ids`; others may have them. Raises a `UserError` if the batch size
+    does not fit the size of examples or the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:

@@ -218,13 +218,10 @@ def read(model_dir: str) -> dict:
 
 
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
-    """Checks that a resumed run matches the run in `model_dir`, if any.
+    """Raises a `UserError` if a resumed run does not match `model_dir`.
 
-    `metadata` is what `preprocess` noted about the records, or None.
-
-    Raises:
-        UserError: the directory holds a run of another task, model or
-            vocabulary, or the files that say so are missing or damaged.
+    Task, model and vocabulary are compared; `metadata` is what `preprocess`
+    noted about the records, or None. A directory without checkpoints passes.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 

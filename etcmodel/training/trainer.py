@@ -47,10 +47,7 @@ _LENGTHS = ("long_length", "global_length")
 class EtcModelParams(base_config.Config):
     """Model parameters that all tasks of ETC share.
 
-    Attributes:
-        encoder: the encoder.
-        long_length: length of the long input; 0 for that of the records.
-        global_length: length of the global input; 0 for that of the records.
+    A length of 0 stands for that of the records.
     """
 
     encoder: experiments.EncoderParams = dataclasses.field(
@@ -62,11 +59,7 @@ class EtcModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class ReadTwiceModelParams(base_config.Config):
-    """Model parameters that all tasks of ReadTwice share.
-
-    Attributes:
-        encoder: the encoder.
-    """
+    """Model parameters that all tasks of ReadTwice share."""
 
     encoder: experiments.ReadTwiceParams = dataclasses.field(
         default_factory=experiments.ReadTwiceParams
@@ -75,12 +68,9 @@ class ReadTwiceModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class RecordsConfig(cfg.TaskConfig):
-    """The data of all tasks.
+    """TFRecords with training and validation records, of all tasks.
 
-    Attributes:
-        train_data: TFRecords with training records; batches of ReadTwice count
-            segments.
-        validation_data: TFRecords with validation records.
+    Batches of ReadTwice count segments.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -99,17 +89,14 @@ class RecordsTask(base_task.Task):
     """Trains and evaluates a `TaskModel` on what `preprocess` wrote.
 
     `metadata`, what `preprocess` noted, is looked up beside the records by
-    default.
+    default. Raises a `UserError` if the records do not fit the task (see
+    `experiments.find_metadata`), their sizes are not known, or an option is
+    impossible.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
-
-    Raises:
-        UserError: the records do not fit the task (see
-            `experiments.find_metadata`), their sizes are not known, or an
-            option is impossible.
     """
 
     SPEC: TaskSpec
