@@ -56,7 +56,6 @@ def _prefix(path: str, process: int | str) -> str:
 
 
 def _is_running(process: int) -> bool:
-    """Returns whether a process exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -90,7 +89,7 @@ def _default_mode(base: int) -> int:
 
 
 def check_file(path: str, overwrite: bool) -> None:
-    """Raises a `UserError` if a file exists or cannot be written."""
+    """Raises a `UserError` if a file cannot be written or replaced."""
     _check_parent(path)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
@@ -102,7 +101,7 @@ def check_file(path: str, overwrite: bool) -> None:
 
 
 def check_directory(path: str, overwrite: bool) -> None:
-    """Raises a `UserError` if a directory has files or cannot be made."""
+    """Raises a `UserError` if a directory cannot be made or replaced."""
     _check_parent(path)
     if not os.path.exists(path):
         return

@@ -44,8 +44,8 @@ class Field(NamedTuple):
 
     Attributes:
         axis: `"long"` or `"global"`, one value per token, stored without
-            trailing padding; `"one"` per record; `"block"`, one per segment of
-            ReadTwice; `"list"`, any number.
+            trailing padding; `"one"` or `"block"`, one per record or ReadTwice
+            segment; `"list"`, any number.
         role: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
         dtype: as stored: `tf.int64`, `tf.float32` or `tf.string`.
         pad: value of padding and of a missing field; None if every example must
@@ -64,10 +64,8 @@ class Field(NamedTuple):
 class Packing(NamedTuple):
     """How `ExamplePacker` packs several records into one example.
 
-    Attributes:
-        limits: field -> name of the size that limits its length.
-        blocks: name of the size that counts the segments of an example; empty
-            without segments.
+    `limits` maps a field to the name of the size that limits its length;
+    `blocks` names the size that counts segments, if there are any.
     """
 
     limits: Mapping[str, str]
@@ -75,10 +73,7 @@ class Packing(NamedTuple):
 
 
 class ExampleSchema:
-    """The fields of a task's stored examples, and how records are packed.
-
-    Without `packing` each example is of one record.
-    """
+    """The fields of stored examples; without `packing`, one record each."""
 
     def __init__(self, packing: Packing | None = None, **fields: Field):
         for name, field in fields.items():
@@ -95,10 +90,9 @@ class ExampleSchema:
         return [name for name, x in self.fields.items() if x.role in roles]
 
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns name -> specification of the model's inputs.
+        """Returns the specifications of the model's inputs.
 
-        Shapes are `[rows, tokens]` or `[rows, tokens, size]`; `[rows]` for one
-        number per segment.
+        Axes are `[rows, tokens, (size)]`, or `[rows]` for a number per segment.
         """
         specs = {}
         for name in self.names(INPUT):
@@ -112,10 +106,7 @@ class ExampleSchema:
         return specs
 
     def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
-        """Returns what to store: "train" needs no texts or decoding fields.
-
-        Values without a field are texts for people.
-        """
+        """Returns what to store: "train" needs no texts or decoding fields."""
         if split != "train":
             return dict(values)
         kept = {
@@ -128,10 +119,7 @@ class ExampleSchema:
         return {**kept, _FOR_TRAINING: 1}
 
     def serialize(self, values: Mapping[str, Any]) -> bytes:
-        """Returns a serialized `tf.train.Example`; trims padding of tokens.
-
-        Values without a field are stored as well.
-        """
+        """Returns a `tf.train.Example` of all values, without padding."""
         features, extra = {}, {}
         for name, value in values.items():
             field = self.fields.get(name)
@@ -158,10 +146,9 @@ class ExampleSchema:
         `"one"` in packed examples. Integers are int32. A `long_length` or
         `global_length` of None in `sizes` is the longest of the batch.
 
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if an example lacks a
-                required field, does not fit the sizes, or was stored for
-                training and `roles` need more.
+        Raises a `tf.errors.InvalidArgumentError` when run, if an example lacks
+        a required field, does not fit the sizes, or was stored for training
+        and `roles` need more.
         """
         names = self.names(INPUT, *roles)
         stored = {
@@ -221,7 +208,6 @@ class ExampleSchema:
 
 
 def _size(field: Field, sizes: Mapping[str, int | None]) -> list[int]:
-    """Returns the size of a field as a shape."""
     size = sizes[field.size] if isinstance(field.size, str) else field.size
     return [] if size is None else [size]
 

@@ -37,7 +37,10 @@ class ExampleWriter:
         )
 
     def preprocess(self, records: Sequence[Any]) -> Any:
-        """Preprocesses a batch; a `RecordError` names its first record."""
+        """Preprocesses a batch of records.
+
+        A `RecordError` names the first one, whichever failed.
+        """
         inputs = self.preprocessor.raw_batch(records)
         try:
             return self._preprocess(
@@ -57,9 +60,8 @@ class ExampleWriter:
     ) -> list[Examples]:
         """Makes the examples of a batch; several threads may do so at once.
 
-        Raises:
-            UserError: a record does not fit; for a batch of one, a
-                `RecordError`.
+        Raises a `UserError` if a record does not fit; a `RecordError` that
+        names it if the batch is of one.
         """
         batch = on_host(self.preprocess(records))
         return [

@@ -36,14 +36,11 @@ def read(
 ) -> dict:
     """Reads a JSON object (`.json`), or a mapping in a YAML file.
 
-    Args:
-        path: the file, on a disk or in a bucket.
-        keys: required keys -> type of the value; `"task.model"` is nested.
-        advice: sentence for errors, which says how to get a good file.
+    `keys` are required, name -> type of the value; `"task.model"` is nested.
+    `advice` is a sentence for errors, which says how to get a good file.
 
-    Raises:
-        UserError: the file cannot be read, is empty or damaged, or a key is
-            missing or has a value of another type.
+    Raises a `UserError` if the file cannot be read, is empty or damaged, or a
+    key is missing or has a value of another type.
     """
     kind, keys = _kind(path), keys or {}
 
@@ -104,12 +101,10 @@ def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
 
 
 def _kind(path: str) -> str:
-    """Returns the format of a file, by its name."""
     return "JSON" if ".json" in os.path.basename(path) else "YAML"
 
 
 def _error(path: str, problem: str, keys, advice: str) -> UserError:
-    """Makes the error of a file."""
     expected = f"a {_kind(path)} object"
     if keys:
         expected += f" with {', '.join(keys)}"
@@ -119,7 +114,6 @@ def _error(path: str, problem: str, keys, advice: str) -> UserError:
 
 
 def _read_bytes(path: str) -> bytes:
-    """Reads the content of a file."""
     if not files.is_remote(path):
         with open(path, "rb") as stream:
             return stream.read()

@@ -9,13 +9,11 @@ from absl import flags
 
 
 def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
-    """Makes a field of a dataclass of flags.
+    """Makes a field of a dataclass of flags; required without a default.
 
-    Args:
-        default: its default; without one the flag is required.
-        **metadata: `min_value` and `max_value` of a number; `one_of`, the
-            allowed strings; `several`, whether the flag may be repeated;
-            `path`, what a path must be (see `etcmodel.cli.paths`).
+    Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
+    strings; `several`, whether the flag may be repeated; `path`, what a path
+    must be (see `etcmodel.cli.paths`).
     """
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -39,10 +37,9 @@ def paths(options: type) -> dict[str, str]:
 
 
 def define(flag_values: flags.FlagValues, options: type) -> None:
-    """Defines a flag for each field of a dataclass.
+    """Defines a flag for each field of a dataclass; `from_` is `--from`.
 
-    Help texts come from the docstrings of the class and its bases. A field
-    `from_` is the flag `--from`.
+    Help texts come from the docstrings of the class and its bases.
     """
     texts = {
         parameter.arg_name: parameter.description

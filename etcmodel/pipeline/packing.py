@@ -23,9 +23,8 @@ class ExamplePacker:
         packer.add(of_1_block)   # -> [the first and the third]
         packer.flush()           # -> [the second]
 
-    Without `packing` every record is an example of its own. If more than
-    `max_open` examples wait for records, the fullest by the first limit is
-    returned.
+    Without `packing` every record is an example. If more than `max_open`
+    examples wait for records, the fullest by the first limit is returned.
     """
 
     def __init__(
@@ -42,15 +41,11 @@ class ExamplePacker:
             sizes[packing.blocks] if packing and packing.blocks else None
         )
         self._max_open = max_open
-        # Pairs of the numbers of values and the records.
+        # Pairs: number of values by limit, records.
         self._open: list[tuple[list[int], list[Values]]] = []
 
     def add(self, values: Values) -> list[Values]:
-        """Adds a record; returns the examples that are full now.
-
-        Raises:
-            ValueError: the record alone exceeds a limit.
-        """
+        """Adds a record, if it fits an example; returns the full examples."""
         if not self._limits:
             return [values]
         size = [len(values[name]) for name in self._limits]
@@ -59,7 +54,7 @@ class ExamplePacker:
                 f"A record of {dict(zip(self._limits, size, strict=True))} "
                 f"does not fit into an example of {self._limits}."
             )
-        # The fullest into which it fits.
+        # The fullest example that it fits into.
         used, records = max(
             (x for x in self._open if self._fits(_sum(x[0], size))),
             key=lambda x: x[0],

@@ -89,7 +89,7 @@ class Encoded(NamedTuple):
     """A batch of preprocessed records, each with one row or several windows.
 
     Attributes:
-        context: values of `CONTEXT` fields, `[rows, ...]`.
+        context: values of `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
         host: what labels and counts need, `[batch, ...]`.
         request: what answering raw text needs beside `text`, such as sizes.
@@ -110,10 +110,8 @@ class Encoded(NamedTuple):
 class RecordView:
     """One record of an `Encoded` from `on_host`, as arrays and Python lists.
 
-    Attributes:
-        number: number of rows.
-        features: features of the layout and context, `[rows, ...]`.
-        windows: `starts` and `sizes`, `<int>[rows]`, if there are windows.
+    `features` has those of the layout and the context, `[rows, ...]`; `windows`
+    has `starts` and `sizes`, `<int>[rows]`, if there are windows.
     """
 
     def __init__(self, batch: Encoded, index: int):
@@ -149,7 +147,7 @@ def on_host(batch: Encoded) -> Encoded:
     def fetch(value):
         if not isinstance(value, tf.RaggedTensor):
             return value.numpy()
-        # An array of as many lists, whatever their lengths.
+        # An object array: `np.array` would join lists of equal lengths.
         rows = np.empty(value.shape[0], object)
         if value.dtype == tf.string:
             rows[:] = value.to_list()
@@ -162,12 +160,10 @@ def on_host(batch: Encoded) -> Encoded:
 
 
 class Labelled(NamedTuple):
-    """Labels and counts of a record.
+    """Labels of a record's rows, with None for rows to leave out.
 
-    Attributes:
-        rows: labels of each row, name -> values; None leaves the row out.
-        values: texts to store with each row, except for training.
-        counts: numbers that `stats.json` sums over all records.
+    `values` are texts to store with each row, except for training; `stats.json`
+    sums `counts` over all records.
     """
 
     rows: Sequence[Mapping[str, Any] | None]
@@ -176,23 +172,21 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """The stored examples of one record, and its counts; see `Labelled`."""
+    """Stored examples of a record (none if it teaches nothing), and counts."""
 
     rows: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int]
 
 
 class ModelBatch(NamedTuple):
-    """A batch for the model, and for decoding its answers.
+    """A batch for the model, `[rows, ...]`, and for decoding its answers.
 
     Attributes:
-        inputs: the model's inputs, `[rows, ...]`.
         context: `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`, ascending.
         text: `TEXT` fields, `[records, ...]`.
         outputs: what the signature returns beside the answers.
-        stops: `<int32>[stops]` rows after which the batch may be divided, see
-            `signatures.run_in_parts`; None for any row.
+        stops: see `signatures.run_in_parts`, `<int32>[stops]`.
     """
 
     inputs: Mapping[str, tf.Tensor]
@@ -263,9 +257,7 @@ class Preprocessor(tf.Module, abc.ABC):
         """Returns the stored examples of a record, with its labels.
 
         "train" leaves out what teaches nothing; "predict" has no labels.
-
-        Raises:
-            RecordError: the record cannot be used.
+        Raises a `RecordError` if the record cannot be used.
         """
 
     @property
@@ -296,9 +288,7 @@ class Preprocessor(tf.Module, abc.ABC):
 class EtcPreprocessor(Preprocessor):
     """Preprocesses records for ETC, with the layout engine.
 
-    Attributes:
-        LAYOUT: layout of a record; global tokens are named as in the
-            tokenizer's `special_ids`.
+    Global tokens of `LAYOUT` are named as in the tokenizer's `special_ids`.
     """
 
     LAYOUT: ClassVar[layout.LayoutSpec]
@@ -448,7 +438,6 @@ def count_cut(
     `names` has what groups and units of a section are called; None is not
     counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
     "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
-    `records_cut` is 1 if any token was cut.
     """
     total = {"tokens": 0, "tokens_cut": 0}
 

@@ -1,4 +1,4 @@
-"""Hashes record ids to numbers, for devices without strings, as a TPU."""
+"""Hashes record ids to numbers, because TPUs have no strings."""
 
 import zlib
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ import tensorflow as tf
 def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
     """Returns two hashes of each id, `<string>[batch]` to `<int32>[batch, 2]`.
 
-    The chance that two of a million ids have the same pair is about one in ten
-    million.
+    Two of a million ids share both with a chance of about one in ten million.
     """
     return tf.stack(
         [
@@ -28,7 +27,7 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
 
 
 def document_number(record: Any, part: int) -> int:
-    """Hashes a part of a document: positive, the same in every run."""
+    """Hashes a part of a document to 1 ... 2**31 - 1, alike in every run."""
     name = f"{record.source.path}\n{record.id}\n{part}".encode()
     return zlib.crc32(name) % (2**31 - 1) + 1
 

@@ -1,8 +1,7 @@
 """Checks that all shards of a data set exist and are complete.
 
-`preprocess` lists the shards in `preprocessing_config.json`, with the examples
-and bytes of each. Names and sizes are checked, which is quick for any amount of
-data.
+`preprocess` lists the examples and bytes of each shard in
+`preprocessing_config.json`. Only names and sizes are checked, which is quick.
 """
 
 import fnmatch
@@ -39,8 +38,7 @@ def read_note(directory: str) -> dict | None:
     """Reads `preprocessing_config.json`; None if there is no such file.
 
     The key `shards`, name -> `examples` and `bytes`, may be missing if another
-    program wrote the records. Raises a `UserError` if the file is damaged, or
-    of another version.
+    program wrote it. Raises a `UserError` about damage or another version.
     """
     path = os.path.join(directory, METADATA_FILE)
     if not metadata_files.exists(path):
@@ -107,14 +105,11 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def check(pattern: str, files: Sequence[str]) -> None:
-    """Checks that no shard of a pattern is missing or truncated.
+    """Raises a `UserError` if a shard of a pattern is missing or truncated.
 
     A pattern such as `train-0000*` names only some of the shards; the others
-    may be missing. `files` are the matches of the pattern.
-
-    Raises:
-        UserError: a shard is missing, truncated or from another data set,
-            or `preprocessing_config.json` is damaged.
+    may be missing. `files`, its matches, must be of one data set, and
+    `preprocessing_config.json` undamaged.
     """
     parent, last = os.path.split(pattern)
     names = {}

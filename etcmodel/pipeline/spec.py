@@ -28,14 +28,10 @@ class Experiment(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """An option that is chosen with validation data.
+    """An option that is chosen with validation data, by the highest `metric`.
 
-    Attributes:
-        option: its name in the task's options, where None stands for the
-            chosen value.
-        values: the candidates, ascending.
-        default: the value before any was chosen.
-        metric: the metric to maximize.
+    `option` is one of the task's, where None stands for the chosen value.
+    `default` is used before any of the ascending `values` was chosen.
     """
 
     option: str
@@ -46,8 +42,7 @@ class Tuned(NamedTuple):
     def choose(self, scores: Mapping[float, Mapping[str, float]]) -> float:
         """Returns the best value; of equals, the nearest to the default.
 
-        Example: `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` gives 0.4 if the default
-        is 0.5.
+        `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` gives 0.4 if the default is 0.5.
         """
         return max(
             scores,
@@ -75,7 +70,6 @@ class TaskSpec:
         model_options: dataclass of the model's options, `task.model.NAME`.
         options: dataclass of its other options, `task.NAME`.
         recipe: arguments of `training.trainer.configure` for all experiments.
-        tuned: the option that validation data choose, if there is one.
         has_answers: False for pre-training, which cannot be exported.
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.

@@ -44,10 +44,8 @@ class TaskModel(abc.ABC):
     `to_prediction` are graph code. `select_candidates` runs where the model
     runs, also on a TPU; `decode` needs strings.
 
-    Attributes:
-        GROUPS: groups of records that have official metrics of their own:
-            suffix of the metrics' names -> whether records with this number of
-            rows belong to the group.
+    Groups of records can have official metrics of their own: `GROUPS` has the
+    suffix of the metrics' names -> whether a number of rows is in the group.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
@@ -248,10 +246,8 @@ class PretrainingModel(TaskModel):
 def masked_language_model(outputs, labels) -> dict[str, Term]:
     """Computes `mlm_loss` and `mlm_accuracy` of predicted tokens.
 
-    Args:
-        outputs: has `logits` `<float32>[batch, n, vocab_size]`.
-        labels: has `label_ids` `<int32>[batch, n]` and `weights`
-            `<float32>[batch, n]`.
+    `logits` are `<float32>[batch, n, vocab_size]`, `label_ids` and `weights`
+    `[batch, n]`.
     """
     logits, ids = outputs["logits"], labels["label_ids"]
     weights = labels["weights"]
@@ -276,9 +272,8 @@ class EtcTaskModel(AnswerModel):
     ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
         """Makes the layers on top of the encoder, which calls share.
 
-        Returns:
-            A function from the encoder's outputs, `long_output` and
-            `global_output`, and its inputs to the model's outputs.
+        Returns a function from the encoder's outputs, `long_output` and
+        `global_output`, and its inputs to the model's outputs.
         """
 
     def build(self, config: EtcConfig, **options) -> tf.keras.Model:

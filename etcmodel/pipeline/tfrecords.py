@@ -1,4 +1,4 @@
-"""Sharded, compressed TFRecord files and the note that describes them."""
+"""Writes and reads sharded TFRecord files and the note that describes them."""
 
 import contextlib
 import hashlib
@@ -75,16 +75,11 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
     """Finds TFRecord files, and checks that none is missing or truncated.
 
     `input_path` is a comma-separated string, or list, of files, patterns with
-    `*` or `?`, and directories that `preprocess` wrote. Files are sorted
-    within each.
-
-    Names and sizes are compared with `preprocessing_config.json` beside the
-    files. Without this file, or if another program wrote it and lists no
-    sizes, only the names are checked: `x-00000-of-00004`.
-
-    Raises:
-        UserError: a part matches nothing, a file is missing, truncated, or not
-            written by `preprocess`, or `preprocessing_config.json` is damaged.
+    `*` or `?`, and directories that `preprocess` wrote. Names and sizes are
+    compared with `preprocessing_config.json` beside the files. Without this
+    file, or if another program wrote it and lists no sizes, only the names are
+    checked: `x-00000-of-00004`. Raises a `UserError` if a check fails or a part
+    of `input_path` matches nothing.
     """
     if isinstance(input_path, str):
         input_path = input_path.split(",")
@@ -187,12 +182,8 @@ def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files of `find_files`.
 
     It gets the key `directory`; `num_examples` counts these files only. None
-    if a file has no `preprocessing_config.json` beside it.
-
-    Raises:
-        UserError: `preprocessing_config.json` is damaged, or files of different
-            configurations are mixed, have no answers, or were written by
-            another version.
+    if a file has none beside it. Raises a `UserError` if one is damaged or of
+    another version, or files are of different configurations or lack answers.
     """
     metadata = None
     names = {}

@@ -9,11 +9,7 @@ METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
 
 
 def read_metadata(saved_model_dir: str) -> dict:
-    """Reads what `export` noted about a SavedModel.
-
-    Raises:
-        UserError: it is not a SavedModel of this package, or is damaged.
-    """
+    """Reads what `export` noted; a `UserError` if there is no such note."""
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(
             f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "

@@ -35,9 +35,9 @@ class ServingModule(tf.Module):
         variables: all variables that the functions read.
         resources: modules with tables and files, such as tokenizers.
         functions: signature name -> (function, input name -> specification).
-            The function takes the inputs by name and returns a dict of tensors.
-            It must hold Keras layers only in its closure, so that they are not
-            saved themselves.
+            Functions take inputs by name and return a dict of tensors. They
+            must hold Keras layers only in closures, so that these are not
+            saved.
     """
 
     def __init__(

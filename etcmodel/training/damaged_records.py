@@ -4,7 +4,6 @@ Errors of a `tf.data` pipeline do not say which file and record they are about.
 Works with Keras 2 only; see `training.experiments`.
 """
 
-# isort: split
 import contextlib
 import functools
 import re
@@ -24,26 +23,25 @@ from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import trainer
 
-# What a damaged or foreign record, or a file that is gone, leads to.
+# Errors of damaged or foreign records, and of missing files.
 _ERRORS = (
     tf.errors.DataLossError,
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
 )
-# What such errors say, unlike those of a model: to read all records again for
-# these would take long.
+# Text of errors about records. Errors of a model do not have it; reading all
+# records again for these would take long.
 _OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
-# From this size on, the search takes so long that it is announced.
+# Announces the search from this size on, because it takes long.
 _LARGE_BYTES = 10**9
 
 
 @contextlib.contextmanager
 def explained(task: trainer.RecordsTask) -> Iterator[None]:
-    """Turns errors about the records that a task reads into clear ones.
+    """Raises a clear `UserError` about the records that a task reads.
 
-    Raises:
-        UserError: a file is missing or damaged, or holds a record of another
-            task or of other sizes. Other errors stay as they are.
+    A file is missing or damaged, or holds a record of another task or of other
+    sizes. Other errors of the block stay as they are.
     """
     try:
         yield
@@ -118,7 +116,7 @@ def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
 def _reason(error: tf.errors.OpError) -> str:
     """Returns the message of an error, without its place in the graph."""
     reason = " ".join(without_stack(error.message)).rstrip(".")
-    # As TensorFlow prints text in an assertion.
+    # TensorFlow escapes quotes in assertions.
     return reason.replace("\\'", "'")
 
 
@@ -138,7 +136,6 @@ def _foreign(task, path: str, number: int, problem: str) -> UserError:
     dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
     where = f"{path}, record {number}"
     with contextlib.suppress(Exception):
-        # As far as it can be read.
         (serialized,) = dataset.skip(number).take(1).as_numpy_iterator()
         features = tf.train.Example.FromString(serialized).features.feature
         (record_id, *_) = features["example_id"].bytes_list.value

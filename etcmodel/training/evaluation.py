@@ -28,12 +28,7 @@ _RECORDS_AT_ONCE = 64
 
 
 class StoredRecord(NamedTuple):
-    """A record with its answer.
-
-    Attributes:
-        text: values of `TEXT` fields.
-        gold: the right answer, from the dataset's `gold`.
-    """
+    """A record: values of its `TEXT` fields, and the dataset's `gold`."""
 
     id: str
     text: Mapping[str, Sequence]
@@ -53,9 +48,8 @@ def read_records(
 ) -> list[StoredRecord]:
     """Reads the texts and answers of all records with an answer, each once.
 
-    Raises:
-        UserError: a file is missing or damaged (see `tfrecords.read_stored`),
-            or a record is not of the task.
+    Raises a `UserError` if a file is missing or damaged (see
+    `tfrecords.read_stored`), or a record is not of the task.
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = {
@@ -118,13 +112,7 @@ def to_predictions(
     answers: Mapping[str, Any],
     texts: Sequence[Mapping[str, Any]],
 ) -> list[Any]:
-    """Converts the answers of a batch to a prediction for each record.
-
-    Args:
-        task_model: the task's model.
-        answers: from `TaskModel.decode`, `[batch, ...]`.
-        texts: the texts of each record; see `TaskModel.to_prediction`.
-    """
+    """Converts answers, `[batch, ...]`, to a prediction for each text."""
     arrays = {name: np.asarray(value) for name, value in answers.items()}
     return [
         task_model.to_prediction({x: y[i] for x, y in arrays.items()}, text)
@@ -155,12 +143,8 @@ def make_batches(
 ) -> list[Batch]:
     """Deals rows out to batches of whole records that have rows.
 
-    Args:
-        schema: the task's fields.
-        candidates: from `TaskModel.select_candidates`, `[rows, ...]`, the rows
-            of a record in their order.
-        owner: index of the record of each row, ascending, `<int>[rows]`.
-        records: the records.
+    `candidates` are `[rows, ...]`, the rows of a record in their order; `owner`
+    is the index of the record of each row, ascending, `<int>[rows]`.
     """
     numbers = np.unique(owner)
     batches = []
@@ -205,10 +189,8 @@ def score(
 
     If the tuned option of `task_model` is None, the value with the best metrics
     is chosen; otherwise its value is kept. `batches` hold `select_candidates`,
-    and the rows' `record` (see `record_keys`), `window` and `weight`.
-
-    Raises:
-        UserError: there are rows of records that `records` lacks.
+    and the rows' `record` (see `record_keys`), `window` and `weight`. Raises a
+    `UserError` if `records` lacks a record of the rows.
     """
     index = {key: i for i, key in enumerate(keyed(records))}
     merged = {
@@ -235,7 +217,7 @@ def score(
         }
         for suffix, is_in in task_model.GROUPS.items()
     }
-    # Once for all values of what is tuned.
+    # Once for all values of the tuned option.
     with_text = make_batches(schema, candidates, owner[order], records)
 
     def measure(model):

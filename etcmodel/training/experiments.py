@@ -49,7 +49,7 @@ class PresetParams(base_config.Config):
             (faster on TPU).
     """
 
-    # The class of the configurations, of each kind of encoder another.
+    # Class of the configuration; each kind of encoder has its own.
     CONFIG: ClassVar[type[json_config.JsonConfig]]
 
     preset: str = "base"
@@ -61,9 +61,8 @@ class PresetParams(base_config.Config):
     ) -> json_config.JsonConfig:
         """Makes the configuration, with the size of the records' vocabulary.
 
-        Raises:
-            UserError: the preset or file does not exist, or the vocabulary of
-                the records does not fit into the encoder's.
+        Raises a `UserError` if the preset or file does not exist, or the
+        vocabulary of the records does not fit into the encoder's.
         """
         config_class = self.CONFIG
         try:
@@ -113,9 +112,7 @@ def preset_params(
 class EncoderParams(preset_params(EtcConfig)):
     """The encoder of ETC: values of an `EtcConfig`.
 
-    Attributes:
-        use_one_hot_relative_embeddings: look relative labels up by matrix
-            products.
+    Relative labels can be looked up by matrix products, as embeddings can.
     """
 
     use_one_hot_relative_embeddings: bool = False
@@ -141,10 +138,9 @@ def check_length(config: ReadTwiceConfig, block_length: int) -> None:
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
     """Reads what `preprocess` noted about training and validation data.
 
-    Raises:
-        UserError: the records are of another task, were preprocessed
-            differently, have no answers, or validation records lack those that
-            teach nothing.
+    Raises a `UserError` if records are of another task, were preprocessed
+    differently, have no answers, or if validation data are of the split
+    "train", which leaves out what teaches nothing.
     """
     files = {
         name: tfrecords.find_files(data.input_path) if data.input_path else []
@@ -172,10 +168,10 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
     return metadata
 
 
-# The tasks' graph code has no Python control flow over tensors, so that there
-# is nothing in it for AutoGraph, with which Model Garden traces all it calls.
-# Looking for it takes seconds. Not for functions whose arguments Model Garden
-# looks at, such as `build_inputs`: it hides their names.
+# Turns AutoGraph off, with which Model Garden traces all it calls. The tasks'
+# graph code has no Python control flow over tensors; AutoGraph takes seconds to
+# find that. It hides the names of arguments: do not use it for functions whose
+# arguments Model Garden inspects, such as `build_inputs`.
 graph_code = tf.autograph.experimental.do_not_convert
 
 
@@ -192,10 +188,8 @@ def make_trainer(
 
     The gradients of the whole batch are clipped to a global norm of 1. The
     checkpoint with the best validation metric is kept in `best_ckpt`. See
-    `trainer.configure` for the arguments.
-
-    Raises:
-        ValueError: unknown optimizer.
+    `trainer.configure` for the arguments. Raises a ValueError for an unknown
+    optimizer.
     """
     options = {
         "beta_1": 0.9,
@@ -206,7 +200,7 @@ def make_trainer(
         "global_clipnorm": 1.0,
     }
     if optimizer == "adamw":
-        # Its own clipping is that of each replica's gradients.
+        # AdamW would clip the gradients of each replica.
         options["gradient_clip_norm"] = 0.0
     elif optimizer != "lamb":
         raise ValueError(

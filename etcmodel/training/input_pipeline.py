@@ -30,14 +30,8 @@ def read_batches(
     so that every replica has one. Parsed batches must therefore hold weights
     that are 1 for records and 0 for padding.
 
-    Args:
-        params: files (see `tfrecords.find_files`), batch size, shuffling.
-        parse: graph function from serialized examples `<string>[batch]` to
-            nested tensors `[batch, ...]`.
-        input_context: which part of the input belongs to this host.
-
-    Raises:
-        UserError: there are no such files.
+    `parse` is a graph function from serialized examples, `<string>[batch]`, to
+    nested tensors `[batch, ...]`. Raises a `UserError` if there are no files.
     """
 
     def batch(dataset, input_context):
@@ -117,18 +111,10 @@ def read_blocks(
     In evaluation no segment is dropped and none counts twice: the last batch is
     filled up with examples of zeros.
 
-    Args:
-        params: files (see `tfrecords.find_files`), batch size, shuffling of
-            examples.
-        parse: graph function from a serialized example, `<string>[]`, to a
-            tuple of dicts of tensors `[num_blocks_per_example, ...]`. The first
-            has `block_ids`; others may have them.
-        num_blocks_per_example: segments of an example.
-        input_context: which part of the input belongs to this host.
-
-    Raises:
-        UserError: there are no such files, or the batch size does not fit the
-            size of examples or the number of replicas.
+    `parse` is a graph function from a serialized example, `<string>[]`, to a
+    tuple of dicts of tensors `[num_blocks_per_example, ...]`. The first has
+    `block_ids`; others may have them. Raises a `UserError` if the batch size
+    does not fit the size of examples or the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
@@ -176,13 +162,10 @@ def read_blocks(
 def number_documents(block_ids, example_numbers) -> tf.Tensor:
     """Numbers the documents of examples so that no two share a number.
 
+    `block_ids`, `<int32>[examples, blocks]`, has the document of each segment,
+    0 for padding; `example_numbers`, `<int32>[examples]`, are all different.
     The documents `[[7, 7, 8], [7, 9, 0]]` of the examples 0 and 5 become
     `[[1, 1, 3], [16, 17, 0]]`.
-
-    Args:
-        block_ids: `<int32>[examples, blocks]` document of each segment, 0 for
-            padding, which stays 0.
-        example_numbers: `<int32>[examples]`, from 0, all different.
     """
     # [examples, blocks, blocks]
     is_same = tf.equal(block_ids[:, :, tf.newaxis], block_ids[:, tf.newaxis])

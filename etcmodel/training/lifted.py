@@ -1,4 +1,4 @@
-"""Checks that records were made with the vocabulary of the weights."""
+"""Notes which vocabulary weights have, and checks records against it."""
 
 import glob
 import os
@@ -17,7 +17,7 @@ from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import tfrecords
 
 FILE = "lift.json"
-# What `train` notes in the directory of a run.
+# File of `train` in the directory of a run.
 _RUN_FILE = "etcmodel.json"
 _KEYS = {"vocab_file": str, "vocab_fingerprint": str}
 _ADVICE = "Copy it again from the source of the weights."
@@ -50,13 +50,10 @@ def write(
 
 
 def check_vocabulary(path: str, metadata: dict | None) -> bool:
-    """Checks that records were made with the vocabulary of the weights.
+    """Raises a `UserError` if records have another vocabulary than weights.
 
-    `lift` or `train` noted it, or it lies beside a published checkpoint.
-    Returns whether the vocabulary is known; if not, see `warn_of_vocabulary`.
-
-    Raises:
-        UserError: the records were made with another one.
+    `lift` or `train` noted that of the weights, or it lies beside a published
+    checkpoint. Returns whether it is known; if not, see `warn_of_vocabulary`.
     """
     if not metadata:
         return True
@@ -96,7 +93,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
             metadata_files.check(file, note, _KEYS, _ADVICE)
             own = os.path.join(directory, note["vocab_file"])
             return {own: note["vocab_fingerprint"]}, note.get("tokenizer")
-    # Of a published checkpoint, and of a run that has lost its note.
+    # A published checkpoint, or a run that has lost its note.
     if checkpoints.config_file(path) is not None:
         beside = folder
     elif tf.io.gfile.exists(os.path.join(run, run_files.PARAMS_FILE)):
@@ -121,5 +118,5 @@ def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
     pieces = vocabularies.read_vocabulary(file).pieces
     kinship = vocabularies.measure_kinship(pieces, table)
     if kinship.is_chance:
-        # Without --verbose less is not shown.
+        # Lower levels are hidden without --verbose.
         logging.error("%s", kinship.describe(file, path))

@@ -21,11 +21,11 @@ from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import metadata_files
 
-# Directory in the run's -> what its checkpoints are called there.
+# Subdirectory -> prefix of its checkpoints.
 _CHECKPOINTS = {"": "ckpt", "best_ckpt": "best_ckpt"}
-# What the Model Garden notes about the best checkpoint.
+# File of the Model Garden about the best checkpoint.
 _BEST_FILE = "info.json"
-# Half-written checkpoints, and files that were to be renamed when whole.
+# Half-written checkpoints, and files not yet renamed.
 _LEFTOVER = (
     r"{name}-\d+_temp|checkpoint\.tmp[0-9a-f]+"
     r"|\w+\.json\.[0-9a-f]{{32}}\.partial"
@@ -38,10 +38,8 @@ def prepare(model_dir: str, out=None) -> None:
 
     The file `checkpoint` names the latest one. If it is missing or damaged, the
     Model Garden would start from scratch, and overwrite the run. Repairs are
-    reported to `out`, by default the standard output.
-
-    Raises:
-        UserError: the file about the best checkpoint is damaged.
+    reported to `out`, by default the standard output. Raises a `UserError` if
+    the file about the best checkpoint is damaged.
     """
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir
@@ -82,10 +80,9 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def restoring(path: str | None) -> Iterator[None]:
-    """Turns errors about a damaged checkpoint in the block into a clear one.
+    """Raises a `UserError` for errors in the block if `path` is damaged.
 
-    Raises:
-        UserError: the checkpoint is damaged. Other errors stay as they are.
+    Other errors stay as they are.
     """
     try:
         yield
@@ -117,10 +114,8 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
     Leftovers are files that a killed process was writing: half of a checkpoint,
     in a folder `ckpt-200_temp`, can be as large as a complete one. Directories
     in buckets are neither locked nor cleaned. Removals are reported to `out`,
-    by default the standard output.
-
-    Raises:
-        UserError: another process trains in this directory.
+    by default the standard output. Raises a `UserError` if another process
+    trains in this directory.
     """
     if is_remote(model_dir):
         yield
@@ -130,7 +125,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
     try:
         is_held = _lock(handle, model_dir)
         if is_held is not False:
-            # Where nobody can tell, only what is old is surely of the past.
+            # Without locks, only old files are surely leftovers.
             age = 0 if is_held else _SECONDS_OF_A_DAY
             for path in _leftovers(model_dir, age):
                 print(
@@ -143,7 +138,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
                     os.unlink(path)
         yield
     finally:
-        # The end of the process, whatever its reason, does the same.
+        # The end of a process unlocks, too.
         os.close(handle)
 
 

@@ -64,7 +64,7 @@ class CheckpointFlags(RunFlags):
     checkpoint: str | None = option(None, path="checkpoint")
 
 
-# What `preprocess` notes about records that a run keeps.
+# Keys of the records' note that a run keeps.
 _OF_RECORDS = (
     "preprocessing_config",
     "vocab_file",
@@ -76,14 +76,14 @@ _OF_RECORDS = (
 _COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 
 
-# File -> what it must have, and where to get it if it is damaged.
+# File -> required keys, and advice if it is damaged.
 _CONTENT = {
     RUN_FILE: (
         {"task": str, "experiment": str},
         "Copy it again, or train in another --model_dir.",
     ),
     PARAMS_FILE: (
-        # The last one is near the end of the file.
+        # The second is near the end of the file: it shows truncation.
         {"task.model": dict, "trainer.validation_steps": int},
         "Copy it again, or train in another --model_dir.",
     ),
@@ -110,11 +110,7 @@ def _read(model_dir: str, name: str) -> dict | None:
 
 
 def read_params(model_dir: str) -> dict:
-    """Reads `params.yaml`, the configuration of a run.
-
-    Raises:
-        UserError: there is none, or it is damaged.
-    """
+    """Reads `params.yaml`; a `UserError` if it is missing or damaged."""
     params = _read(model_dir, PARAMS_FILE)
     if params is None:
         raise UserError(
@@ -129,7 +125,7 @@ def _partial(path: str) -> Iterator[str]:
     """Yields a temporary path, which is renamed when the block succeeds."""
     import tensorflow as tf
 
-    # All hosts of a run write the same, at the same time.
+    # All hosts of a run write the same file at the same time.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     yield partial
     tf.io.gfile.rename(partial, path, overwrite=True)
@@ -145,20 +141,11 @@ def _write(path: str, content) -> None:
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Writes what `evaluate`, `export` and Python need.
+    """Writes what `evaluate`, `export` and Python need of a Model Garden task.
 
     Python reads the encoder: see `EtcConfig.from_run` and
-    `models.encoder_options`.
-
-    Args:
-        task: the Model Garden task, which knows the records.
-        model: its model.
-        spec: the task.
-        experiment: name of the experiment.
-        model_dir: directory of the run.
-
-    Raises:
-        UserError: the vocabulary beside the records is missing, or another.
+    `models.encoder_options`. Raises a `UserError` if the vocabulary beside the
+    records is missing, or another.
     """
     import tensorflow as tf
 
@@ -175,7 +162,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         with _partial(os.path.join(model_dir, name)) as partial:
             tf.io.gfile.copy(vocab_file, partial)
         if metadata["tokenizer"]:
-            # Whoever uses that vocabulary needs them, too.
+            # Users of the vocabulary need its settings, too.
             settings = tokenizer_settings.TokenizerSettings(
                 **metadata["tokenizer"]
             )
@@ -190,12 +177,9 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 
 
 def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
-    """Checks that a vocabulary is the one that records were made with.
+    """Raises a `UserError` if records were made with another vocabulary.
 
-    `records` is what `preprocess` noted; errors name their `owner`.
-
-    Raises:
-        UserError: the vocabulary is missing, or another.
+    `records` is what `preprocess` noted; the message names their `owner`.
     """
     from etcmodel.pipeline import tfrecords
 
@@ -215,11 +199,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
 
 
 def check_own_vocabulary(metadata: dict) -> str:
-    """Checks the vocabulary beside records, and returns its path.
-
-    Raises:
-        UserError: it is missing, or not the one of the records.
-    """
+    """Checks the vocabulary beside records, and returns its path."""
     directory = metadata["directory"]
     vocab_file = os.path.join(directory, metadata["vocab_file"])
     check_vocabulary(vocab_file, metadata, directory)
@@ -227,11 +207,7 @@ def check_own_vocabulary(metadata: dict) -> str:
 
 
 def read(model_dir: str) -> dict:
-    """Reads `etcmodel.json`.
-
-    Raises:
-        UserError: there is no such run, or the file is damaged.
-    """
+    """Reads `etcmodel.json`; a `UserError` if it is missing or damaged."""
     note = _read(model_dir, RUN_FILE)
     if note is None:
         raise UserError(
@@ -242,17 +218,10 @@ def read(model_dir: str) -> dict:
 
 
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
-    """Checks that a resumed run matches the run in `model_dir`, if any.
+    """Raises a `UserError` if a resumed run does not match `model_dir`.
 
-    Args:
-        params: the `ExperimentConfig`.
-        metadata: what `preprocess` noted about the records, or None.
-        spec: the task.
-        model_dir: directory of the run, which may not exist yet.
-
-    Raises:
-        UserError: the directory holds a run of another task, model or
-            vocabulary, or the files that say so are missing or damaged.
+    Task, model and vocabulary are compared; `metadata` is what `preprocess`
+    noted about the records, or None. A directory without checkpoints passes.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -303,11 +272,7 @@ def _flat(values, prefix: str = "") -> dict:
 
 
 def is_finished(params, model_dir: str) -> bool:
-    """Returns whether a run, if it exists, has all the requested steps.
-
-    Raises:
-        UserError: it has more steps than requested.
-    """
+    """Returns whether a run has all steps; a `UserError` if it has more."""
     from etcmodel.checkpoints import files as checkpoint_files
 
     checkpoint = checkpoint_files.latest_checkpoint(model_dir)
@@ -324,7 +289,6 @@ def is_finished(params, model_dir: str) -> bool:
 
 
 def _step(checkpoint: str) -> int:
-    """Returns the step that a checkpoint was written at."""
     import tensorflow as tf
 
     from etcmodel.training import run_directory
@@ -341,12 +305,10 @@ def _step(checkpoint: str) -> int:
 
 
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
-    """Checks that records to evaluate are like those of a run.
+    """Raises a `UserError` if records to evaluate are unlike those of a run.
 
-    Lengths that `model`, the configuration's `task.model`, sets need not match.
-
-    Raises:
-        UserError: they were preprocessed with another vocabulary or sizes.
+    Vocabulary and sizes must match, except for lengths that `model`, the
+    configuration's `task.model`, sets.
     """
     own = (_read(model_dir, RUN_FILE) or {}).get("records")
     if not own or not metadata:
@@ -374,10 +336,8 @@ def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
     """Makes a run's own configuration override that of the flags.
 
     `config_file` of the flags is changed, unless they name another experiment.
-    Returns the name of the experiment to use.
-
-    Raises:
-        UserError: the run's experiment or configuration is not known.
+    Returns the name of the experiment to use. Raises a `UserError` if the run
+    lacks its configuration.
     """
     params_file = os.path.join(model_dir, PARAMS_FILE)
     wanted = flag_values.experiment
@@ -404,9 +364,7 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     """Returns the path of a checkpoint of a run.
 
     `choice` is `"best"`, `"last"`, a path, or None: the best, else the last.
-
-    Raises:
-        UserError: there is none.
+    Raises a `UserError` if there is none.
     """
     import tensorflow as tf
 
@@ -427,12 +385,9 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
 
 
 def check_checkpoint(model_dir: str, choice: str | None) -> None:
-    """Checks that a run has a checkpoint, without TensorFlow.
+    """Raises a `UserError` if a run has no checkpoint; without TensorFlow.
 
     Neither paths nor runs in a bucket are checked. See `find_checkpoint`.
-
-    Raises:
-        UserError: it has none.
     """
     best = os.path.join(model_dir, _BEST)
     folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
@@ -446,7 +401,6 @@ def check_checkpoint(model_dir: str, choice: str | None) -> None:
 
 
 def _no_checkpoint(model_dir, choice) -> UserError:
-    """Makes the error that a run has no checkpoint."""
     return UserError(
         f"No checkpoint was found (model_dir {model_dir}, checkpoint "
         f"{choice or 'best or last'}). Run `train` first."

@@ -1,4 +1,4 @@
-"""The Model Garden task of all tasks, and the experiments registered with it.
+"""Registers the Model Garden task and experiments of all tasks.
 
 Works with Keras 2 only; see `training.experiments`.
 """
@@ -38,7 +38,7 @@ from etcmodel.training import evaluation
 from etcmodel.training import input_pipeline
 from etcmodel.training import lifted
 
-# Keeps the mean defined when a batch holds nothing that counts.
+# Keeps the mean defined when all weights of a batch are 0.
 _EPSILON = 1e-5
 _LENGTHS = ("long_length", "global_length")
 
@@ -47,10 +47,7 @@ _LENGTHS = ("long_length", "global_length")
 class EtcModelParams(base_config.Config):
     """Model parameters that all tasks of ETC share.
 
-    Attributes:
-        encoder: the encoder.
-        long_length: length of the long input; 0 for that of the records.
-        global_length: length of the global input; 0 for that of the records.
+    A length of 0 stands for that of the records.
     """
 
     encoder: experiments.EncoderParams = dataclasses.field(
@@ -62,11 +59,7 @@ class EtcModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class ReadTwiceModelParams(base_config.Config):
-    """Model parameters that all tasks of ReadTwice share.
-
-    Attributes:
-        encoder: the encoder.
-    """
+    """Model parameters that all tasks of ReadTwice share."""
 
     encoder: experiments.ReadTwiceParams = dataclasses.field(
         default_factory=experiments.ReadTwiceParams
@@ -75,12 +68,9 @@ class ReadTwiceModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class RecordsConfig(cfg.TaskConfig):
-    """The data of all tasks.
+    """TFRecords with training and validation records, of all tasks.
 
-    Attributes:
-        train_data: TFRecords with training records; batches of ReadTwice count
-            segments.
-        validation_data: TFRecords with validation records.
+    Batches of ReadTwice count segments.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -98,22 +88,15 @@ class RecordsConfig(cfg.TaskConfig):
 class RecordsTask(base_task.Task):
     """Trains and evaluates a `TaskModel` on what `preprocess` wrote.
 
+    `metadata`, what `preprocess` noted, is looked up beside the records by
+    default. Raises a `UserError` if the records do not fit the task (see
+    `experiments.find_metadata`), their sizes are not known, or an option is
+    impossible.
+
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
-
-    Args:
-        params: the task's configuration.
-        logging_dir: directory of the run.
-        name: name of the task.
-        metadata: what `preprocess` noted about the records; looked up beside
-            the records by default.
-
-    Raises:
-        UserError: the records do not fit the task (see
-            `experiments.find_metadata`), their sizes are not known, or an
-            option is impossible.
     """
 
     SPEC: TaskSpec
@@ -179,11 +162,7 @@ class RecordsTask(base_task.Task):
         return length or sizes[name]
 
     def encoder_config(self) -> json_config.JsonConfig:
-        """Returns the encoder's configuration, with the records' vocabulary.
-
-        Raises:
-            UserError: the records do not fit it.
-        """
+        """Returns the encoder's configuration, which must fit the records."""
         config = self.task_config.model.encoder.to_config(
             (self.metadata or {}).get("vocab_size")
         )
@@ -194,9 +173,7 @@ class RecordsTask(base_task.Task):
     def build_model(self) -> tf.keras.Model:
         """Builds the model, with the static lengths of the records.
 
-        Raises:
-            UserError: the configuration is impossible, or does not fit the
-                records.
+        Raises a `UserError` if the configuration does not fit them.
         """
         encoder = self.task_config.model.encoder
         options = {
@@ -214,8 +191,7 @@ class RecordsTask(base_task.Task):
             )
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
-        # What a checkpoint of another task can lend: `initialize` reads it
-        # from `init_checkpoint`.
+        # `initialize` loads this from `init_checkpoint`, of any task.
         model.checkpoint_items = {"encoder": self.task_model.encoder(model)}
         return model
 
@@ -236,11 +212,8 @@ class RecordsTask(base_task.Task):
         """Loads the weights of `init_checkpoint` into the encoder and heads.
 
         Heads that the checkpoint lacks, such as CPC's in a lifted model, keep
-        their random initialization.
-
-        Raises:
-            UserError: there is no such checkpoint, it does not fit, or the
-                records were made with another vocabulary.
+        their random initialization. Raises a `UserError` if the checkpoint is
+        missing, does not fit, or has another vocabulary than the records.
         """
         path = self.task_config.init_checkpoint
         if not path:
@@ -274,15 +247,10 @@ class RecordsTask(base_task.Task):
         )
 
     def parse(self, serialized: tf.Tensor, is_training: bool):
-        """Parses stored examples; see `TaskModel.inputs_and_labels`.
+        """Parses `<string>[batch]`; see `TaskModel.inputs_and_labels`.
 
-        Graph code.
-
-        Args:
-            serialized: `<string>[batch]`, or for ReadTwice, whose examples hold
-                many segments, `<string>[]`.
-            is_training: whether random masks differ each time, and fields for
-                decoding are left out.
+        Graph code. For ReadTwice, whose examples hold many segments,
+        `serialized` is `<string>[]`. Training parses no decoding fields.
         """
         schema = example_schema
         roles = [schema.LABEL, schema.CONTEXT]
@@ -386,7 +354,7 @@ class RecordsTask(base_task.Task):
             **self.task_model.select_candidates(outputs, features, labels),
             **{name: labels[name] for name in ("record", "window", "weight")},
         }
-        # Of all replicas of all hosts.
+        # From all replicas of all hosts.
         return {
             "candidates": {
                 name: collectives.all_gather(x)
@@ -426,7 +394,6 @@ class RecordsTask(base_task.Task):
 
 
 def _options(options_class: type, params: base_config.Config) -> Any:
-    """Copies the fields of a dataclass out of a configuration."""
     return options_class(
         **{
             field.name: getattr(params, field.name)
@@ -446,7 +413,7 @@ def _with_fields(options: type, base: type, **defaults) -> type:
     return dataclasses.dataclass(type(name, (options, base), namespace))
 
 
-# Name of a task -> what `task_classes` made for it.
+# Name of a task -> result of `task_classes`.
 _CLASSES: dict[str, tuple[type, type]] = {}
 
 
