@@ -122,8 +122,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def _serve(self, task, records):
         """The answers to raw records."""
-        builder = load(registry.get(task).preprocessor)
-        return self._ask(task, builder.raw_batch(records))
+        preprocessor = load(registry.get(task).preprocessor)
+        return self._ask(task, preprocessor.raw_batch(records))
 
     def _check_same(self, expected, actual):
         """Answers are equal, probabilities but for rounding."""
@@ -335,12 +335,12 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
-        builder = load(registry.get(task).preprocessor)
+        preprocessor = load(registry.get(task).preprocessor)
         outputs = self._ask(
             task,
             {
                 name: tf.zeros([x or 0 for x in spec.shape], spec.dtype)
-                for name, spec in builder.INPUTS.items()
+                for name, spec in preprocessor.INPUTS.items()
             },
         )
         for name, value in outputs.items():
@@ -349,7 +349,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
-        builder = load(registry.get(task).preprocessor)
+        preprocessor = load(registry.get(task).preprocessor)
         for size in (0, 2):
             outputs = self._ask(
                 task,
@@ -358,7 +358,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                         [1, *(x or size for x in spec.shape[1:])],
                         tf.constant(_NOTHING.get(spec.dtype, -1), spec.dtype),
                     )
-                    for name, spec in builder.INPUTS.items()
+                    for name, spec in preprocessor.INPUTS.items()
                 },
             )
             for name, value in outputs.items():
@@ -369,11 +369,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
-        builder = load(registry.get(task).preprocessor)
-        inputs = builder.raw_batch(self._records(task)[:2])
+        preprocessor = load(registry.get(task).preprocessor)
+        inputs = preprocessor.raw_batch(self._records(task)[:2])
         between = {
             name: np.insert(
-                x, 1, _NOTHING.get(builder.INPUTS[name].dtype, -1), axis=0
+                x, 1, _NOTHING.get(preprocessor.INPUTS[name].dtype, -1), axis=0
             )
             for name, x in inputs.items()
         }
@@ -387,9 +387,13 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_inputs_of_a_request_that_do_not_agree(self, task):
         """The error names both, what they have to share, and their sizes."""
         signatures, *_ = task_runs.load_of(task)
-        builder = load(registry.get(task).preprocessor)
+        preprocessor = load(registry.get(task).preprocessor)
         for signature, request, same in (
-            ("serving_default", builder.REQUEST, _SAME_SIZES.get(task, {})),
+            (
+                "serving_default",
+                preprocessor.REQUEST,
+                _SAME_SIZES.get(task, {}),
+            ),
             ("features", *_features_request(task)),
         ):
             request = {name: np.asarray(x) for name, x in request.items()}
@@ -430,7 +434,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             json.loads(x)
             for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
         )
-        builder = load(registry.get(task).preprocessor)
+        preprocessor = load(registry.get(task).preprocessor)
         (instance,), (expected,) = request["instances"], answer["predictions"]
         outputs = self._ask(
             task,
@@ -438,7 +442,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 name: np.array(
                     [x],
                     object
-                    if (d := builder.INPUTS[name].dtype) == tf.string
+                    if (d := preprocessor.INPUTS[name].dtype) == tf.string
                     else d.as_numpy_dtype,
                 )
                 for name, x in instance.items()
@@ -478,11 +482,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
-        builder = load(registry.get(task).preprocessor)
+        preprocessor = load(registry.get(task).preprocessor)
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
             task_runs.run_of(task).saved_model,
-            builder.raw_batch(records),
+            preprocessor.raw_batch(records),
         )
         expected = self._serve(task, records)
         self._check_same(expected, loaded)

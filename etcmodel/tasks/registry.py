@@ -1,7 +1,6 @@
-"""The tasks by name, and the experiments by name.
+"""The tasks and the experiments by name; nothing here loads TensorFlow.
 
-Every folder of `etcmodel.tasks` that has a `task.py` is a task; see
-`pipeline.spec`. Nothing here loads TensorFlow.
+Every folder of `etcmodel.tasks` that has a `task.py` is a task.
 """
 
 import difflib
@@ -33,11 +32,7 @@ def tasks() -> Mapping[str, TaskSpec]:
 
 
 def get(name: str) -> TaskSpec:
-    """Returns the task of a name as in `--task`.
-
-    Raises:
-        UserError: there is no such task.
-    """
+    """Returns a task by name; raises a UserError if there is none."""
     if name not in tasks():
         raise UserError(
             f"--task={name}: there is no such task. Choose one of: "
@@ -47,11 +42,7 @@ def get(name: str) -> TaskSpec:
 
 
 def get_with_answers(name: str) -> TaskSpec:
-    """Returns the task of a name, if it has answers.
-
-    Raises:
-        UserError: there is no such task, or it is pre-training.
-    """
+    """Returns a task that has answers, or raises a UserError."""
     task = get(name)
     if not task.has_answers:
         raise UserError(
@@ -63,11 +54,7 @@ def get_with_answers(name: str) -> TaskSpec:
 
 
 def task_of_experiment(experiment: str) -> TaskSpec:
-    """Returns the task of an experiment, such as `"etc/wikihop"`.
-
-    Raises:
-        UserError: no task has such an experiment.
-    """
+    """Returns the task of an experiment, or raises a UserError."""
     names = []
     for task in tasks().values():
         if experiment in task.experiments:
@@ -83,11 +70,7 @@ def task_of_experiment(experiment: str) -> TaskSpec:
 
 @functools.cache
 def register_experiments(name: str) -> None:
-    """Registers the experiments of a task with the Model Garden.
-
-    Raises:
-        UserError: Keras 2 is not in use.
-    """
+    """Registers a task's experiments; raises a UserError under Keras 3."""
     task = get(name)
     try:
         register = load("etcmodel.training.trainer:register")

@@ -1,9 +1,8 @@
 """From logits to answers and supporting facts; graph code.
 
 A *unit* is a title or a sentence, known by the index of its global token.
-Functions named after sentences take titles, too.
-
-Source: ETC paper, Appendix C (HotpotQA, Inference).
+Functions named after sentences take titles, too. Source: ETC paper, Appendix C
+(HotpotQA, Inference).
 """
 
 from typing import NamedTuple

@@ -205,30 +205,28 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             )
 
 
-class BioLabelsTest(tf.test.TestCase):
-    def test_spans(self):
-        begins = tf.constant([[1, 4, -1], [0, -1, -1], [-1, -1, -1]])
-        ends = tf.constant([[2, 4, -1], [5, -1, -1], [-1, -1, -1]])
-        for dtype in (tf.int32, tf.int64):
+class BioLabelsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        (
+            "spans",
+            [[1, 4, -1], [0, -1, -1], [-1, -1, -1]],
+            [[2, 4, -1], [5, -1, -1], [-1, -1, -1]],
+            [[2, 0, 1, 2, 0, 2], [0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]],
+        ),
+        ("neighbours", [[0, 2, 3]], [[1, 2, 4]], [[0, 1, 0, 0, 1]]),
+        ("no_spans", [[], []], [[], []], [[2, 2, 2]] * 2),
+    )
+    def test_by_hand(self, begins, ends, expected):
+        number = len(expected[0])
+        for dtype, length in (
+            (tf.int32, number),
+            (tf.int64, tf.constant(number)),
+        ):
             labels = model_lib.bio_labels(
-                tf.cast(begins, dtype), tf.cast(ends, dtype), 6
+                tf.constant(begins, dtype), tf.constant(ends, dtype), length
             )
             self.assertEqual(tf.int32, labels.dtype)
-            self.assertAllEqual(
-                [[2, 0, 1, 2, 0, 2], [0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]],
-                labels,
-            )
-
-    def test_neighbours(self):
-        labels = model_lib.bio_labels(
-            tf.constant([[0, 2, 3]]), tf.constant([[1, 2, 4]]), tf.constant(5)
-        )
-        self.assertAllEqual([[0, 1, 0, 0, 1]], labels)
-
-    def test_no_spans(self):
-        nothing = tf.zeros([2, 0], tf.int64)
-        labels = model_lib.bio_labels(nothing, nothing, 3)
-        self.assertAllEqual([[2, 2, 2]] * 2, labels)
+            self.assertAllEqual(expected, labels)
 
 
 class LabelsTest(tf.test.TestCase):

@@ -1,10 +1,9 @@
 """HotpotQA: raw strings to EtcFeatures; the specification of its layout.
 
-Long input: a CLS token, the question, every paragraph: its title and its
-sentences. Global input: a CLS token, one for each token of the question, and
-for each paragraph one of its own, one for its title and one for each sentence.
-
-Source: ETC paper, Appendix C (HotpotQA) and Figure 5.
+Long input (ETC paper, Appendix C and Figure 5): a CLS token, the question,
+every paragraph: its title and its sentences. Global input: a CLS token, one for
+each token of the question, and for each paragraph one of its own, one for its
+title and one for each sentence.
 """
 
 import numpy as np
@@ -139,10 +138,6 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             question: `<string>[batch]`.
             titles: `<string>[batch, paragraphs]`, ragged, or padded with "".
             sentences: `<string>[batch, paragraphs, sentences]`, likewise.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-            together; see `Preprocessor`.
         """
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(

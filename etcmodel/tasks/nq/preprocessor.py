@@ -1,12 +1,10 @@
 """Natural Questions: a page in windows to EtcFeatures; the layout.
 
-Long input of a window: a CLS token, the question, a separator, a part of the
-page, a separator. Global input: a CLS token, one for each token of the
-question, and one for each long-answer candidate (mostly paragraphs) that the
-window shows. What lies in no candidate is left out. The answers are given in
-words, so a page is cut into words first, and each word into tokens.
-
-Source: ETC paper, Appendix C (NQ).
+Long input of a window (ETC paper, Appendix C): a CLS token, the question, a
+separator, a part of the page, a separator. Global input: a CLS token, one for
+each token of the question, and one for each long-answer candidate (mostly
+paragraphs) that the window shows. Words in no candidate are left out. Answers
+are given in words, so pages are cut into words first, and words into tokens.
 """
 
 import hashlib
@@ -104,11 +102,7 @@ class NQPreprocessor(EtcPreprocessor):
     rows_at_once = 4
 
     def layout_spec(self):
-        """With the windows and the global tokens of these sizes.
-
-        Raises:
-            ValueError: the vocabulary has no tokens for HTML tags.
-        """
+        """Raises a ValueError if the vocabulary has no tokens for HTML tags."""
         if self.config.include_html_tokens and not {
             "html_open",
             "html_close",
@@ -184,7 +178,6 @@ class NQPreprocessor(EtcPreprocessor):
     def _tokenize_page(
         self, tokens, is_html, candidate_starts, candidate_ends
     ) -> pages.PageTokens:
-        """Tokens of the words that lie in a candidate."""
         ids = self.tokenizer.special_ids
         return pages.tokenize_pages(
             self.tokenizer,

@@ -33,15 +33,10 @@ _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 def visual_classes(features: tf.Tensor) -> tf.Tensor:
     """Returns one-hot kinds of nodes and buckets of both font sizes.
 
-    A block that is no heading but bold is of the kind 5, binary 101. Font sizes
-    in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets
-    `[0, 1, 2, 18, 18, 19, 23]`.
-
-    Args:
-        features: `<float32>[..., 20]`; see `datasets.openkp.FEATURES`.
-
-    Returns:
-        `<float32>[..., 8 + 24 + 24]`.
+    `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to
+    `[..., 8 + 24 + 24]`. A block that is no heading but bold is of the kind 5,
+    binary 101. Font sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the
+    buckets `[0, 1, 2, 18, 18, 19, 23]`.
     """
     flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
     # [...]

@@ -93,7 +93,7 @@ def join_words(
     Args:
         words: `<string>[batch, (words)]`.
         starts: `<int32>[batch, n]`.
-        sizes: `<int32>[batch, n]`.
+        sizes: likewise, 0 for no phrase.
     """
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
@@ -111,12 +111,9 @@ def join_words(
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
     """Finds texts that are not empty and have no equal before them.
 
-    Example: of "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5,
-    which is n and stands for no more.
-
-    Args:
-        texts: `<string>[batch, n]`.
-        number: columns of the result, at most n.
+    Example: of "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5: n,
+    here 5, stands for no more. `<string>[batch, n]` to
+    `<int32>[batch, number]`.
     """
     size = tf.shape(texts)[1]
     # [batch, n, n]
@@ -250,10 +247,9 @@ class OpenKP(EtcTaskModel):
         }
 
     def decode(self, candidates, owner, text):
-        """Keyphrases, "" for what is missing, and their probabilities.
+        """Keyphrases, "" for missing ones, and their probabilities.
 
-        No two are equal but for their case. The probability is that of the
-        best of a phrase's occurrences.
+        Case does not matter. A probability is that of the best occurrence.
         """
         del owner
         # [batch, 100]

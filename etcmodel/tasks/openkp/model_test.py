@@ -144,6 +144,17 @@ class TextsTest(tf.test.TestCase):
 
 
 class AnswersTest(tf.test.TestCase, parameterized.TestCase):
+    def _answers(self, logits, first_occurrences, words):
+        task_model = TASK.make_model()
+        chosen = task_model.select_candidates(
+            {"ngram_logits": tf.constant(logits)},
+            {},
+            {"first_occurrences": first_occurrences},
+        )
+        return task_model.decode(
+            chosen, tf.range(len(logits)), {"visible_words": words}
+        )
+
     def test_the_best_phrases_each_once(self):
         """Words "B a b c d e", of which "b" comes twice; up to two words."""
         logits = np.full([2, 2, 6], -10000.0, np.float32)
@@ -152,21 +163,8 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         logits[1, 0, :2] = [1, 2]
         first = np.zeros([2, 6, 5], np.int32)
         first[0, 2, 0] = 2
-        task_model = TASK.make_model()
-        chosen = task_model.select_candidates(
-            {"ngram_logits": tf.constant(logits)},
-            {},
-            {"first_occurrences": tf.constant(first)},
-        )
-        answers = task_model.decode(
-            chosen,
-            tf.range(2),
-            {
-                "visible_words": tf.ragged.constant(
-                    [["B", "a", "b", "c", "d", "é"], ["x", "y"]]
-                )
-            },
-        )
+        words = tf.ragged.constant([["B", "a", "b", "c", "d", "é"], ["x", "y"]])
+        answers = self._answers(logits, tf.constant(first), words)
         self.assertAllEqual(
             [[b"B", b"c", b"B a", b"b c", b"a"], [b"y", b"x", b"", b"", b""]],
             answers["keyphrases"],
@@ -180,7 +178,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             ["y", "x"],
-            task_model.to_prediction(
+            TASK.make_model().to_prediction(
                 {"keyphrases": answers["keyphrases"][1].numpy()}, None
             ),
         )
@@ -193,13 +191,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         logits = np.full([1, 2, 4], 1.0, np.float32)
         # Probabilities of the others are less than float32 has.
         logits[0, 1] = [120, -10, 121, -10000]
-        task_model = TASK.make_model()
-        chosen = task_model.select_candidates(
-            {"ngram_logits": tf.constant(logits)},
-            {},
-            {"first_occurrences": first},
-        )
-        answers = task_model.decode(chosen, [0], {"visible_words": words})
+        answers = self._answers(logits, first, words)
         self.assertAllEqual(
             [[b"A b", b"a", b"b", b"b A", b""]], answers["keyphrases"]
         )
@@ -207,21 +199,15 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
             [[np.e / (1 + np.e), 0, 0, 0, 0]], answers["keyphrase_scores"]
         )
 
-    def test_an_empty_page(self):
-        task_model = TASK.make_model()
-        for length in (0, 3):
-            chosen = task_model.select_candidates(
-                {"ngram_logits": tf.fill([1, 5, length], -10000.0)},
-                {},
-                {"first_occurrences": tf.zeros([1, length, 5], tf.int32)},
-            )
-            answers = task_model.decode(
-                chosen,
-                [0],
-                {"visible_words": tf.ragged.constant([[]], tf.string)},
-            )
-            self.assertAllEqual([[b""] * 5], answers["keyphrases"])
-            self.assertAllEqual([[0.0] * 5], answers["keyphrase_scores"])
+    @parameterized.parameters(0, 3)
+    def test_an_empty_page(self, length):
+        answers = self._answers(
+            np.full([1, 5, length], -10000.0, np.float32),
+            tf.zeros([1, length, 5], tf.int32),
+            tf.ragged.constant([[]], tf.string),
+        )
+        self.assertAllEqual([[b""] * 5], answers["keyphrases"])
+        self.assertAllEqual([[0.0] * 5], answers["keyphrase_scores"])
 
     @parameterized.product(in_global=[False, True], in_long=[False, True])
     def test_what_looks_are_added_to(self, in_global, in_long):

@@ -1,10 +1,8 @@
-"""OpenKP: pages to EtcFeatures; the layout.
+"""OpenKP: pages to EtcFeatures; the layout (ETC paper, Appendix C).
 
 Long input: the words of all nodes of a page. Global input: a token for each
 node. How a node looks is added to the embeddings of its global token and of its
 words.
-
-Source: ETC paper, Appendix C (OpenKP).
 """
 
 import dataclasses

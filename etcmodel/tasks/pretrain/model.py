@@ -1,7 +1,4 @@
-"""ETC's pre-training: masked words, and sentences told by their contexts.
-
-Source: ETC paper, section 3.5 and Appendix B.
-"""
+"""ETC's pre-training on words and sentences (section 3.5, Appendix B)."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""Answers of ReadTwice: the most confident span of all segments.
-
-Source: ReadTwice paper, Appendix C.
-"""
+"""Answers of ReadTwice (Appendix C): the best span of all segments."""
 
 from typing import ClassVar
 

@@ -171,11 +171,9 @@ class QuestionPreprocessor(Preprocessor):
     SENTENCE_CASE: ClassVar[bool] = True
 
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
-        """Builds the segments of a batch; none of documents without tokens.
+        """Builds the segments of a batch, `<string>[batch]` each.
 
-        Args:
-            question: `<string>[batch]`.
-            document: `<string>[batch]`; equal documents are tokenized once.
+        Equal documents are tokenized once; one without tokens has no segments.
         """
         config, special = self.config, self.tokenizer.special_ids
         # [batch, (tokens)]
@@ -236,7 +234,6 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def _tokenize(self, document: tf.Tensor) -> Parts:
-        """Tokenizes the parts of documents, and finds their mentions."""
         number = tf.size(document)
         if self.PARTS:
             # [documents, (parts)]
@@ -294,11 +291,8 @@ class QuestionPreprocessor(Preprocessor):
     def examples(self, record, view, split):
         """See `Preprocessor`; a long document is divided into parts.
 
-        A document without tokens has a segment of padding, so that its example
-        keeps the right answer, and nothing is predicted.
-
-        Raises:
-            RecordError: a document without tokens is to be learned.
+        A document without tokens raises a RecordError in training; otherwise it
+        has a segment of padding, so that its example keeps the right answer.
         """
         number = len(view.documents)
         if not number and split == "train":
@@ -386,10 +380,7 @@ class QuestionPreprocessor(Preprocessor):
         return find_answers([record.text], record.answers, self.SENTENCE_CASE)
 
     def answer_type(self, record: Any) -> tuple[int, Sequence[int] | None]:
-        """Returns the index in `ANSWER_TYPES`, and the parts that support it.
-
-        The parts are their indices; None for all of them.
-        """
+        """Returns the answer type and the supporting parts (None for all)."""
         del record
         return 0, None
 

@@ -1,7 +1,4 @@
-"""ReadTwice's tasks: HotpotQA, TriviaQA and NarrativeQA.
-
-Experiments: section 4 and Appendix C of the ReadTwice paper.
-"""
+"""ReadTwice on HotpotQA, TriviaQA, NarrativeQA (section 4, Appendix C)."""
 
 import dataclasses
 

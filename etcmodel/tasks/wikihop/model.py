@@ -63,10 +63,10 @@ def decode_answers(
         candidates: `<string>[batch, candidates]`, padded with "" at the end.
 
     Returns:
-        `answer` `<string>[batch]` (the candidate as given; empty if there are
-        none), `answer_index` `<int32>[batch]` (-1 if there are none) and
-        `candidate_probabilities` `<float32>[batch, candidates]` (0 for padding,
-        candidates beyond the global length and repeated ones).
+        `answer` `<string>[batch]` as given, "" without candidates;
+        `answer_index` `<int32>[batch]`, -1 without; `candidate_probabilities`
+        `<float32>[batch, candidates]`, 0 for padding, repeated ones and those
+        beyond the global length.
     """
     num_candidates = tf.shape(candidates)[1]
     missing = tf.maximum(num_candidates - tf.shape(logits)[1], 0)

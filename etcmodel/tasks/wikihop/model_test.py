@@ -133,46 +133,41 @@ class LossTest(tf.test.TestCase):
             self.assertTrue(np.isfinite(losses).all())
 
 
-class DecodingTest(tf.test.TestCase):
-    def test_picks_the_most_probable_candidate(self):
-        logits = tf.constant(
-            [[1.0, 3.0, -10000.0, -10000.0], [0.5, -1.0, 2.0, -10000.0]]
-        )
-        candidates = tf.constant([["Oslo", "Rome", ""], ["a", "b", "c"]])
-        result = model_lib.decode_answers(logits, candidates)
-        self.assertAllEqual([b"Rome", b"c"], result["answer"])
-        self.assertAllEqual([1, 2], result["answer_index"])
-        self.assertAllClose(
+class DecodingTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        (
+            "most_probable",
+            [[1.0, 3.0, -10000.0, -10000.0], [0.5, -1.0, 2.0, -10000.0]],
+            [["Oslo", "Rome", ""], ["a", "b", "c"]],
+            ([b"Rome", b"c"], [1, 2]),
             [[*_softmax([1.0, 3.0]), 0.0], _softmax([0.5, -1.0, 2.0])],
-            result["candidate_probabilities"],
-        )
-
-    def test_equal_candidates_count_once(self):
-        """As one candidate, with the first one's logit."""
-        logits = tf.constant([[1.0, 2.0, 3.0, 9.0], [1.0, 4.0, 5.0, -10000.0]])
-        candidates = tf.constant(
-            [["oslo", "rome", " Oslo", "rome"], ["rome", "oslo", "bonn", ""]]
-        )
-        result = model_lib.decode_answers(logits, candidates)
-        self.assertAllEqual([b"rome", b"bonn"], result["answer"])
-        self.assertAllEqual([1, 2], result["answer_index"])
-        self.assertAllClose(
+        ),
+        # Equal ones count as one, with the first one's logit.
+        (
+            "equal",
+            [[1.0, 2.0, 3.0, 9.0], [1.0, 4.0, 5.0, -10000.0]],
+            [["oslo", "rome", " Oslo", "rome"], ["rome", "oslo", "bonn", ""]],
+            ([b"rome", b"bonn"], [1, 2]),
             [
                 [*_softmax([1.0, 2.0]), 0.0, 0.0],
                 [*_softmax([1.0, 4.0, 5.0]), 0.0],
             ],
-            result["candidate_probabilities"],
-        )
-
-    def test_candidates_beyond_the_global_length(self):
-        logits = tf.constant([[-2.0, -3.0]])
-        candidates = tf.constant([["a", "b", "c", "d"]])
-        result = model_lib.decode_answers(logits, candidates)
-        self.assertAllEqual([b"a"], result["answer"])
-        self.assertAllClose(
+        ),
+        (
+            "beyond_the_global_length",
+            [[-2.0, -3.0]],
+            [["a", "b", "c", "d"]],
+            ([b"a"], [0]),
             [[*_softmax([-2.0, -3.0]), 0.0, 0.0]],
-            result["candidate_probabilities"],
+        ),
+    )
+    def test_by_hand(self, logits, candidates, answers, probabilities):
+        result = model_lib.decode_answers(
+            tf.constant(logits), tf.constant(candidates)
         )
+        self.assertAllEqual(answers[0], result["answer"])
+        self.assertAllEqual(answers[1], result["answer_index"])
+        self.assertAllClose(probabilities, result["candidate_probabilities"])
 
     def test_no_candidates(self):
         logits = tf.fill([2, 3], -10000.0)

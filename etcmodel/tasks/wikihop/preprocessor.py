@@ -1,11 +1,10 @@
 """WikiHop: raw strings to EtcFeatures; the specification of its layout.
 
-Long input: every candidate answer, the query, every document. Global input: a
-token for each candidate, one for each token of the query, and for each document
-one of its own and one for each sentence. So candidate i is global position i,
-and tokens that mention it are linked to it.
-
-Source: paper, Appendix C (WikiHop) and Figure 5.
+Long input (ETC paper, Appendix C and Figure 5): every candidate answer, the
+query, every document. Global input: a token for each candidate, one for each
+token of the query, and for each document one of its own and one for each
+sentence. So candidate i is global position i, and tokens that mention it are
+linked to it.
 """
 
 import numpy as np

@@ -99,12 +99,11 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             [[b"new york", "école".encode(), b"", "\ufffdx".encode()]],
         )
 
+    def _features(self, *inputs):
+        return self._preprocessor(10, 10).build(*inputs).layout.features
+
     def test_empty_candidates_keep_their_place(self):
-        made = (
-            self._preprocessor(10, 10)
-            .build(["x"], [["", " ", "rome"]], [["Rome"]])
-            .layout.features
-        )
+        made = self._features(["x"], [["", " ", "rome"]], [["Rome"]])
         self.assertAllEqual(
             made["global_token_type_ids"][0][:5], [6] * 3 + [5, 7]
         )
@@ -112,14 +111,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_of_equal_candidates_the_first_is_mentioned(self):
         """But each keeps its own token, and each record its candidates."""
-        made = (
-            self._preprocessor(10, 10)
-            .build(
-                ["of", "of"],
-                [["big", "Rome", "rome "], ["rome", "x", ""]],
-                [["Rome"], ["Rome"]],
-            )
-            .layout.features
+        made = self._features(
+            ["of", "of"],
+            [["big", "Rome", "rome "], ["rome", "x", ""]],
+            [["Rome"], ["Rome"]],
         )
         self.assertAllEqual(
             made["l2g_linked_ids"][:, :5],
