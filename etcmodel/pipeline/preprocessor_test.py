@@ -170,7 +170,7 @@ class CountCutTest(tf.test.TestCase):
         )
 
 
-class BuilderTest(tf.test.TestCase):
+class EtcPreprocessorTest(tf.test.TestCase):
     def test_builder_that_cannot_be_made(self):
         blank = os.path.join(self.get_temp_dir(), "blank.txt")
         with open(blank, "w") as stream:
