@@ -53,7 +53,7 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
 
     from etcmodel.models import ReadTwiceConfig
     from etcmodel.serving import saved_model as export_lib
-    from etcmodel.tasks.read_twice_qa import serving
+    from etcmodel.serving import signatures
 
     spec = registry.get("read_twice_narrativeqa")
     sizes = spec.make_preprocessing_config(
@@ -66,7 +66,7 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
         vocab_size=int(builder.tokenizer.vocab_size),
         cross_attention_top_k=100,
     )
-    module, requests = serving.make_serving_module(
+    module, requests = signatures.make_serving_module(
         task_model.build(config), builder, task_model
     )
     export_lib.export_saved_model(

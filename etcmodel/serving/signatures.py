@@ -231,14 +231,12 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
     """Makes the same small request for each signature."""
     request = dict(preprocessor.REQUEST)
     inputs = {name: tf.constant(x) for name, x in request.items()}
-    batch = preprocessor.batch_of_raw(**inputs)
+    example = preprocessor.example_of_raw(**inputs)
+    # Of the lengths of the model.
+    batch = preprocessor.batch_of_stored(tf.constant([example]))
     return {
         SERVING_DEFAULT: request,
-        SERIALIZED_EXAMPLES: {
-            "examples": np.array(
-                [preprocessor.example_of_raw(**inputs)], dtype=object
-            )
-        },
+        SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
         FEATURES: {
             # One row is enough.
             name: batch.inputs[name][:1]

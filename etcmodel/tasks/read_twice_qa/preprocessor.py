@@ -440,7 +440,7 @@ class QuestionPreprocessor(Preprocessor):
         (row, *_) = self.examples(record, view, "predict").rows
         packer = ExamplePacker(self.SCHEMA, dataclasses.asdict(self.config))
         (values,) = [
-            *packer.add({EXAMPLE_ID: b"warm-up", **row}),
+            *packer.add({EXAMPLE_ID: b"", **row}),
             *packer.flush(),
         ]
         return self.SCHEMA.serialize(values)
