@@ -238,7 +238,10 @@ def check_gradients(directory, name, strategy):
     for x, y in zip(
         tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True
     ):
-        np.testing.assert_allclose(x, y, 1e-3, 1e-5)
+        # Sums of other parts round differently, relative to the largest value;
+        # a wrong share of a replica would be a factor.
+        largest = float(tf.reduce_max(tf.abs(x)))
+        np.testing.assert_allclose(x, y, 1e-3, max(1e-5, 5e-3 * largest))
     return float(expected[0])
 
 
