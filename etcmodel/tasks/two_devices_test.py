@@ -210,9 +210,12 @@ def check_gradients(directory, name, strategy):
         model = task.build_model()
         tf.train.Checkpoint(model=model).read(weights).expect_partial()
         if name == "pretrain":
-            # As CPC begins, its gradients are too small to be seen.
+            # As CPC begins, its gradients are too small to be seen; with large
+            # scores its softmax amplifies rounding.
             kernel = model.contrast.bilinear.kernel
-            kernel.assign(tf.random.stateless_normal(kernel.shape, [1, 2]))
+            kernel.assign(
+                tf.random.stateless_normal(kernel.shape, [1, 2], stddev=0.3)
+            )
         return model
 
     expected = _gradients(task, make(), *batch)
@@ -238,10 +241,7 @@ def check_gradients(directory, name, strategy):
     for x, y in zip(
         tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True
     ):
-        # Sums of other parts round differently, relative to the largest value;
-        # a wrong share of a replica would be a factor.
-        largest = float(tf.reduce_max(tf.abs(x)))
-        np.testing.assert_allclose(x, y, 1e-3, max(1e-5, 5e-3 * largest))
+        np.testing.assert_allclose(x, y, 1e-3, 1e-5)
     return float(expected[0])
 
 
