@@ -156,13 +156,13 @@ def _make_examples(examples, records, split):
     try:
         return examples.make_examples(records, split), []
     except UserError:
-        encoded, errors = [], []
+        made, errors = [], []
         for record in records:
             try:
-                encoded.extend(examples.make_examples([record], split))
+                made.extend(examples.make_examples([record], split))
             except RecordError as error:
                 errors.append(error)
-        return encoded, errors
+        return made, errors
 
 
 def make_all_examples(examples, records, split, bad_records):
@@ -182,10 +182,10 @@ def make_all_examples(examples, records, split, bad_records):
             if not pending:
                 return
             if not batch or len(pending) > 2 * workers:
-                encoded, errors = pending.popleft().result()
+                made, errors = pending.popleft().result()
                 for error in errors:
                     bad_records.report(error)
-                yield encoded
+                yield made
 
 
 def run(flag_values: flags.FlagValues) -> None:

@@ -313,17 +313,7 @@ class EtcPreprocessor(Preprocessor):
     def examples(self, record, view, split):
         """See `Preprocessor`; takes labels and counts from `labels`."""
         labelled = self.labels(record, view, split)
-        stored = self.SCHEMA.names(INPUT, CONTEXT, DECODING)
-        features = {
-            name: view.features[name]
-            for name in stored
-            if name in view.features
-        }
-        text = {
-            name: view.text[name]
-            for name in self.SCHEMA.names(TEXT)
-            if name in view.text
-        }
+        text, features = self._stored(view)
         return Examples(
             [
                 {
@@ -372,14 +362,19 @@ class EtcPreprocessor(Preprocessor):
 
     def example_of_raw(self, **inputs):
         """See `Preprocessor`; returns the record's first row."""
-        view = self.view(on_host(self(**inputs)), 0)
-        row = {
-            name: view.features[name][0]
-            for name in self.SCHEMA.names(INPUT, CONTEXT, DECODING)
-            if name in view.features
-        }
-        return self.SCHEMA.serialize(
-            {EXAMPLE_ID: "warm-up", **view.text, **row}
+        text, features = self._stored(self.view(on_host(self(**inputs)), 0))
+        row = {name: x[0] for name, x in features.items()}
+        return self.SCHEMA.serialize({EXAMPLE_ID: "warm-up", **text, **row})
+
+    def _stored(self, view: RecordView) -> tuple[dict, dict]:
+        """Returns the fields of a record, and those of its rows."""
+        fields = self.SCHEMA
+        return tuple(
+            {name: values[name] for name in names if name in values}
+            for names, values in (
+                (fields.names(TEXT), view.text),
+                (fields.names(INPUT, CONTEXT, DECODING), view.features),
+            )
         )
 
     def _trim(self, features, context):

@@ -55,6 +55,18 @@ class NoOptions:
     """A task without options of its own."""
 
 
+@dataclasses.dataclass
+class ReadTwiceModelOptions:
+    """How much of documents ReadTwice's models see.
+
+    Attributes:
+        cross_block_attention_mode: whose memories a segment sees: "doc" for
+            those of its document, "block" for its own alone.
+    """
+
+    cross_block_attention_mode: str = "doc"
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
     """A task as the commands see it.

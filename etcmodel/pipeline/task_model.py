@@ -78,13 +78,7 @@ class TaskModel(abc.ABC):
         del model
         return ()
 
-    def labels(
-        self, inputs: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
-    ) -> dict[str, tf.Tensor]:
-        """Returns what `terms` needs of a batch: all fields, by default."""
-        del inputs
-        return dict(fields)
-
+    @abc.abstractmethod
     def inputs_and_labels(
         self,
         inputs: Mapping[str, tf.Tensor],
@@ -97,8 +91,6 @@ class TaskModel(abc.ABC):
         Takes the fields with the role `INPUT`, and the others. Random masks
         differ each time if `is_training`.
         """
-        del data, is_training
-        return dict(inputs), self.labels(inputs, fields)
 
     @abc.abstractmethod
     def loss_factors(self) -> Mapping[str, float]:
@@ -197,6 +189,13 @@ class AnswerModel(TaskModel):
             **self.metrics(outputs, labels),
         }
         return {name: Term(x, labels["weight"]) for name, x in values.items()}
+
+    def labels(
+        self, inputs: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """Returns what `losses` needs of a batch: all fields, by default."""
+        del inputs
+        return dict(fields)
 
     def inputs_and_labels(self, inputs, fields, data, is_training):
         """See `TaskModel`; adds each row's `weight` and `record`."""

@@ -77,6 +77,11 @@ _SAME_SIZES = {
 }
 
 
+def _preprocessor(task):
+    """The class that preprocesses a task's records."""
+    return load(registry.get(task).preprocessor)
+
+
 def _features_request(task):
     """A request to the signature `features`, and what is of the same sizes."""
     requests = dict(
@@ -122,8 +127,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def _serve(self, task, records):
         """The answers to raw records."""
-        preprocessor = load(registry.get(task).preprocessor)
-        return self._ask(task, preprocessor.raw_batch(records))
+        return self._ask(task, _preprocessor(task).raw_batch(records))
 
     def _check_same(self, expected, actual):
         """Answers are equal, probabilities but for rounding."""
@@ -259,8 +263,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_what_is_stored_is_what_is_served(self, task):
         """The same answers from stored examples as from raw text."""
-        spec = registry.get(task)
-        fields = load(spec.preprocessor).SCHEMA
+        fields = _preprocessor(task).SCHEMA
         signatures, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
         stored = {record.id: [] for record in records}
@@ -301,7 +304,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_an_answer_does_not_depend_on_its_batch(self, task):
         _, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
-        preprocessor = load(registry.get(task).preprocessor)
+        preprocessor = _preprocessor(task)
         texts = [preprocessor.raw(record) for record in records]
         together = self._serve(task, records)
         for i, record in enumerate(records):
@@ -335,7 +338,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_a_batch_of_none(self, task):
-        preprocessor = load(registry.get(task).preprocessor)
+        preprocessor = _preprocessor(task)
         outputs = self._ask(
             task,
             {
@@ -349,7 +352,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
         """Nothing to be found, and nothing that fails."""
-        preprocessor = load(registry.get(task).preprocessor)
+        preprocessor = _preprocessor(task)
         for size in (0, 2):
             outputs = self._ask(
                 task,
@@ -369,7 +372,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text_between_others(self, task):
         """Others are answered as without it."""
-        preprocessor = load(registry.get(task).preprocessor)
+        preprocessor = _preprocessor(task)
         inputs = preprocessor.raw_batch(self._records(task)[:2])
         between = {
             name: np.insert(
@@ -387,11 +390,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_inputs_of_a_request_that_do_not_agree(self, task):
         """The error names both, what they have to share, and their sizes."""
         signatures, *_ = task_runs.load_of(task)
-        preprocessor = load(registry.get(task).preprocessor)
         for signature, request, same in (
             (
                 "serving_default",
-                preprocessor.REQUEST,
+                _preprocessor(task).REQUEST,
                 _SAME_SIZES.get(task, {}),
             ),
             ("features", *_features_request(task)),
@@ -434,17 +436,12 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             json.loads(x)
             for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
         )
-        preprocessor = load(registry.get(task).preprocessor)
+        inputs = _preprocessor(task).INPUTS
         (instance,), (expected,) = request["instances"], answer["predictions"]
         outputs = self._ask(
             task,
             {
-                name: np.array(
-                    [x],
-                    object
-                    if (d := preprocessor.INPUTS[name].dtype) == tf.string
-                    else d.as_numpy_dtype,
-                )
+                name: np.array([x], inputs[name].dtype.as_numpy_dtype)
                 for name, x in instance.items()
             },
         )
@@ -482,11 +479,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_without_this_package(self, task):
         """It answers other programs, and has no op of Python's."""
         records = self._records(task)[:2]
-        preprocessor = load(registry.get(task).preprocessor)
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
             task_runs.run_of(task).saved_model,
-            preprocessor.raw_batch(records),
+            _preprocessor(task).raw_batch(records),
         )
         expected = self._serve(task, records)
         self._check_same(expected, loaded)

@@ -31,13 +31,10 @@ _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 def read_hops(title: str) -> dict:
     """Returns code -> name of the functions listed under a title, in order."""
-    section = _PAGE.read_text("utf-8").split(f"**{title}**")[1]
-    listed = re.findall(r"^\d+\. `(\S+)\.py`: `(\S+)`", section, re.MULTILINE)
-    # Numbered anew in the next list.
-    numbers = re.findall(r"^(\d+)\. `", section, re.MULTILINE)
-    end = numbers[1:].index("1") + 1 if "1" in numbers[1:] else len(numbers)
+    _, _, rest = _PAGE.read_text("utf-8").partition(f"**{title}**\n\n")
+    section, _, _ = rest.partition("\n\n")
     hops = {}
-    for path, name in listed[:end]:
+    for path, name in re.findall(r"`(\S+)\.py`: `(\S+)`", section):
         module = f"etcmodel.{path.replace('/', '.')}"
         found = operator.attrgetter(name)(importlib.import_module(module))
         hops[inspect.unwrap(found).__code__] = name

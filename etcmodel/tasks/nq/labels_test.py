@@ -4,12 +4,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.datasets.nq.records import Annotation
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq.labels import WindowLabels
+from etcmodel.tasks.nq.preprocessor_test import read_real_pages
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from testing.helpers import real_data_path
@@ -171,13 +171,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.records = [
-            record
-            for name in ("00", "01")
-            for record in FORMAT.read(
-                real_data_path(f"nq/nq-train-{name}.jsonl.gz")
-            )
-        ]
+        cls.records = read_real_pages()
 
     @parameterized.parameters(
         ("bert_uncased_vocab.txt", (512, 128, 128), True),

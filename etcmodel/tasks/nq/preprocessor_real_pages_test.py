@@ -5,11 +5,11 @@ import dataclasses
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks.nq.preprocessor import NQPreprocessor
 from etcmodel.tasks.nq.preprocessor_test import make_config
 from etcmodel.tasks.nq.preprocessor_test import plain_windows
+from etcmodel.tasks.nq.preprocessor_test import read_real_pages
 from etcmodel.tasks.nq.task import TASK
 from testing.helpers import real_data_path
 from testing.tasks import encode_records
@@ -20,13 +20,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.records = [
-            record
-            for name in ("00", "01")
-            for record in FORMAT.read(
-                real_data_path(f"nq/nq-train-{name}.jsonl.gz")
-            )
-        ]
+        cls.records = read_real_pages()
 
     @parameterized.parameters(
         ("bert_uncased_vocab.txt", (4096, 230, 2048)),

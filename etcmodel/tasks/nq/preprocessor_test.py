@@ -8,10 +8,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.nq.records import FORMAT
 from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.nq import preprocessor
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
+from testing.helpers import real_data_path
 
 # A vocabulary whose ids can be told from the words: "t201" has the id 201.
 VOCAB = [f"t{i}" for i in range(300)]
@@ -30,6 +32,17 @@ def write_vocab(folder, tokens=None):
     with open(path, "w", encoding="utf-8") as stream:
         stream.writelines(f"{token}\n" for token in tokens or VOCAB)
     return path
+
+
+def read_real_pages():
+    """The records of two files of real pages."""
+    return [
+        record
+        for name in ("00", "01")
+        for record in FORMAT.read(
+            real_data_path(f"nq/nq-train-{name}.jsonl.gz")
+        )
+    ]
 
 
 def make_config(long_length, stride, question_length, **more):

@@ -4,6 +4,7 @@ import dataclasses
 
 from etcmodel.datasets import documents
 from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import ReadTwiceModelOptions
 from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.read_twice_pretrain"
@@ -34,18 +35,6 @@ class PretrainOptions:
     coreference_weight: float = 1.0
 
 
-@dataclasses.dataclass
-class ModelOptions:
-    """How much of documents the model sees.
-
-    Attributes:
-        cross_block_attention_mode: whose memories a segment sees: "doc" for
-            those of its document, "block" for its own alone.
-    """
-
-    cross_block_attention_mode: str = "doc"
-
-
 TASK = TaskSpec(
     name="read_twice_pretrain",
     summary="pre-training of ReadTwice on documents with mentions",
@@ -53,7 +42,7 @@ TASK = TaskSpec(
     preprocessing_config=f"{_PACKAGE}.preprocessor:PretrainPreprocessingConfig",
     preprocessor=f"{_PACKAGE}.preprocessor:PretrainPreprocessor",
     model=f"{_PACKAGE}.model:ReadTwicePretraining",
-    model_options=ModelOptions,
+    model_options=ReadTwiceModelOptions,
     options=PretrainOptions,
     has_answers=False,
     reads_segments=True,

@@ -15,13 +15,14 @@ from etcmodel.pipeline.example_schema import EXAMPLE_ID
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.pipeline.task_model import AnswerModel
 from etcmodel.pipeline.task_model import Term
+from etcmodel.tasks.read_twice_qa import passages
 from etcmodel.tasks.read_twice_qa import preprocessor
 from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 
 # The most spans of a document that are compared as texts.
-_MOST_TEXTS = 64
+_MAX_TEXTS = 64
 # Segments share places.
-_MOST_PLACES = 2 * _MOST_TEXTS
+_MAX_PLACES = 2 * _MAX_TEXTS
 # Lower scores mean that there is no span.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
 # Penalty of spans that begin or end inside a word: chosen for lack of others.
@@ -157,9 +158,8 @@ class ReadTwiceQA(AnswerModel):
         labels = dict(fields)
         # [records, 2]
         keys = record_keys(labels.pop(EXAMPLE_ID))
-        is_first = tf.equal(inputs["block_pos"], 1)
         # [segments]
-        owner = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        owner = passages.count_documents(inputs["block_pos"]) - 1
         return dict(inputs), {
             **labels,
             # [segments, 2]
@@ -259,13 +259,13 @@ class ReadTwiceQA(AnswerModel):
         # [batch, spans]: as many as are compared, or more.
         scores = tf.pad(
             _of_each(candidates["span_scores"], owner, batch, nothing),
-            [[0, 0], [0, _MOST_PLACES]],
+            [[0, 0], [0, _MAX_PLACES]],
             constant_values=nothing,
         )
         # [batch, spans, 2]
         places = tf.pad(
             _of_each(candidates["span_bytes"], owner, batch, 0),
-            [[0, 0], [0, _MOST_PLACES], [0, 0]],
+            [[0, 0], [0, _MAX_PLACES], [0, 0]],
         )
 
         def keep(number, scores, places):
@@ -273,18 +273,18 @@ class ReadTwiceQA(AnswerModel):
             scores, best = tf.math.top_k(scores, number)
             return scores, tf.gather(places, best, batch_dims=1)
 
-        scores, places = keep(_MOST_PLACES, scores, places)
+        scores, places = keep(_MAX_PLACES, scores, places)
         # [batch, places, places]: those that two segments share count once.
         is_same = tf.reduce_all(
             tf.equal(places[:, :, tf.newaxis], places[:, tf.newaxis]), axis=3
         )
         is_repeated = tf.reduce_any(
             tf.linalg.band_part(is_same, -1, 0)
-            & tf.logical_not(tf.eye(_MOST_PLACES, dtype=tf.bool)),
+            & tf.logical_not(tf.eye(_MAX_PLACES, dtype=tf.bool)),
             axis=2,
         )
         scores, places = keep(
-            _MOST_TEXTS, tf.where(is_repeated, nothing, scores), places
+            _MAX_TEXTS, tf.where(is_repeated, nothing, scores), places
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
@@ -294,14 +294,14 @@ class ReadTwiceQA(AnswerModel):
                 tf.gather(document, x[0]), x[1][0], x[1][1] - x[1][0]
             ),
             (
-                tf.repeat(tf.range(batch), _MOST_TEXTS),
+                tf.repeat(tf.range(batch), _MAX_TEXTS),
                 tf.reshape(places, [-1, 2]),
             ),
             parallel_iterations=1,
             fn_output_signature=tf.TensorSpec([], tf.string),
         )
         # [batch, texts]
-        texts = tf.reshape(texts, [batch, _MOST_TEXTS])
+        texts = tf.reshape(texts, [batch, _MAX_TEXTS])
         confidence = tf.where(is_span, tf.nn.softmax(scores), 0.0)
         confidence = self._of_equal_texts(texts, confidence)
         # [batch]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models.read_twice import read_twice_model_test as encoder_test
+from etcmodel.pipeline import spec
 from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_qa import model as model_lib
 from etcmodel.tasks.read_twice_qa import task
@@ -15,7 +16,7 @@ _NONE = -2e6
 
 
 def make_model(model_class=model_lib.ReadTwiceQA, **options):
-    return model_class(task.ModelOptions(), task.Options(**options))
+    return model_class(spec.ReadTwiceModelOptions(), task.Options(**options))
 
 
 def choose(scores, starts, ends, **more):

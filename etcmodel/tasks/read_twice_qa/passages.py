@@ -115,18 +115,26 @@ def skip_space(
     return starts.with_values(tf.minimum(moved - offsets, ends.values))
 
 
-def part_size(number, most: int):
+def part_size(number, max_size: int):
     """Returns how many segments each part of a document has.
 
     Parts are as few as possible, and equal but for the last one. Example: 10
     segments of which 4 can be read together are those from 0 to 4, from 4 to 8
     and from 8 to 10; 6 are two parts of 3. Also graph code, of `<int>[...]`.
     """
-    return -(-number // -(-number // most))
+    return -(-number // -(-number // max_size))
+
+
+def count_documents(block_pos: tf.Tensor) -> tf.Tensor:
+    """Counts the documents that began up to each segment; graph code.
+
+    Example: positions `[1, 2, 1, 1, 2]` give `[1, 1, 2, 3, 3]`.
+    """
+    return tf.cumsum(tf.cast(tf.equal(block_pos, 1), tf.int32))
 
 
 def number_blocks(
-    documents: tf.Tensor, block_pos: tf.Tensor, most: int
+    documents: tf.Tensor, block_pos: tf.Tensor, max_size: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Divides documents into parts that can be read together; graph code.
 
@@ -136,12 +144,12 @@ def number_blocks(
     Args:
         documents: `<int32>[segments]`, ascending.
         block_pos: `<int32>[segments]` number in the document, from 1.
-        most: the most segments of a part.
+        max_size: the most segments of a part.
 
     Returns:
         The part of each segment, and its number there, `<int32>[segments]`.
     """
     # [segments]
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)
-    own_pos = (block_pos - 1) % part_size(number, most) + 1
-    return tf.cumsum(tf.cast(tf.equal(own_pos, 1), tf.int32)), own_pos
+    own_pos = (block_pos - 1) % part_size(number, max_size) + 1
+    return count_documents(own_pos), own_pos

@@ -43,6 +43,7 @@ from etcmodel.pipeline.record_keys import document_number
 from etcmodel.tasks.read_twice_qa import labels
 from etcmodel.tasks.read_twice_qa.passages import Parts
 from etcmodel.tasks.read_twice_qa.passages import Passages
+from etcmodel.tasks.read_twice_qa.passages import count_documents
 from etcmodel.tasks.read_twice_qa.passages import number_blocks
 from etcmodel.tasks.read_twice_qa.passages import part_size
 from etcmodel.tasks.read_twice_qa.passages import skip_space
@@ -407,11 +408,7 @@ class QuestionPreprocessor(Preprocessor):
         )
         values = inputs | {name: fields[name] for name in _PLACE_FIELDS}
         # [examples * segments], documents numbered from 1
-        numbers = tf.cumsum(
-            tf.cast(
-                tf.reshape(tf.equal(inputs["block_pos"], 1), [-1]), tf.int32
-            )
-        )
+        numbers = count_documents(tf.reshape(inputs["block_pos"], [-1]))
         rows = tf.reshape(
             tf.where(tf.reshape(inputs["block_ids"] > 0, [-1])), [-1]
         )

@@ -6,21 +6,10 @@ from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
 from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import ReadTwiceModelOptions
 from etcmodel.pipeline.spec import TaskSpec
 
 _PACKAGE = "etcmodel.tasks.read_twice_qa"
-
-
-@dataclasses.dataclass
-class ModelOptions:
-    """What a segment is read with.
-
-    Attributes:
-        cross_block_attention_mode: whose memories a segment sees: "doc" for
-            those of its document, "block" for its own alone.
-    """
-
-    cross_block_attention_mode: str = "doc"
 
 
 @dataclasses.dataclass
@@ -94,7 +83,7 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
         name=f"read_twice_{name}",
         summary=summary,
         dataset=dataset,
-        model_options=ModelOptions,
+        model_options=ReadTwiceModelOptions,
         # A batch is 128 segments; steps are counted as if each example were
         # full of them. The best epoch, by validation, may come before the last.
         recipe={
