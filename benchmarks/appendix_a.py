@@ -188,19 +188,12 @@ def transformer_layer(
         shape = [*inputs.shape[:2], layer.num_attention_heads, -1]
         return tf.reshape(outputs, shape)
 
-    def output(projection, heads):
-        """Projects the heads' outputs, `[batch, length, hidden]`."""
-        return _dense(projection, tf.reshape(heads, [*heads.shape[:2], -1]))
-
     def tables(qkv_layer):
         dtype = long_input.dtype
         return (
             tf.cast(qkv_layer.relative_emb_table, dtype),
             tf.cast(qkv_layer.relative_bias_table, dtype),
         )
-
-    def add(norm, inputs, outputs):
-        return _normalize(norm, inputs + _dropout(outputs, hidden_rate))
 
     long_heads = attend(
         project("long_query", long_input),
@@ -234,23 +227,26 @@ def transformer_layer(
         tables(attention.global_qkv_attention),
         att_rate,
     )
-    results = []
-    for inputs, heads, stream, norm in zip(
-        (long_input, global_input),
-        (long_heads, global_heads),
-        ("long", "global"),
-        layer.fused_att_layers[0].normalization_layers,
-        strict=True,
-    ):
-        projection = getattr(attention, f"{stream}_output_projection")
-        middle = add(norm, inputs, output(projection, heads))
-        part = getattr(layer, f"{stream}_feed_forward_layers")[0]
-        first, second = part.inner_layer.layers
-        inner = tf.nn.gelu(_dense(first, middle), approximate=True)
-        results.append(
-            add(part.normalization_layers[0], middle, _dense(second, inner))
-        )
-    return results
+    return [
+        _finish(layer, "long", 0, long_input, long_heads, hidden_rate),
+        _finish(layer, "global", 1, global_input, global_heads, hidden_rate),
+    ]
+
+
+def _finish(layer, stream, index, inputs, heads, dropout_rate):
+    """What follows attention: `<float>[batch, length, hidden]` of a stream."""
+
+    def add(norm, inputs, outputs):
+        return _normalize(norm, inputs + _dropout(outputs, dropout_rate))
+
+    part = layer.fused_att_layers[0]
+    projection = getattr(part.inner_layer, f"{stream}_output_projection")
+    outputs = _dense(projection, tf.reshape(heads, [*heads.shape[:2], -1]))
+    middle = add(part.normalization_layers[index], inputs, outputs)
+    part = getattr(layer, f"{stream}_feed_forward_layers")[0]
+    first, second = part.inner_layer.layers
+    inner = tf.nn.gelu(_dense(first, middle), approximate=True)
+    return add(part.normalization_layers[0], middle, _dense(second, inner))
 
 
 def _dense(linear, inputs):

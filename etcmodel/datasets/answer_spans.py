@@ -111,18 +111,28 @@ def _matches(
     """Yields what `re.finditer` does, for spellings of a form.
 
     Searching for lower-case text is much faster than a pattern, which is
-    compiled only where that is found.
+    compiled only if that is found.
     """
-    lowered = text.lowered
-    if lowered is None or not form.isascii():
+    if text.lowered is None or not form.isascii():
         yield from re.finditer(expression, text.text)
         return
-    sought, at = form.lower(), 0
-    while (at := lowered.find(sought, at)) >= 0:
-        match = re.compile(expression).match(text.text, at)
-        at = match.end() if match else at + 1
+    places = _places_in_any_case(text, form)
+    pattern, end = places and re.compile(expression), 0
+    for place in places:
+        match = place >= end and pattern.match(text.text, place)
         if match:
+            end = match.end()
             yield match
+
+
+# Several patterns of a form are tried, one after another.
+@functools.lru_cache(maxsize=256)
+def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
+    """Returns where a form begins in the lower-case text, overlaps included."""
+    sought, at, places = form.lower(), -1, []
+    while (at := text.lowered.find(sought, at + 1)) >= 0:
+        places.append(at)
+    return tuple(places)
 
 
 def _places(

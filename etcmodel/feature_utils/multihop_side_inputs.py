@@ -92,43 +92,37 @@ def make_multihop_side_inputs(
         long_valid = tf.minimum(long_contexts, 1)
         global_valid = tf.minimum(global_contexts, 1)
 
-        contains = {"long_sentence_ids": long_sentence_ids}
+        paragraphs = {"long_paragraph_ids": long_paragraph_ids}
         if flat_sequence:
             l2g_linked_ids = ignore_hard_l2g_mask = ignore_hard_g2l_mask = None
-        else:
-            contains["long_paragraph_ids"] = long_paragraph_ids
+            paragraphs = {}
         named = {
             key: TypedLink(ids, opens_hard_masks=True)
-            for key, ids in contains.items()
+            for key, ids in (
+                {"long_sentence_ids": long_sentence_ids} | paragraphs
+            ).items()
         }
         if l2g_linked_ids is not None:
             named["l2g_linked_ids"] = TypedLink(l2g_linked_ids)
         named |= {f"links[{i}]": link for i, link in enumerate(links)}
-        for key, link in named.items():
-            link.check(key)
-            link = link._replace(ids=tf.convert_to_tensor(link.ids))
-            if link.source == "long":
-                breakpoints = {"long_paragraph_breakpoints": long_contexts}
-            else:
-                breakpoints = {"global_paragraph_breakpoints": global_contexts}
-            common.check_matrices(**breakpoints, **{key: link.ids})
-            named[key] = link
-        opening = [x.ids for x in named.values() if x.opens_hard_masks]
+        long_side = {"long_paragraph_breakpoints": long_contexts}
+        global_side = {"global_paragraph_breakpoints": global_contexts}
+        links = [
+            _checked(key, link, long_side, global_side)
+            for key, link in named.items()
+        ]
+        opening = [x.ids for x in links if x.opens_hard_masks]
         # What further limits the pairs of valid tokens.
         l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
             l2g_limits["links"] = opening
             l2g_limits["exempt_long"] = _check_exempt(
-                "ignore_hard_l2g_mask",
-                ignore_hard_l2g_mask,
-                long_paragraph_breakpoints=long_contexts,
+                "ignore_hard_l2g_mask", ignore_hard_l2g_mask, **long_side
             )
         if use_hard_g2l_mask:
             g2l_limits["links"] = opening
             g2l_limits["exempt_global"] = _check_exempt(
-                "ignore_hard_g2l_mask",
-                ignore_hard_g2l_mask,
-                global_paragraph_breakpoints=global_contexts,
+                "ignore_hard_g2l_mask", ignore_hard_g2l_mask, **global_side
             )
         return common.assemble_side_inputs(
             long_segment_ids=long_valid if flat_sequence else long_contexts,
@@ -139,12 +133,21 @@ def make_multihop_side_inputs(
             g2l_att_mask=attention.LongGlobalMask(
                 long_valid, global_valid, **g2l_limits
             ),
-            links=[*named.values()],
+            links=links,
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,
             global_segment_ids=None if flat_sequence else global_contexts,
             materialize=materialize,
         )
+
+
+def _checked(name, link, long_side, global_side) -> TypedLink:
+    """Returns a link whose ids fit the side that they are of, as a tensor."""
+    link.check(name)
+    link = link._replace(ids=tf.convert_to_tensor(link.ids))
+    side = long_side if link.source == "long" else global_side
+    common.check_matrices(**side, **{name: link.ids})
+    return link
 
 
 def _check_exempt(name, is_exempt, **like):

@@ -87,21 +87,12 @@ def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
 
 
 def _match(
-    text,
-    rows,
-    ends,
-    tokens,
-    starts,
-    lengths,
-    candidate_rows,
-    indices,
-    width,
+    text, rows, ends, tokens, starts, lengths, candidate_rows, indices, width
 ) -> tf.Tensor:
     """The loop of `link_mentions` on flat vectors, `<int32>[tokens, width]`."""
     size = tf.size(text, tf.int64)
     # What is longer than every text is mentioned nowhere.
-    room = tf.reduce_max(tf.concat([ends - tf.range(size), [0]], axis=0))
-    longest = tf.minimum(tf.reduce_max(tf.concat([lengths, [0]], 0)), room)
+    longest = tf.minimum(_maximum(lengths), _maximum(ends - tf.range(size)))
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
     top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
 
@@ -135,33 +126,19 @@ def _match(
         position = tf.gather(position, match)
         node = tf.gather(node, match)
 
-        # The greatest candidates that end at each node, and their mentions.
+        # The candidates that end at each node, and their mentions.
         complete = tf.equal(tf.gather(lengths, candidate), k + 1)
         number = tf.where(complete, tf.gather(indices, candidate), -1)
-        best = []
-        for _ in range(width):
-            best.append(
-                tf.tensor_scatter_nd_max(
-                    tf.fill(tf.shape(known), tf.constant(-1, tf.int64)),
-                    candidate_node[:, tf.newaxis],
-                    number,
-                )
-            )
-            is_less = number < tf.gather(best[-1], candidate_node)
-            number = tf.where(is_less, number, -1)
+        best = _greatest_of_nodes(candidate_node, number, width)
         # [positions left, width]
-        found = tf.gather(tf.stack(best, axis=1), node)
+        found = tf.gather(best, node)
         mention = tf.where(found[:, 0] >= 0)[:, 0]
         first = tf.gather(position, mention) + level * size
         second = first + k + 1 - tf.gather(_POWERS, level)
         # [mentions, width]
         value = tf.cast(tf.gather(found, mention), tf.int32)
         for run in (first, second):
-            # [mentions, 2 * width]
-            links = tf.concat([tf.gather(linked, run), value], axis=1)
-            linked = tf.tensor_scatter_nd_update(
-                linked, run[:, tf.newaxis], _greatest(links, width)
-            )
+            linked = _link(linked, run, value)
         level += tf.cast(k + 2 >= tf.gather(_POWERS, level + 1), tf.int64)
         return k + 1, level, candidate, candidate_node, position, node, linked
 
@@ -170,7 +147,7 @@ def _match(
         return (k < longest) & (tf.size(position) > 0)
 
     zero = tf.constant(0, tf.int64)
-    scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
+    scalar, vector, matrix = map(tf.TensorShape, ([], [None], [None, width]))
     *_, linked = tf.while_loop(
         goes_on,
         step,
@@ -184,14 +161,47 @@ def _match(
             # [(top + 1) * tokens, width]
             tf.fill(tf.stack([(top + 1) * size, width]), -1),
         ),
-        shape_invariants=(scalar,) * 2
-        + (vector,) * 4
-        + (tf.TensorShape([None, width]),),
+        shape_invariants=(scalar,) * 2 + (vector,) * 4 + (matrix,),
+    )
+    # [top + 1, tokens, width]
+    return _halve_runs(
+        tf.reshape(linked, tf.stack([top + 1, size, width])), top
     )
 
-    # A run is two runs of half the length, down to single tokens.
-    # [top + 1, tokens, width]
-    linked = tf.reshape(linked, tf.stack([top + 1, size, width]))
+
+def _maximum(values) -> tf.Tensor:
+    """The greatest of some numbers, which are not negative; 0 of none."""
+    return tf.reduce_max(tf.concat([values, [0]], axis=0))
+
+
+def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
+    """The greatest numbers of each node, `<int64>[nodes, width]`, or -1."""
+    best = []
+    for _ in range(width):
+        best.append(
+            tf.tensor_scatter_nd_max(
+                tf.fill(tf.shape(nodes), tf.constant(-1, tf.int64)),
+                nodes[:, tf.newaxis],
+                numbers,
+            )
+        )
+        is_less = numbers < tf.gather(best[-1], nodes)
+        numbers = tf.where(is_less, numbers, -1)
+    return tf.stack(best, axis=1)
+
+
+def _link(linked, runs, values) -> tf.Tensor:
+    """Links runs with further candidates, of which the greatest count."""
+    # [runs, 2 * width]
+    links = tf.concat([tf.gather(linked, runs), values], axis=1)
+    return tf.tensor_scatter_nd_update(
+        linked, runs[:, tf.newaxis], _greatest(links, linked.shape[1])
+    )
+
+
+def _halve_runs(linked, top) -> tf.Tensor:
+    """Divides runs of 2**top tokens and fewer down to single tokens."""
+    size, width = tf.shape(linked, tf.int64)[1], linked.shape[2]
 
     def halve(level, runs):
         half = tf.gather(_POWERS, level - 1)
@@ -203,13 +213,12 @@ def _match(
         links = tf.concat([runs, second, linked[level - 1]], axis=1)
         return level - 1, _greatest(links, width)
 
-    _, linked = tf.while_loop(
+    return tf.while_loop(
         lambda level, runs: level > 0,
         halve,
         (top, linked[top]),
-        shape_invariants=(scalar, tf.TensorShape([None, width])),
-    )
-    return linked
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, width])),
+    )[1]
 
 
 class Words(NamedTuple):

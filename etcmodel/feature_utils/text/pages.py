@@ -65,22 +65,8 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
     )[1]
 
 
-def tokenize_pages(
-    tokenizer: tokenizers.WordpieceTokenizer
-    | tokenizers.SentencepieceTokenizer,
-    words: tf.RaggedTensor,
-    is_html: tf.Tensor | None,
-    candidate_starts: tf.Tensor,
-    candidate_ends: tf.Tensor,
-    html_ids: tuple[int, int] | None = None,
-) -> PageTokens:
-    """Cuts every word that lies in a candidate into tokens.
-
-    Words and HTML tags are `<string>[batch, (words)]`. `is_html` tells the
-    tags, `<bool>`, with as many columns at least. They become one of the two
-    `html_ids` (opening, closing), or are left out without them. Candidates are
-    sorted spans that do not overlap, as from `outer_spans`.
-    """
+def _find_candidates(words, candidate_starts, candidate_ends):
+    """Row, position and candidate of each word, and whether it is in one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
@@ -93,7 +79,6 @@ def tokenize_pages(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
     batch = tf.shape(candidate_starts)[0]
-    width = tf.shape(candidate_starts, tf.int64)[1]
     found = tf.searchsorted(
         tf.pad(
             candidate_starts,
@@ -111,22 +96,13 @@ def tokenize_pages(
         tf.pad(candidate_ends, [[0, 0], [1, 0]]),
         tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
     )
-    tag = (
-        tf.zeros_like(row, tf.bool)
-        if is_html is None
-        else tf.gather_nd(is_html, where)
-    )
-    keep = (candidate >= 0) & (position < end)
-    if html_ids is None:
-        keep &= ~tag
-    # [kept words]
-    kept = tf.where(keep)[:, 0]
-    row, position, candidate, tag, word = (
-        tf.gather(x, kept)
-        for x in (row, position, candidate, tag, words.values)
-    )
+    return row, position, candidate, (candidate >= 0) & (position < end)
+
+
+def _tokenize_words(tokenizer, words, is_tag, html_ids) -> tf.RaggedTensor:
+    """The tokens of each word, `<int32>[words, (tokens)]`; a tag has one."""
     # Pages repeat their words: each is cut once.
-    distinct, index = tf.unique(word, tf.int64)
+    distinct, index = tf.unique(words, tf.int64)
     distinct = tokenizers.sanitize(distinct)
     # [distinct words, (tokens)]
     ids = tokenizer.tokenize(distinct).with_row_splits_dtype(tf.int64)
@@ -134,7 +110,7 @@ def tokenize_pages(
         # Two more rows: a tag is one token, whatever its text.
         closes = tf.strings.regex_full_match(distinct, r"(?s)\s*</.*")
         tag_row = ids.nrows() + tf.cast(tf.gather(closes, index), tf.int64)
-        index = tf.where(tag, tag_row, index)
+        index = tf.where(is_tag, tag_row, index)
         tag_ids = tf.constant([[html_ids[0]], [html_ids[1]]], tf.int32)
         ids = tf.concat(
             [
@@ -143,10 +119,47 @@ def tokenize_pages(
             ],
             axis=0,
         )
+    return tf.gather(ids, index)
+
+
+def tokenize_pages(
+    tokenizer: tokenizers.WordpieceTokenizer
+    | tokenizers.SentencepieceTokenizer,
+    words: tf.RaggedTensor,
+    is_html: tf.Tensor | None,
+    candidate_starts: tf.Tensor,
+    candidate_ends: tf.Tensor,
+    html_ids: tuple[int, int] | None = None,
+) -> PageTokens:
+    """Cuts every word that lies in a candidate into tokens.
+
+    Words and HTML tags are `<string>[batch, (words)]`. `is_html` tells the
+    tags, `<bool>`, with as many columns at least. They become one of the two
+    `html_ids` (opening, closing), or are left out without them. Candidates are
+    sorted spans that do not overlap, as from `outer_spans`.
+    """
+    row, position, candidate, keep = _find_candidates(
+        words, candidate_starts, candidate_ends
+    )
+    if is_html is None:
+        tag = tf.zeros_like(keep)
+    else:
+        tag = tf.gather_nd(
+            is_html, tf.stack([row, tf.cast(position, tf.int64)], axis=1)
+        )
+    if html_ids is None:
+        keep &= ~tag
+    # [kept words]
+    kept = tf.where(keep)[:, 0]
+    row, position, candidate, tag, word = (
+        tf.gather(x, kept)
+        for x in (row, position, candidate, tag, words.values)
+    )
     # [kept words, (tokens)]
-    ids = tf.gather(ids, index)
+    ids = _tokenize_words(tokenizer, word, tag, html_ids)
     # [tokens]
     owner = ragged_rows.owners_in(ids)
+    width = tf.shape(candidate_starts, tf.int64)[1]
     candidate = tf.cast(candidate, tf.int64) + width * row
     # [all candidates]
     sizes = tf.math.unsorted_segment_sum(

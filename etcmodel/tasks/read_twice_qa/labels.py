@@ -15,7 +15,7 @@ def label_answers(
     ends: np.ndarray,
     cuts: np.ndarray,
     spans: Sequence[tuple[int, int]],
-    most: int,
+    max_answers: int,
 ) -> tuple[np.ndarray, int]:
     """Makes labels of the answers that are whole in each segment.
 
@@ -28,22 +28,23 @@ def label_answers(
         ends: likewise, the byte behind its last.
         cuts: likewise, see `word_cuts`.
         spans: first byte of each answer and the one behind its last, in order.
-        most: answers of a segment; more are left out.
+        max_answers: of a segment; more are left out.
 
     Returns:
-        `<int32>[3, segments, most]`: first token of each, its last, and 1 for
-        an answer; and how many had no room.
+        `<int32>[3, segments, max_answers]`: first token of each, its last, and
+        1 for an answer; and how many had no room.
     """
-    labels = np.zeros([3, len(starts), most], np.int32)
+    labels = np.zeros([3, len(starts), max_answers], np.int32)
     cut = 0
     for row, (own_starts, own_ends) in enumerate(
         zip(starts, ends, strict=True)
     ):
         (tokens,) = np.nonzero(own_starts >= 0)
         own_starts, own_ends = own_starts[tokens], own_ends[tokens]
+        first_byte, last_byte = int(own_starts[0]), int(own_ends[-1])
         found, inexact = [], []
         for start, end in spans:
-            if own_starts[0] > start or own_ends[-1] < end:
+            if first_byte > start or last_byte < end:
                 continue
             first = np.searchsorted(own_ends, start, side="right")
             last = np.searchsorted(own_starts, end, side="left") - 1
@@ -56,7 +57,7 @@ def label_answers(
             place = whole
             (found if is_exact else inexact).append(place)
         chosen = list(dict.fromkeys(found or inexact))
-        cut += max(len(chosen) - most, 0)
-        for i, place in enumerate(chosen[:most]):
+        cut += max(len(chosen) - max_answers, 0)
+        for i, place in enumerate(chosen[:max_answers]):
             labels[:, row, i] = (*place, 1)
     return labels, cut
