@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -142,6 +143,19 @@ class Format:
             UserError: a file cannot be read.
             ValueError: unknown split.
         """
+        repeated = self._repeated(paths) if self.merge and merge else {}
+        yield from self._usable(
+            self._values(paths, on_position), split, bad_records, repeated
+        )
+
+    def _usable(
+        self,
+        values: Iterable[tuple[Source, object]],
+        split: str | None,
+        bad_records: BadRecords | None,
+        repeated: Mapping[str, int],
+    ) -> Iterator[Record]:
+        """Yields the usable records of values; merges those that repeat."""
         split = self.splits[0] if split is None else split
         if split not in self.splits:
             raise ValueError(
@@ -149,9 +163,8 @@ class Format:
             )
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
-        repeated = self._repeated(paths) if self.merge and merge else {}
         to_merge: dict[str, list[Record]] = {}
-        for source, value in self._values(paths, on_position):
+        for source, value in values:
             try:
                 record = self.parse(value, source)
                 # Where ids may be left out, records are told apart by file.
@@ -223,7 +236,7 @@ class Format:
             RecordError: it is not of the right types.
         """
         record = value
-        if not isinstance(value, self.record):
+        if not isinstance(value, msgspec.Struct):
             problem = _Problem(self, value, source)
             if has_invalid_utf8(value):
                 raise problem.invalid_utf8()

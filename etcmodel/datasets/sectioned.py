@@ -1,0 +1,490 @@
+"""Documents of sections, paragraphs and texts, read from users' own rows.
+
+A row (see `tables.read_rows`) has its document in one field: `text`,
+`document`, `paragraphs`, `sections` or `context`. The value is
+
+*   a string, whose paragraphs have blank lines between them;
+*   a list of paragraphs, each a string or a list of strings (its units); or
+*   a list of sections: `{"title": "...", "paragraphs": [...]}`, the same with
+    `"text"`, or HotpotQA's `["title", ["sentence", ...]]`.
+"""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from etcmodel.datasets import files
+from etcmodel.datasets import tables
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.records import Record
+from etcmodel.datasets.records import Source
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import show
+
+TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
+QUERY_FIELDS = ("query", "question")
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_EXPECTED = (
+    "a string, a list of paragraphs (each a string or a list of strings) or a "
+    'list of sections {"title": "...", "paragraphs": [...]}'
+)
+_NUL_ADVICE = "Convert the file to UTF-8, or take them out"
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A part of a document under one heading.
+
+    Attributes:
+        title: the heading; empty if there is none.
+        paragraphs: the texts of each paragraph. A paragraph and a text may be
+            empty, so that positions count as in the file.
+    """
+
+    title: str = ""
+    paragraphs: tuple[tuple[str, ...], ...] = ()
+
+
+class DocumentRecord(Record, frozen=True):
+    """A document, with or without a query.
+
+    Attributes:
+        id: as in the row, else the row's position in its file, from 0, after
+            the file's name if several files are read.
+        sections: the document; one section without title if it has none.
+        query: a question as one text, or several texts such as labels.
+        has_units: whether paragraphs are lists of texts in the file, which are
+            then the units to select. False if each paragraph is one text,
+            which is to be split into sentences.
+    """
+
+    id: str
+    sections: tuple[Section, ...]
+    query: tuple[str, ...] = ()
+    has_units: bool = False
+
+    @property
+    def paragraphs(self) -> tuple[tuple[str, ...], ...]:
+        """The paragraphs of all sections, in order."""
+        return tuple(x for section in self.sections for x in section.paragraphs)
+
+
+class Document(NamedTuple):
+    """What the document's field of a row holds.
+
+    Attributes:
+        sections: see `DocumentRecord`.
+        has_units: see `DocumentRecord`.
+        offsets: where the first text of each paragraph begins in the document,
+            in characters. A document that is no string is counted as its
+            paragraphs with an empty line between, and their texts with a space
+            between.
+    """
+
+    sections: tuple[Section, ...]
+    has_units: bool
+    offsets: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """Names of a row's fields; None for the default ones.
+
+    Attributes:
+        text: the field with the document.
+        query: the field with the query.
+        id: the field with the id.
+        label: the field with what is learned.
+    """
+
+    text: str | None = None
+    query: str | None = None
+    id: str | None = None
+    label: str | None = None
+
+    @property
+    def id_field(self) -> str:
+        """The field with the id."""
+        return self.id or "id"
+
+    def example(self, rest: str) -> str:
+        """Returns what a row looks like; `rest` is its end, for messages."""
+        return f'a row {{"{self.id_field}": "...", {rest}}}'
+
+
+def _group(field: str) -> str:
+    """Returns a place as it groups errors: `a[3].b` is `a[].b`."""
+    return re.sub(r"\[\d+\]", "[]", field)
+
+
+class Row:
+    """A row with its place, for errors that name both.
+
+    Args:
+        values: from field to value.
+        source: where it was read.
+        fields: names of its fields.
+
+    Attributes:
+        id: its id, as a string.
+    """
+
+    def __init__(self, values: Mapping, source: Source, fields: Fields):
+        self.values = values
+        self.source = source
+        self.fields = fields
+        self.id = None
+        self.id = self._read_id()
+
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """Returns an error about the row; `kwargs` as for `RecordError`."""
+        return self.source.error(reason, record_id=self.id, **kwargs)
+
+    def wrong(
+        self, field: str, value: object, expected: str, group: str | None = None
+    ) -> RecordError:
+        """Returns the error of a value that is not what was expected.
+
+        Args:
+            field: the field, with positions inside, as `answers[1].text`.
+            value: what was found there.
+            expected: what should be there, in words.
+            group: the field's name in statistics; the field without positions
+                by default.
+        """
+        got = show(value)
+        if isinstance(value, list):
+            got += f", a list of {len(value)}"
+        group = group or _group(field)
+        return self.error(
+            f"wrong {group!r}",
+            field=field,
+            problem=f"got {got}, expected {expected}",
+        )
+
+    def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
+        """Returns the field that the row has; None if it has none.
+
+        Args:
+            name: the only field to look at, if given.
+            defaults: the fields of which one may be there, otherwise.
+
+        Raises:
+            RecordError: two of them are there.
+        """
+        names = (name,) if name else defaults
+        found = [x for x in names if self.values.get(x) is not None]
+        if len(found) > 1:
+            raise self.error(
+                f"two fields: {found[0]!r} and {found[1]!r}",
+                field=found[1],
+                problem=f"there is {found[0]!r}, too, expected one of them",
+            )
+        return found[0] if found else None
+
+    def missing(self, names: Sequence[str], expected: str) -> RecordError:
+        """Returns the error of a field that is needed, but not there."""
+        present = [str(x) for x in self.values if x != self.fields.id_field]
+        present = ", ".join(present[:8]) or "nothing"
+        others = f" (or {', '.join(map(repr, names[1:]))})" if names[1:] else ""
+        return self.error(
+            f"no field {names[0]!r}",
+            field=names[0],
+            problem=(
+                f"it is missing{others}, the record has {present}; expected "
+                f"{expected}"
+            ),
+        )
+
+    def _read_id(self) -> str:
+        field = self.fields.id_field
+        value = self.values.get(field)
+        if value is None:
+            return str(self.source.index)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise self.wrong(field, value, "a string or a whole number")
+        if not value.strip():
+            raise self.error(
+                f"empty {field!r}",
+                field=field,
+                problem=f"it is empty: got {show(value)}, expected some text",
+            )
+        return value
+
+    def query(self) -> tuple[str, ...]:
+        """Returns the texts of the query; empty if there is none.
+
+        Raises:
+            RecordError: it is neither a string nor a list of strings.
+        """
+        field = self.find(self.fields.query, QUERY_FIELDS)
+        value = "" if field is None else self.values[field]
+        if isinstance(value, str):
+            return (self.text(field, value),) if value.strip() else ()
+        if not isinstance(value, list):
+            raise self.wrong(field, value, "a string or a list of strings")
+        return tuple(
+            self.text(f"{field}[{i}]", x, may_be_empty=False)
+            for i, x in enumerate(value)
+        )
+
+    def document(self) -> Document:
+        """Returns the document of the row.
+
+        Raises:
+            RecordError: there is none, it is of the wrong type, or empty.
+        """
+        field = self.find(self.fields.text, TEXT_FIELDS)
+        if field is None:
+            names = (self.fields.text,) if self.fields.text else TEXT_FIELDS
+            raise self.missing(names, _EXPECTED)
+        value = self.values[field]
+        reader = _DocumentReader(self, field)
+        document = reader.read(value)
+        if not any(
+            text.strip()
+            for section in document.sections
+            for paragraph in section.paragraphs
+            for text in paragraph
+        ):
+            raise self.error(
+                "empty document",
+                field=field,
+                problem=f"it has no text: got {show(value)}",
+            )
+        return document
+
+    def text(self, field: str, value: object, may_be_empty=True) -> str:
+        """Returns a value that must be a string.
+
+        Raises:
+            RecordError: it is none, has NUL characters, or is empty although
+                it may not be.
+        """
+        if not isinstance(value, str):
+            raise self.wrong(field, value, "a string")
+        if "\0" in value:
+            raise self.error(
+                "NUL characters",
+                field=field,
+                problem=(
+                    "there are NUL characters, as in UTF-16 that is read as "
+                    "UTF-8"
+                ),
+                advice=_NUL_ADVICE,
+            )
+        if not may_be_empty and not value.strip():
+            raise self.error(
+                f"empty {_group(field)!r}",
+                field=field,
+                problem=f"it is empty: got {show(value)}, expected some text",
+            )
+        return value
+
+
+def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    r"""Splits a text at lines of white space alone.
+
+    Example: `" a\nb\n \n\nc"` gives `(1, "a\nb")` and `(8, "c")`.
+
+    Yields:
+        Where each paragraph begins, in characters, and the paragraph without
+        white space around it.
+    """
+    start = 0
+    ends = [x.span() for x in _BLANK_LINES.finditer(text)]
+    for end, next_start in (*ends, (len(text), len(text))):
+        part = text[start:end]
+        stripped = part.lstrip()
+        if stripped:
+            yield start + len(part) - len(stripped), stripped.rstrip()
+        start = next_start
+
+
+class _DocumentReader:
+    """Reads the field with the document, and finds out whether it has units."""
+
+    def __init__(self, row: Row, field: str):
+        self._row = row
+        self._field = field
+        # True or False once a paragraph has been read.
+        self._has_units: bool | None = None
+
+    def read(self, value: object) -> Document:
+        """Returns the document in a value."""
+        if isinstance(value, str):
+            self._row.text(self._field, value)
+            found = tuple(split_paragraphs(value))
+            section = Section(paragraphs=tuple((x,) for _, x in found))
+            return Document((section,), False, tuple(x for x, _ in found))
+        if not isinstance(value, list):
+            raise self._row.wrong(self._field, value, _EXPECTED)
+        if value and all(map(_is_section, value)):
+            sections = tuple(
+                self._section(f"{self._field}[{i}]", x)
+                for i, x in enumerate(value)
+            )
+        else:
+            paragraphs = self._paragraphs(self._field, value)
+            sections = (Section(paragraphs=paragraphs),)
+        return Document(
+            sections, bool(self._has_units), tuple(_offsets(sections))
+        )
+
+    def _section(self, place: str, value: object) -> Section:
+        if isinstance(value, list):
+            title, content, inner = *value, f"{place}[1]"
+            # HotpotQA's paragraph.
+            return Section(title, (self._paragraph(inner, content),))
+        names = [x for x in ("paragraphs", "text") if value.get(x) is not None]
+        if len(names) != 1:
+            raise self._row.wrong(
+                place, value, 'a section with "paragraphs" or "text"'
+            )
+        title = value.get("title")
+        title = self._row.text(f"{place}.title", "" if title is None else title)
+        place, content = f"{place}.{names[0]}", value[names[0]]
+        if isinstance(content, str):
+            content = [x for _, x in split_paragraphs(content)]
+        if not isinstance(content, list):
+            raise self._row.wrong(
+                place, content, "a string or a list of paragraphs"
+            )
+        return Section(title, self._paragraphs(place, content))
+
+    def _paragraphs(self, place: str, values: list):
+        return tuple(
+            self._paragraph(f"{place}[{i}]", x) for i, x in enumerate(values)
+        )
+
+    def _paragraph(self, place: str, value: object) -> tuple[str, ...]:
+        has_units = isinstance(value, list)
+        if not has_units and not isinstance(value, str):
+            raise self._row.wrong(
+                place, value, "a paragraph: a string or a list of strings"
+            )
+        if self._has_units not in (None, has_units):
+            expected = "a list of strings" if self._has_units else "a string"
+            raise self._row.wrong(
+                place, value, f"{expected} like the paragraph before it"
+            )
+        self._has_units = has_units
+        if not has_units:
+            return (self._row.text(place, value),)
+        return tuple(
+            self._row.text(f"{place}[{i}]", x) for i, x in enumerate(value)
+        )
+
+
+def _is_section(value: object) -> bool:
+    """Tells sections from paragraphs."""
+    return isinstance(value, dict) or (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], list)
+    )
+
+
+def _offsets(sections: Sequence[Section]) -> Iterator[int]:
+    """Yields where paragraphs begin if an empty line is between them."""
+    place = 0
+    for section in sections:
+        for texts in section.paragraphs:
+            yield place
+            place += len(" ".join(texts)) + 2
+
+
+class RowFormat(Format):
+    """Reads rows of `tables`, all of which have an id of their own."""
+
+    def read_rows(
+        self,
+        source: object,
+        split: str | None = None,
+        bad_records: BadRecords | None = None,
+        name: str = "rows",
+    ) -> Iterator[Record]:
+        """Yields the usable records of a Python collection, in its order.
+
+        Args:
+            source: see `tables.rows_of`.
+            split: as for `read`.
+            bad_records: as for `read`.
+            name: stands in errors for the name of a file.
+
+        Raises:
+            RecordError: as for `read`.
+            TypeError: `source` is no collection of rows.
+            ValueError: unknown split, or columns that differ in length.
+        """
+        rows = enumerate(tables.rows_of(source))
+        values = ((Source(name, index), row) for index, row in rows)
+        yield from self._usable(
+            self._named(values, {name: ""}), split, bad_records, {}
+        )
+
+    def parse(self, value: object, source: Source) -> Record:
+        """Makes a record of a row; see `Format.parse`."""
+        if isinstance(value, tables.BadRow):
+            raise source.error(
+                value.reason,
+                field=value.field,
+                problem=value.problem,
+                advice=value.advice,
+            )
+        return super().parse(value, source)
+
+    def _values(self, paths, on_position):
+        found = files.find(paths)
+        names = [os.path.basename(x) for x in found]
+        if len(set(names)) < len(names):
+            names = found
+        prefixes = dict.fromkeys(found, "")
+        if len(found) > 1:
+            prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
+        return self._named(super()._values(found, on_position), prefixes)
+
+    def _named(self, values, prefixes: Mapping[str, str]):
+        """Gives rows without an id their position as one."""
+        for source, value in values:
+            if isinstance(value, dict) and value.get(self.id_field) is None:
+                name = f"{prefixes[source.path]}{source.index}"
+                value = {**value, self.id_field: name}
+            yield source, value
+
+
+def row_format(
+    make, check, fields: Fields, example: str, **kwargs
+) -> RowFormat:
+    """Returns the format of rows.
+
+    Args:
+        make: called with a `Row`, returns a `DocumentRecord`.
+        check: see `Format`.
+        fields: names of the rows' fields.
+        example: the end of a row, for messages.
+        **kwargs: other attributes of `Format`.
+    """
+    return RowFormat(
+        record=dict,
+        example=fields.example(example),
+        read_values=kwargs.pop("read_values", tables.read_rows),
+        check=check,
+        make=functools.partial(_make, make, fields),
+        id_field=fields.id_field,
+        **kwargs,
+    )
+
+
+def _make(make, fields: Fields, values: dict, source: Source) -> DocumentRecord:
+    return make(Row(values, source, fields))

@@ -1,0 +1,186 @@
+"""Documents of rows; rows_test.py has the errors of all tasks' rows."""
+
+import json
+import os
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import sectioned
+from etcmodel.datasets.sectioned import DocumentRecord
+from etcmodel.datasets.sectioned import Section
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+
+
+def _make(row):
+    sections, has_units, _ = row.document()
+    return DocumentRecord(
+        id=row.id,
+        sections=sections,
+        query=row.query(),
+        has_units=has_units,
+        source=row.source,
+    )
+
+
+def _format(**fields):
+    return sectioned.row_format(
+        _make,
+        lambda record, split: None,
+        sectioned.Fields(**fields),
+        '"text": "..."',
+    )
+
+
+class DocumentTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ({"text": "One.\nTwo.\n\n \nThree. "}, ["One.\nTwo.", "Three."], False),
+        ({"document": ["One.", "", "a\n\nb"]}, ["One.", "", "a\n\nb"], False),
+        (
+            {"paragraphs": [["One.", ""], [], ["Two."]]},
+            [("One.", ""), (), ("Two.",)],
+            True,
+        ),
+        ({"text": None, "context": "One."}, ["One."], False),
+    )
+    def test_paragraphs(self, row, expected, has_units):
+        (record,) = _format().read_rows([row])
+        expected = [(x,) if isinstance(x, str) else x for x in expected]
+        self.assertEqual((Section("", tuple(expected)),), record.sections)
+        self.assertEqual(tuple(expected), record.paragraphs)
+        self.assertEqual(has_units, record.has_units)
+
+    @parameterized.parameters(
+        (
+            {"sections": [{"title": "A", "text": "b\n\nc"}, {"text": "d"}]},
+            (Section("A", (("b",), ("c",))), Section("", (("d",),))),
+            False,
+        ),
+        (
+            {
+                "text": [
+                    {"title": "A", "paragraphs": [["b", "c"], ["d"]]},
+                    {"title": None, "paragraphs": []},
+                ]
+            },
+            (Section("A", (("b", "c"), ("d",))), Section()),
+            True,
+        ),
+        (
+            {"context": [["A", ["b", " c"]], ["D", []]]},
+            (Section("A", (("b", " c"),)), Section("D", ((),))),
+            True,
+        ),
+    )
+    def test_sections(self, row, expected, has_units):
+        (record,) = _format().read_rows([row])
+        self.assertEqual(expected, record.sections)
+        self.assertEqual(has_units, record.has_units)
+
+    def test_fields_of_other_names(self):
+        """Then the usual ones may hold anything."""
+        (record,) = _format(text="body", query="topics", id="key").read_rows(
+            [{"body": "a", "topics": ["b", "c"], "key": 7, "text": 1, "id": []}]
+        )
+        self.assertEqual(
+            ("7", ("b", "c"), (("a",),)),
+            (record.id, record.query, record.paragraphs),
+        )
+
+    @parameterized.parameters(
+        ({"question": "a?"}, ("a?",)),
+        ({"query": ["a", "b"]}, ("a", "b")),
+        ({"query": "", "question": None}, ()),
+        ({}, ()),
+    )
+    def test_query(self, row, expected):
+        (record,) = _format().read_rows([{"text": "a", **row}])
+        self.assertEqual(expected, record.query)
+
+    @parameterized.parameters(
+        # As it stands, where a string's paragraphs begin.
+        (" a\nb\n \n\nc", (1, 8)),
+        ("a\r\n \r\nbc", (0, 6)),
+        # "a b", "", "c" with empty lines between.
+        ([["a", "b"], [], ["c"]], (0, 5, 7)),
+        ([{"text": "a\n\n\nb"}, {"text": "c"}], (0, 3, 6)),
+    )
+    def test_offsets(self, value, expected):
+        source = sectioned.Source("rows", 0)
+        row = sectioned.Row({"text": value}, source, sectioned.Fields())
+        self.assertEqual(expected, row.document().offsets)
+
+
+_TEXT = "field 'text"
+_LIST = f"{_TEXT}': got .*expected a string, a list of paragraphs"
+
+
+class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ({}, f"{_TEXT}': it is missing .*'context'.* record has nothing"),
+        ({"body": "a"}, f"{_TEXT}': it is missing.* has body; expected a"),
+        ({"text": "a", "sections": ["b"]}, "'sections': there is 'text', too"),
+        ({"text": 5}, f"{_LIST}"),
+        ({"text": {"title": "a"}}, f"{_LIST}"),
+        ({"text": [["a"], "b"]}, r"'text\[1\]': got 'b', expected a list of s"),
+        ({"text": ["a", ["b"]]}, r"'text\[1\]': got \['b'\], .* a string like"),
+        ({"text": [5]}, r"'text\[0\]': got 5, expected a paragraph"),
+        ({"text": [["a", 5]]}, r"'text\[0\]\[1\]': got 5, expected a string"),
+        ({"text": [{"title": "a"}]}, r"'text\[0\]': got .*\"paragraphs\" or"),
+        ({"text": [{"title": 5, "text": "a"}]}, r"\[0\].title': got 5"),
+        (
+            {"text": [{"text": "a"}, {"paragraphs": [["b"]]}]},
+            r"'text\[1\].paragraphs\[0\]': .*like the paragraph before it",
+        ),
+        *(
+            ({"text": x}, f"{_TEXT}': it has no text")
+            for x in ("", "\n\n ", [], [""], [[]], [["", " "]], [{"text": ""}])
+        ),
+        ({"text": "a\0b"}, "'text': there are NUL characters"),
+        ({"text": "a", "query": 5}, "'query': got 5, expected a string or a"),
+        ({"text": "a", "query": ["a", " "]}, r"'query\[1\]': it is empty"),
+        ({"text": "a", "query": "b", "question": "c"}, "there is 'query', too"),
+        *(
+            ({"text": "a", "id": x}, f"'id': got .*{x}, expected a string or a")
+            for x in (True, 1.5)
+        ),
+        ({"text": "a", "id": " "}, "field 'id': it is empty"),
+    )
+    def test_rows(self, row, message):
+        for split in _format().splits:
+            with self.assertRaisesRegex(RecordError, message) as caught:
+                list(_format().read_rows([{"text": "a"}, row], split))
+            self.assertStartsWith(str(caught.exception), "rows, record 1")
+        bad_records = BadRecords(skip=True)
+        read = _format().read_rows([row, {"text": "a"}], None, bad_records)
+        self.assertEqual(["1"], [record.id for record in read])
+        self.assertEqual(1, bad_records.total)
+
+    def test_ids(self):
+        """No two records get the same, of one file or of several."""
+        folder = self.get_temp_dir()
+        paths = [os.path.join(folder, x, "a.jsonl") for x in ("b", "c")]
+        for path in paths:
+            os.makedirs(os.path.dirname(path))
+            with open(path, "w") as stream:
+                for row in ({"text": "a"}, {"text": "a", "id": 0}):
+                    stream.write(json.dumps(row) + "\n")
+        self.assertEqual("0", next(_format().read(paths[0])).id)
+        with self.assertRaisesRegex(RecordError, "1 .*'0'.* has the same one"):
+            list(_format().read(paths[0]))
+        bad_records = BadRecords(skip=True)
+        read = _format().read(paths, None, bad_records)
+        self.assertEqual(
+            [f"{paths[0]}:0", "0", f"{paths[1]}:0"], [x.id for x in read]
+        )
+        other = os.path.join(folder, "other.jsonl")
+        os.rename(paths[1], other)
+        read = _format().read([paths[0], other], None, bad_records)
+        self.assertEqual(
+            ["a.jsonl:0", "0", "other.jsonl:0"], [x.id for x in read]
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

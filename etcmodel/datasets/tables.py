@@ -1,0 +1,329 @@
+r"""Reads rows from JSON, CSV, TSV and Parquet files, and from Python objects.
+
+The kind of a file follows from its name (`.json`, `.jsonl`, `.ndjson`, `.csv`,
+`.tsv`, `.tab`, `.parquet`, `.pq`; all but the last two also gzipped), else from
+its first characters.
+"""
+
+import csv
+import functools
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from etcmodel.datasets import files
+from etcmodel.datasets import json_stream
+from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+
+_KINDS = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_EXPECTED = (
+    "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
+    ".tsv), or Parquet (.parquet)"
+)
+# A batch of long documents fits into memory.
+_BATCH_ROWS = 32
+
+
+class BadRow(NamedTuple):
+    """Stands for a row that cannot be read, and says why.
+
+    `sectioned.RowFormat` makes a `RecordError` of it.
+    """
+
+    reason: str
+    problem: str
+    advice: str
+    field: str | None = None
+
+
+def read_rows(
+    path: str,
+    on_position: json_stream.OnPosition = None,
+    record_type: type | None = None,
+) -> Iterator[tuple[int, object]]:
+    """Yields the rows of a file without holding them all.
+
+    Args:
+        path: JSON lines, a JSON array, CSV, TSV or Parquet, local or remote.
+        on_position: called after each row with the bytes read so far; for
+            Parquet the file's size times the share of rows.
+        record_type: a type of msgspec for rows of JSON; others are dicts.
+
+    Yields:
+        Pairs of the row's index, from 0, and the row: a `dict` from field to
+        value, or a `BadRow`. Cells of CSV and TSV are strings, but those that
+        hold a JSON array, such as `["a", "b"]`, are lists. Bytes that are not
+        UTF-8 become `json_stream.INVALID_UTF8_MARK`.
+
+    Raises:
+        UserError: the file cannot be read, or is of no such kind.
+    """
+    kind = _kind(path)
+    if kind == "parquet":
+        return _read_parquet(path, on_position)
+    if kind in ("csv", "tsv"):
+        return _read_table(path, on_position, kind == "tsv")
+    read = json_stream.read_json_lines
+    if json_stream.begins_with(path, rb"\["):
+        read = json_stream.read_json_array
+    return read(path, on_position, record_type)
+
+
+def _kind(path: str) -> str:
+    """Returns the kind of a file: "json", "csv", "tsv" or "parquet"."""
+    name, ending = os.path.splitext(path.lower())
+    if ending == ".gz":
+        ending = os.path.splitext(name)[1]
+    if ending in _KINDS:
+        return _KINDS[ending]
+    for kind, pattern in (
+        ("parquet", rb"PAR1"),
+        ("json", rb"[\[{]"),
+        ("tsv", rb"[^\r\n]*\t"),
+        ("csv", rb"[^\r\n]*,"),
+    ):
+        if json_stream.begins_with(path, pattern):
+            return kind
+    raise UserError(
+        f"{path}: its kind is not clear. Expected {_EXPECTED}; rename the file."
+    )
+
+
+def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
+    """Yields the rows of CSV or TSV."""
+    rows = _read_cells(path, on_position, "\t" if is_tsv else None)
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise UserError(f"{path} is empty. Expected a table with a header row.")
+    header = [x.strip() for x in header]
+    if any(INVALID_UTF8_MARK in x for x in header):
+        raise UserError(
+            f"{path}: its header row is not UTF-8. Convert the file to UTF-8."
+        )
+    repeated = sorted({x for x in header if x and header.count(x) > 1})
+    if repeated:
+        raise UserError(
+            f"{path}: the header row names {show(repeated[0])} twice. Give "
+            "every column its own name."
+        )
+    for index, (line, cells) in enumerate(rows):
+        if len(cells) == len(header):
+            values = map(_cell_value, cells)
+            yield index, dict(zip(header, values, strict=True))
+            continue
+        yield (
+            index,
+            BadRow(
+                "wrong number of cells",
+                f"the row that begins in line {line} has {len(cells)} cells, "
+                f"but the header row has {len(header)}",
+                "Put quotes around cells with a separator or a line break",
+            ),
+        )
+
+
+def _cell_value(cell: str) -> object:
+    """Returns the list of a cell that holds a JSON array, else the cell."""
+    if cell.startswith("[") and cell.endswith("]"):
+        try:
+            return json.loads(cell)
+        except (ValueError, RecursionError):
+            pass
+    return cell
+
+
+def _read_cells(
+    path: str, on_position: json_stream.OnPosition, delimiter: str | None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the first line, from 1, and the cells of rows with any."""
+    csv.field_size_limit(2**31 - 1)
+    lines = _read_lines(path, on_position)
+    # Blank lines may come before the header row.
+    start = []
+    for text in lines:
+        start.append(text)
+        if text.strip():
+            break
+    if delimiter is None:
+        delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
+    reader = csv.reader(
+        itertools.chain(start, lines), delimiter=delimiter, strict=True
+    )
+    line = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {line}: the row that begins there is broken "
+            f"({error}). Close its quotes and double those inside a cell, or "
+            "get the file again if it was cut off."
+        ) from None
+
+
+def _read_lines(path: str, on_position) -> Iterator[str]:
+    """Yields whole lines, or parts of long ones; at least one."""
+    rest = ""
+    for part in json_stream.read_text_lines(path, on_position):
+        # UTF-16 that is read as UTF-8 has them.
+        part = part.replace("\0", INVALID_UTF8_MARK)
+        *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
+        yield from lines
+    yield rest
+
+
+def _read_parquet(path, on_position) -> Iterator[tuple[int, object]]:
+    """Yields the rows of a Parquet file, batch by batch."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise UserError(
+            f"{path}: reading Parquet needs pyarrow. Run `pip install pyarrow`."
+        ) from None
+    raw, plain = files.open_plain(path)
+    with raw, plain:
+        index = 0
+        try:
+            table = parquet.ParquetFile(plain)
+            total = max(table.metadata.num_rows, 1)
+            for batch in table.iter_batches(batch_size=_BATCH_ROWS):
+                for row in _batch_rows(batch):
+                    yield index, row
+                    index += 1
+                    if on_position is not None:
+                        on_position(files.size(path) * index // total)
+        except (pyarrow.ArrowException, OSError) as error:
+            message = str(error).splitlines()[0]
+            raise UserError(
+                f"{path}: the Parquet data are damaged or cut off, after "
+                f"{index} whole records ({message}). Get the file again."
+            ) from None
+
+
+def _batch_rows(batch) -> Iterator[object]:
+    """Yields the rows of an Arrow batch as Python values."""
+    try:
+        rows = batch.to_pylist()
+    except UnicodeDecodeError:
+        rows = map(functools.partial(_arrow_row, batch), range(len(batch)))
+    for row in rows:
+        yield row if isinstance(row, BadRow) else _plain(row)
+
+
+def _arrow_row(batch, index: int) -> object:
+    row = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = column[index].as_py()
+        except UnicodeDecodeError:
+            row[name] = INVALID_UTF8_MARK
+    return row
+
+
+def rows_of(source: object) -> Iterator[dict]:
+    """Yields rows from the collections that Python users have.
+
+    Args:
+        source: an iterable of dicts, as a list or a Hugging Face
+            `datasets.Dataset`; a pandas `DataFrame`; a `tf.data.Dataset` of
+            dicts; or a dict from field to column, all of the same length.
+            Where an element is a string it stands for `{"text": element}`.
+
+    Yields:
+        Dicts from field to Python value: bytes become strings, arrays lists,
+        and missing values of pandas (NaN, NA, NaT) None.
+
+    Raises:
+        TypeError: `source` or one of its elements is of another type.
+        ValueError: the columns differ in length.
+    """
+    if isinstance(source, str | bytes) or not _is_iterable(source):
+        raise TypeError(
+            f"Got {show(source)}, expected rows: an iterable of dicts or "
+            "strings, a DataFrame, a tf.data.Dataset, or a dict of columns."
+        )
+    if hasattr(source, "as_numpy_iterator"):
+        source = source.as_numpy_iterator()
+    elif hasattr(source, "iloc") and hasattr(source, "columns"):
+        source = _frame_rows(source)
+    elif isinstance(source, Mapping):
+        source = _column_rows(source)
+    for index, element in enumerate(source):
+        row = _plain(element)
+        if isinstance(row, str):
+            row = {"text": row}
+        if not isinstance(row, dict):
+            raise TypeError(
+                f"Element {index} is {show(element)}, expected a dict from "
+                'field to value, such as {"text": "..."}, or a string.'
+            )
+        yield {str(name): _without_nan(value) for name, value in row.items()}
+
+
+def _is_iterable(source: object) -> bool:
+    return hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+
+
+def _frame_rows(frame) -> Iterator[dict]:
+    """Yields the rows of a pandas DataFrame; the index is left out."""
+    names = list(frame.columns)
+    columns = [frame.iloc[:, i] for i in range(len(names))]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _column_rows(columns: Mapping) -> Iterator[dict]:
+    """Yields rows of a dict of columns."""
+    for name, column in columns.items():
+        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+            raise TypeError(
+                f"Column {name!r} is {show(column)}, expected a list of values."
+            )
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Columns must be equally long, got {lengths}.")
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _plain(value: object) -> object:
+    """Returns a value with strings for bytes and lists for arrays."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "etcmodel.mark_invalid_bytes")
+    if value is None or isinstance(value, str | int | float):
+        # Scalars of NumPy are subclasses of these, or have `item`.
+        return value.item() if hasattr(value, "item") else value
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    for name in ("tolist", "to_list"):
+        if hasattr(value, name):
+            plain = getattr(value, name)()
+            return value if plain is value else _plain(plain)
+    return value
+
+
+def _without_nan(value: object) -> object:
+    """Returns None for pandas' missing values."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return None if isinstance(value, float) and value != value else value

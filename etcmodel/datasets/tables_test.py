@@ -1,0 +1,196 @@
+"""Rows of files and of Python collections."""
+
+import gzip
+import json
+import os
+import sys
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import tensorflow as tf
+from absl.testing import parameterized
+from pyarrow import parquet
+
+from etcmodel.datasets import tables
+from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
+from etcmodel.errors import UserError
+
+_ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]
+_JSON_LINES = "".join(json.dumps(x) + "\n" for x in _ROWS)
+_CSV = 'id,text\n1,Brno\n\n2,"Znojmo, Zlín"\n'
+_TSV = "id\ttext\n1\tBrno\n2\tZnojmo, Zlín\n"
+
+
+class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, name, content):
+        path = os.path.join(self.get_temp_dir(), name)
+        content = content.encode() if isinstance(content, str) else content
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return path
+
+    def _read(self, name, content, **kwargs):
+        read = list(tables.read_rows(self._write(name, content), **kwargs))
+        self.assertEqual(list(range(len(read))), [index for index, _ in read])
+        return [row for _, row in read]
+
+    @parameterized.parameters(
+        ("a.jsonl", _JSON_LINES),
+        ("a.json", json.dumps(_ROWS, indent=1)),
+        ("a.ndjson.gz", gzip.compress(_JSON_LINES.encode())),
+        ("a.csv", _CSV),
+        ("a.CSV", "\ufeff\n" + _CSV.replace("\n", "\r\n")),
+        ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
+        ("a.csv.gz", gzip.compress(_CSV.encode())),
+        ("a.tsv", _TSV),
+        # By their content.
+        ("a", json.dumps(_ROWS)),
+        ("a", _JSON_LINES),
+        ("a.data", _CSV),
+        ("a.txt", _TSV),
+    )
+    def test_kinds(self, name, content):
+        positions = []
+        rows = self._read(name, content, on_position=positions.append)
+        self.assertEqual(_ROWS, rows)
+        self.assertEqual(sorted(positions), positions)
+        size = os.path.getsize(self._write(name, content))
+        self.assertEqual(size, positions[-1])
+
+    def test_cells(self):
+        """Quotes, line breaks, lists, and a cell of five million characters."""
+        long = "word " * 1_000_000
+        rows = self._read(
+            "a.csv",
+            'text,labels,empty\n"say ""a"",\n\nb",["a"],\n'
+            f'{long},"[""a"", ""b""]",\n[1,[1] One,[]\n',
+        )
+        self.assertEqual(
+            [
+                {"text": 'say "a",\n\nb', "labels": ["a"], "empty": ""},
+                {"text": long, "labels": ["a", "b"], "empty": ""},
+                {"text": "[1", "labels": "[1] One", "empty": []},
+            ],
+            rows,
+        )
+
+    def test_rows_of_other_lengths(self):
+        good, short, long = self._read("a.csv", 'id,text\n1,"a\nb"\n2\n3,c,d\n')
+        self.assertEqual({"id": "1", "text": "a\nb"}, good)
+        self.assertIn("line 4 has 1 cells, but the header row", short.problem)
+        self.assertIn("line 5 has 3 cells", long.problem)
+
+    def test_encodings(self):
+        (row,) = self._read("a.csv", "text\nZlín\n".encode("latin-1"))
+        self.assertEqual({"text": f"Zl{INVALID_UTF8_MARK}n"}, row)
+        with self.assertRaisesRegex(UserError, "a.csv: its header row is not"):
+            self._read("a.csv", "id,text\n1,Zlín\n".encode("utf-16"))
+
+    @parameterized.parameters(
+        ("a.csv", "", "is empty"),
+        ("a.csv", "id,text,text\n1,2,3", "names 'text' twice"),
+        ("a.csv", 'text\n"a', "line 2: the row that begins there is broken"),
+        ("a", "Some text", "its kind is not clear. Expected JSON lines"),
+        ("a.jsonl", '{"id": "1"}\n{"id', "line 2: the JSON ends too early"),
+        ("a.parquet", b"PAR1 and so on", "Parquet data are damaged"),
+    )
+    def test_errors(self, name, content, message):
+        with self.assertRaisesRegex(UserError, message):
+            self._read(name, content)
+
+    def _write_parquet(self, table):
+        path = self._write("a.parquet", b"")
+        parquet.write_table(table, path)
+        return path
+
+    def test_parquet(self):
+        values = [
+            {"id": i, "sections": [{"title": "a", "paragraphs": [["b"], []]}]}
+            for i in range(100)
+        ]
+        path = self._write_parquet(pa.Table.from_pylist(values))
+        positions = []
+        rows = list(tables.read_rows(path, positions.append))
+        self.assertEqual(list(enumerate(values)), rows)
+        size = os.path.getsize(path)
+        self.assertEqual([size * i // 100 for i in range(1, 101)], positions)
+        renamed = path.removesuffix(".parquet")
+        os.rename(path, renamed)
+        self.assertLen(list(tables.read_rows(renamed)), 100)
+
+    def test_parquet_that_is_not_utf8(self):
+        text = pa.array([b"Brno", b"Zl\xedn"]).view(pa.string())
+        path = self._write_parquet(pa.table({"id": [1, 2], "text": text}))
+        self.assertEqual(
+            [
+                (0, {"id": 1, "text": "Brno"}),
+                (1, {"id": 2, "text": INVALID_UTF8_MARK}),
+            ],
+            list(tables.read_rows(path)),
+        )
+
+    def test_parquet_without_pyarrow(self):
+        path = self._write("a.parquet", b"")
+        with (
+            mock.patch.dict(sys.modules, pyarrow=None),
+            self.assertRaisesRegex(UserError, "pip install pyarrow"),
+        ):
+            list(tables.read_rows(path))
+
+
+class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (["Brno", "Zlín"], [{"text": "Brno"}, {"text": "Zlín"}]),
+        (iter(_ROWS), _ROWS),
+        ({"id": ["1", "2"], "n": np.arange(2)}, [("1", 0), ("2", 1)]),
+        (
+            pd.DataFrame({"id": ["1", None], "n": [1.5, np.nan], 7: [1, 2]}),
+            [{"id": "1", "n": 1.5, "7": 1}, {"id": None, "n": None, "7": 2}],
+        ),
+        (
+            [{"a": np.array([["b"]]), "c": (np.float32(0.5), b"d")}],
+            [{"a": [["b"]], "c": [0.5, "d"]}],
+        ),
+    )
+    def test_collections(self, source, expected):
+        expected = [
+            x if isinstance(x, dict) else dict(zip(("id", "n"), x, strict=True))
+            for x in expected
+        ]
+        rows = list(tables.rows_of(source))
+        self.assertEqual(expected, rows)
+        for row in rows:
+            for value in row.values():
+                self.assertEqual("builtins", type(value).__module__)
+
+    def test_tf_data(self):
+        ragged = tf.ragged.constant([["a", "b"], []])
+        data = tf.data.Dataset.from_tensor_slices(
+            {"text": ["Brno", "Zlín"], "labels": ragged, "n": [1, 2]}
+        )
+        self.assertEqual(
+            [
+                {"text": "Brno", "labels": ["a", "b"], "n": 1},
+                {"text": "Zlín", "labels": [], "n": 2},
+            ],
+            list(tables.rows_of(data)),
+        )
+        texts = tf.data.Dataset.from_tensor_slices(["Brno"])
+        self.assertEqual([{"text": "Brno"}], list(tables.rows_of(texts)))
+
+    @parameterized.parameters(
+        ("data.csv", TypeError, "Got 'data.csv', expected rows"),
+        (5, TypeError, "Got 5"),
+        ([5], TypeError, "Element 0 is 5"),
+        ({"text": "Brno"}, TypeError, "Column 'text' is 'Brno'"),
+        ({"a": [1], "b": [1, 2]}, ValueError, "{'a': 1, 'b': 2}"),
+    )
+    def test_errors(self, source, error, message):
+        with self.assertRaisesRegex(error, message):
+            list(tables.rows_of(source))
+
+
+if __name__ == "__main__":
+    tf.test.main()
