@@ -1,0 +1,394 @@
+"""Documents with one label, several labels, or a number.
+
+A row has a document (see `sectioned`) and a `label`, or `labels`:
+
+    {"id": "1", "text": "...", "label": "sports"}
+    {"id": "2", "text": "...", "labels": ["sports", "Brno"]}
+    {"id": "3", "text": "...", "label": 4.5}
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+import math
+import statistics
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import IO
+from typing import Literal
+
+from etcmodel import extras
+from etcmodel.datasets import sectioned
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.sectioned import DocumentRecord
+from etcmodel.datasets.sectioned import Row
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+
+LABEL_FIELDS = ("label", "labels")
+LABEL_KINDS = ("auto", "single", "multiple", "number")
+Kind = Literal["single", "multiple", "number"]
+Label = str | tuple[str, ...] | float
+
+
+class ClassificationRecord(DocumentRecord, frozen=True):
+    """A document and its label.
+
+    Attributes:
+        label: one label, a tuple of several, or a number; None if the row does
+            not tell.
+        num_repeated: how many labels the row repeats.
+    """
+
+    label: str | tuple[str, ...] | float | None = None
+    num_repeated: int = 0
+
+    @property
+    def counts(self):
+        """See `Record`."""
+        return {"labels_repeated": self.num_repeated}
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What the labels of a data set are.
+
+    Attributes:
+        kind: "single" for one label a document, "multiple" for any number, or
+            "number".
+        names: the labels, sorted; empty for numbers.
+        singletons: the labels that only one document has.
+        mean: the mean of the numbers.
+        standard_deviation: the standard deviation of the numbers.
+    """
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    singletons: tuple[str, ...] = ()
+    mean: float = 0.0
+    standard_deviation: float = 1.0
+
+
+def kind_of(label: Label) -> Kind:
+    """Returns the kind of a label that a record has."""
+    if isinstance(label, str):
+        return "single"
+    return "number" if isinstance(label, int | float) else "multiple"
+
+
+class _LabelReader:
+    """Reads labels of a kind from the field of a row."""
+
+    def __init__(self, row: Row, field: str, kind: str):
+        self._row = row
+        self._field = field
+        self._kind = kind
+
+    def read(self, value: object) -> Label:
+        """Returns the label in a value."""
+        if self._kind == "number":
+            return self._number(value)
+        if isinstance(value, list):
+            if self._kind == "single":
+                raise self._wrong(value, "one label, a string")
+            names = (
+                self._name(x, f"{self._field}[{i}]")
+                for i, x in enumerate(value)
+            )
+            return tuple(names)
+        if self._kind == "auto" and isinstance(value, float):
+            return self._number(value)
+        name = self._name(value, self._field)
+        return (name,) if self._kind == "multiple" else name
+
+    def _wrong(self, value, expected):
+        return self._row.wrong(self._field, value, expected)
+
+    def _number(self, value: object) -> float:
+        number = math.nan
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except (ValueError, OverflowError):
+                pass
+        if not math.isfinite(number):
+            raise self._wrong(value, "a finite number")
+        return number
+
+    def _name(self, value: object, place: str) -> str:
+        """Returns one label as text: `"3"` for 3 and 3.0, `"true"`."""
+        if isinstance(value, float) and math.isfinite(value):
+            # pandas writes whole numbers so where one is missing.
+            value = int(value) if value.is_integer() else value
+        elif not isinstance(value, bool | int | str):
+            raise self._row.wrong(
+                place, value, "a label: a string, a whole number, true or false"
+            )
+        name = value if isinstance(value, str) else json.dumps(value)
+        return self._row.text(place, name, may_be_empty=False).strip()
+
+
+def _make(kind: str, row: Row) -> ClassificationRecord:
+    document = row.document()
+    field = row.find(row.fields.label, LABEL_FIELDS)
+    value = None if field is None else row.values[field]
+    label, num_repeated = None, 0
+    # CSV has no other way to leave out a label.
+    if value is not None and not (isinstance(value, str) and not value.strip()):
+        label = _LabelReader(row, field, kind).read(value)
+    if isinstance(label, tuple):
+        names = tuple(dict.fromkeys(label))
+        label, num_repeated = names, len(label) - len(names)
+    return ClassificationRecord(
+        id=row.id,
+        sections=document.sections,
+        query=row.query(),
+        has_units=document.has_units,
+        label=label,
+        num_repeated=num_repeated,
+        source=row.source,
+    )
+
+
+def _check(field: str, record: ClassificationRecord, split: str) -> None:
+    if split != "predict" and record.label is None:
+        raise record.missing_answer("label", field, None, split)
+
+
+def make_format(
+    text_field: str | None = None,
+    query_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    label_kind: str = "auto",
+) -> Format:
+    """Returns the format of rows with labels.
+
+    Args:
+        text_field: the field with the document, instead of the usual ones.
+        query_field: the field with the query, instead of `query` or `question`.
+        id_field: the field with the id, instead of `id`.
+        label_field: the field with the label, instead of `label` or `labels`.
+        label_kind: "single" for one label, "multiple" for several (a string is
+            a list of one), "number" (numeric strings are numbers), or "auto":
+            a list has several labels, a number with a fraction or an exponent
+            is one, all else one label. Integers and true or false are labels
+            `"3"`, `"true"`.
+
+    Raises:
+        ValueError: `label_kind` is none of these.
+    """
+    if label_kind not in LABEL_KINDS:
+        raise ValueError(
+            f"label_kind is {label_kind!r}, expected one of "
+            f"{', '.join(LABEL_KINDS)}."
+        )
+    return sectioned.row_format(
+        functools.partial(_make, label_kind),
+        functools.partial(_check, label_field or LABEL_FIELDS[0]),
+        sectioned.Fields(text_field, query_field, id_field, label_field),
+        f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
+    )
+
+
+FORMAT = make_format()
+
+
+def find_labels(records: Iterable[ClassificationRecord]) -> Labels:
+    """Finds the labels of records; those without a label are left out.
+
+    Raises:
+        UserError: the records have labels of several kinds, or there is nothing
+            to tell apart: no labels, one label for all, or one number for all.
+    """
+    examples: dict[Kind, ClassificationRecord] = {}
+    counts = collections.Counter()
+    numbers = []
+    for record in records:
+        label = record.label
+        if label is None:
+            continue
+        kind = kind_of(label)
+        examples.setdefault(kind, record)
+        if len(examples) > 1:
+            raise _mixed_kinds(examples)
+        if kind == "number":
+            numbers.append(label)
+        else:
+            counts.update((label,) if kind == "single" else label)
+    if not examples:
+        raise UserError(
+            "No record has a label. Name the field with the labels."
+        )
+    ((kind, example),) = examples.items()
+    path = example.source.path
+    if kind == "number":
+        deviation = statistics.pstdev(numbers)
+        if not deviation:
+            raise UserError(
+                f"{path}: all records have the number {show(example.label)}. "
+                "Expected different ones."
+            )
+        mean = statistics.fmean(numbers)
+        return Labels(kind, mean=mean, standard_deviation=deviation)
+    if not counts or kind == "single" and len(counts) < 2:
+        found = (
+            f"the label {show(next(iter(counts)))}" if counts else "no label"
+        )
+        raise UserError(
+            f"{path}: all records have {found}. Expected at least "
+            + ("two labels." if kind == "single" else "one label.")
+        )
+    names = tuple(sorted(counts))
+    return Labels(kind, names, tuple(x for x in names if counts[x] == 1))
+
+
+_WORDS = {
+    "single": "one label",
+    "multiple": "a list of labels",
+    "number": "a number",
+}
+
+
+def _mixed_kinds(examples: Mapping[Kind, ClassificationRecord]) -> UserError:
+    first, second = (
+        f"record {x.index} (id {show(x.id)}) of {x.source.path} has "
+        f"{_WORDS[kind]}, {show(x.label)}"
+        for kind, x in examples.items()
+    )
+    return UserError(
+        f"Labels are of several kinds: {first}, but {second}. Set label_kind "
+        "to single, multiple or number."
+    )
+
+
+def gold(record: ClassificationRecord) -> Label | None:
+    """The label, the labels or the number; None if the row does not tell."""
+    return record.label
+
+
+def write_predictions(
+    predictions: Mapping[str, Mapping], stream: IO[str]
+) -> None:
+    """Writes `{"id": ..., "label": ..., "probabilities": {...}}` a line."""
+    for name, prediction in predictions.items():
+        line = {"id": name, "label": prediction["label"]}
+        if prediction.get("probabilities") is not None:
+            line["probabilities"] = dict(prediction["probabilities"])
+        text = json.dumps(line, ensure_ascii=False)
+        # "?" for what UTF-8 cannot write, such as lone surrogates.
+        stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+
+
+def score(
+    predictions: Mapping[str, Mapping], gold: Mapping[str, Label]
+) -> dict[str, float]:
+    """Scores labels or numbers, with scikit-learn's definitions.
+
+    A document without a prediction counts as wrong: with no label, with
+    probability 1 for all labels but its own, or with the most distant number of
+    all in `gold`.
+
+    Args:
+        predictions: record id -> `"label"`, of the type that `gold` has, and
+            `"probabilities"`, label -> probability; none for numbers.
+        gold: record id -> label, labels or number; all of one kind.
+
+    Returns:
+        One label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. Several:
+        `exact_match` (all labels of a document are right), `macro_f1`,
+        `micro_f1` and `auroc`. Numbers: `mean_squared_error`,
+        `negative_mean_squared_error` (higher is better) and `spearman`.
+        `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
+        is the mean over the labels in `gold`, each against the rest. It is left
+        out if all documents have the same labels, and `spearman` if all numbers
+        of one side are equal. Empty if there are no documents.
+    """
+    kinds = {kind_of(x) for x in gold.values()}
+    if len(kinds) > 1:
+        raise ValueError(f"Labels are of several kinds: {sorted(kinds)}.")
+    if not kinds:
+        return {}
+    if kinds == {"number"}:
+        return _score_numbers(predictions, gold)
+    return _score_labels(predictions, gold, kinds == {"single"})
+
+
+def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
+    extras.require("sklearn")
+    import numpy as np
+    from sklearn import metrics
+
+    def as_set(label):
+        return {label} if isinstance(label, str) else set(label)
+
+    truths = {key: as_set(x) for key, x in gold.items()}
+    found = {
+        key: as_set(predictions[key]["label"])
+        for key in gold
+        if key in predictions
+    }
+    exact = sum(found.get(key) == truth for key, truth in truths.items())
+    scores = {"accuracy" if is_single else "exact_match": exact / len(gold)}
+    names = sorted(set().union(*truths.values(), *found.values()))
+    # <bool>[documents, labels]
+    shape = len(gold), len(names)
+    true, predicted = (
+        np.array(
+            [[x in labels.get(key, ()) for x in names] for key in gold]
+        ).reshape(shape)
+        for labels in (truths, found)
+    )
+    columns = list(zip(true.T, predicted.T, strict=True))
+    f1 = functools.partial(metrics.f1_score, zero_division=0)
+    scores["macro_f1"] = sum(f1(*x) for x in columns) / max(len(columns), 1)
+    scores["micro_f1"] = f1(true.ravel(), predicted.ravel()) if columns else 0.0
+    probabilities = np.array(
+        [
+            [_probability(predictions.get(key), x, labels) for x in names]
+            for key, labels in truths.items()
+        ]
+    ).reshape(shape)
+    areas = [
+        metrics.roc_auc_score(column, values)
+        for column, values in zip(true.T, probabilities.T, strict=True)
+        if 0 < column.sum() < len(column)
+    ]
+    if areas:
+        scores["auroc"] = float(np.mean(areas))
+    return scores
+
+
+def _probability(prediction: Mapping | None, name: str, truth) -> float:
+    """Returns the probability of a label in a prediction."""
+    if prediction is None:
+        return float(name not in truth)
+    probabilities = prediction.get("probabilities")
+    if probabilities is None:
+        label = prediction["label"]
+        return float(name in ((label,) if isinstance(label, str) else label))
+    return probabilities.get(name, 0.0)
+
+
+def _score_numbers(predictions, gold) -> dict[str, float]:
+    extras.require("scipy", "sklearn")
+    from scipy import stats
+    from sklearn import metrics
+
+    truths = list(gold.values())
+    ends = min(truths), max(truths)
+    found = [
+        predictions[key]["label"]
+        if key in predictions
+        else max(ends, key=lambda end, truth=truth: abs(end - truth))
+        for key, truth in gold.items()
+    ]
+    error = float(metrics.mean_squared_error(truths, found))
+    scores = {
+        "mean_squared_error": error,
+        "negative_mean_squared_error": -error,
+    }
+    if len(set(truths)) > 1 and len(set(found)) > 1:
+        scores["spearman"] = float(stats.spearmanr(truths, found).statistic)
+    return scores

@@ -1,0 +1,279 @@
+"""Labels and their scores; rows_test.py has the errors of all tasks' rows."""
+
+import io
+import json
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from sklearn import metrics
+
+from etcmodel.datasets import classification
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+from testing.helpers import real_data_path
+
+
+def good_record(**changes):
+    """A small row with a label."""
+    return {"id": "7", "text": "Brno is in Moravia.", "label": "city"} | changes
+
+
+def _labels(values, **reading):
+    rows = [{"text": "a", "label": x} for x in values]
+    read = classification.make_format(**reading).read_rows(rows, "predict")
+    return [record.label for record in read]
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("auto", [" a ", 3, True, ["a", 2], [], 0.5, "", None]),
+        ("single", ["a", 3, False, 3.0, 0.5, "0.5"]),
+        ("multiple", ["a", 3, 3.0, [], ["b", "a", "b", True]]),
+        ("number", [3, 0.5, "-1e3", " 4 "]),
+    )
+    def test_kinds(self, kind, values):
+        expected = {
+            "auto": ["a", "3", "true", ("a", "2"), (), 0.5, None, None],
+            "single": ["a", "3", "false", "3", "0.5", "0.5"],
+            "multiple": [("a",), ("3",), ("3",), (), ("b", "a", "true")],
+            "number": [3.0, 0.5, -1000.0, 4.0],
+        }
+        actual = _labels(values, label_kind=kind)
+        self.assertEqual(expected[kind], actual)
+        self.assertEqual(
+            list(map(type, expected[kind])), list(map(type, actual))
+        )
+
+    @parameterized.parameters(
+        ("single", ["a"], "got .*, a list of 1, expected one label, a string"),
+        *(
+            ("number", x, "expected a finite number")
+            for x in ("NaN", "a", math.inf, True, ["1"], {})
+        ),
+        ("auto", math.inf, "got inf, expected a finite number"),
+        ("auto", {"a": 1}, "expected a label: a string"),
+        ("auto", ["a", ["b"]], r"\[1\]': got \['b'\], .* expected a label"),
+        ("auto", ["a", " "], r"\[1\]': it is empty"),
+    )
+    def test_wrong_labels(self, kind, value, message):
+        with self.assertRaisesRegex(RecordError, f"field 'label.*{message}"):
+            _labels([value], label_kind=kind)
+
+    def test_other_fields(self):
+        row = {"key": 1, "body": "a", "topic": "b", "ask": "c", "label": [{}]}
+        (record,) = classification.make_format(
+            "body", "ask", "key", "topic"
+        ).read_rows([row])
+        self.assertEqual(
+            ("1", (("a",),), ("c",), "b"),
+            (record.id, record.paragraphs, record.query, record.label),
+        )
+        with self.assertRaisesRegex(ValueError, "label_kind is 'text'"):
+            classification.make_format(label_kind="text")
+
+    def test_counts_repeated_labels(self):
+        rows = [{"text": "a", "labels": ["b", "c", "b", "b "]}]
+        (record,) = classification.FORMAT.read_rows(rows)
+        self.assertEqual(("b", "c"), record.label)
+        self.assertEqual({"labels_repeated": 2}, record.counts)
+
+    def test_real_records(self):
+        path = real_data_path("authors/dev.jsonl")
+        read = list(classification.FORMAT.read(path))
+        with open(path, encoding="utf-8") as stream:
+            expected = [json.loads(line) for line in stream]
+        self.assertEqual(
+            [(x["id"], x["label"], len(x["paragraphs"])) for x in expected],
+            [(x.id, x.label, len(x.paragraphs)) for x in read],
+        )
+        labels = classification.find_labels(read)
+        self.assertEqual(("single", 12), (labels.kind, len(labels.names)))
+
+
+class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
+    def _find(self, values, **reading):
+        rows = [{"text": "a", "label": x} for x in values]
+        return classification.find_labels(
+            classification.make_format(**reading).read_rows(rows, "predict")
+        )
+
+    @parameterized.parameters(
+        (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
+        ([["b", "a"], [], ["a"]], "multiple", ("a", "b"), ("b",)),
+    )
+    def test_names(self, values, kind, names, singletons):
+        self.assertEqual(
+            classification.Labels(kind, names, singletons), self._find(values)
+        )
+
+    def test_numbers(self):
+        labels = self._find([1.0, 2.0, 4.5], label_kind="number")
+        self.assertEqual(("number", ()), (labels.kind, labels.names))
+        self.assertAlmostEqual(2.5, labels.mean)
+        # Deviations -1.5, -0.5, 2.
+        self.assertAlmostEqual(
+            math.sqrt(6.5 / 3), labels.standard_deviation, places=12
+        )
+
+    @parameterized.parameters(
+        ([None], "No record has a label"),
+        (["a", "a"], "rows: all records have the label 'a'. .* least two"),
+        ([[], []], "all records have no label. Expected at least one label"),
+        ([0.5, 0.5], "all records have the number 0.5"),
+        (
+            ["a", "b", ["b"]],
+            r"record 0 \(id '0'\) of rows has one label, 'a', but record 2 "
+            r"\(id '2'\) of rows has a list of labels, \('b',\). Set label_k",
+        ),
+        ([3, 2.5], "has one label, '3', but .* has a number, 2.5"),
+    )
+    def test_errors(self, values, message):
+        with self.assertRaisesRegex(UserError, message):
+            self._find(values)
+
+
+def _predictions(labels, probabilities, names):
+    return {
+        str(i): {"label": x, "probabilities": dict(zip(names, p, strict=True))}
+        for i, (x, p) in enumerate(zip(labels, probabilities, strict=True))
+    }
+
+
+class ScoreTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(2, 3)
+    def test_one_label_is_scikit_learns(self, number):
+        random = np.random.default_rng(3)
+        names = [str(i) for i in range(number)]
+        truths = random.choice(names, 40)
+        probabilities = random.dirichlet([1] * number, 40)
+        found = [names[i] for i in probabilities.argmax(1)]
+        scores = classification.score(
+            _predictions(found, probabilities, names),
+            {str(i): str(x) for i, x in enumerate(truths)},
+        )
+        area = (
+            metrics.roc_auc_score(truths == "1", probabilities[:, 1])
+            if number == 2
+            else metrics.roc_auc_score(truths, probabilities, multi_class="ovr")
+        )
+        expected = {
+            "accuracy": metrics.accuracy_score(truths, found),
+            "macro_f1": metrics.f1_score(truths, found, average="macro"),
+            "micro_f1": metrics.f1_score(truths, found, average="micro"),
+            "auroc": area,
+        }
+        self.assertAllClose(expected, scores, rtol=1e-12)
+
+    def test_one_label_by_hand(self):
+        """Labels that are never predicted, and records without prediction."""
+        names = ("a", "b")
+        predictions = _predictions(
+            "aab", [(0.9, 0.1), (0.8, 0.2), (0.3, 0.7)], names
+        )
+        gold = {"0": "a", "1": "c", "2": "b", "3": "b"}
+        self.assertAllClose(
+            {
+                "accuracy": 2 / 4,
+                # a: P 1/2, R 1; b: P 1, R 1/2; c: nothing.
+                "macro_f1": (2 / 3 + 2 / 3 + 0) / 3,
+                # 2 right of 3 predicted and of 4.
+                "micro_f1": 2 * 2 / (3 + 4),
+                # a: 0.9 is above 0.8 and 0.3, below the missing one's 1. b: 0.7
+                # is above both others, the missing one's 0 below. c: 0 is equal
+                # to two, below the missing one's 1.
+                "auroc": (2 / 3 + 2 / 4 + 1 / 3) / 3,
+            },
+            classification.score(predictions, gold),
+        )
+
+    def test_several_labels_are_scikit_learns(self):
+        random = np.random.default_rng(5)
+        names = ["a", "b", "c"]
+        truths = random.random((30, 3)) < 0.4
+        probabilities = random.random((30, 3))
+        found = probabilities > 0.5
+
+        def as_names(rows):
+            return [tuple(np.array(names)[row].tolist()) for row in rows]
+
+        scores = classification.score(
+            _predictions(as_names(found), probabilities, names),
+            {str(i): x for i, x in enumerate(as_names(truths))},
+        )
+        expected = {
+            "exact_match": metrics.accuracy_score(truths, found),
+            "macro_f1": metrics.f1_score(truths, found, average="macro"),
+            "micro_f1": metrics.f1_score(truths, found, average="micro"),
+            "auroc": metrics.roc_auc_score(truths, probabilities),
+        }
+        self.assertAllClose(expected, scores, rtol=1e-12)
+
+    @parameterized.parameters(
+        # A document without labels and without prediction is wrong.
+        ({}, {"0": ()}, {"exact_match": 0, "macro_f1": 0, "micro_f1": 0}),
+        (
+            {"0": {"label": [], "probabilities": {}}},
+            {"0": ()},
+            {"exact_match": 1, "macro_f1": 0, "micro_f1": 0},
+        ),
+        # One label alone: one found of two, none wrong; 0.2 is above 0.1.
+        (
+            _predictions([["a"], [], []], [(0.9,), (0.2,), (0.1,)], "a"),
+            {"0": ("a",), "1": ("a",), "2": ()},
+            {
+                **{"exact_match": 2 / 3, "auroc": 1.0},
+                **{"macro_f1": 2 / 3, "micro_f1": 2 / 3},
+            },
+        ),
+        # All of one label: no area.
+        (
+            _predictions("ab", [(0.9, 0.1), (0.2, 0.8)], "ab"),
+            {"0": "a", "1": "a"},
+            {"accuracy": 1 / 2, "macro_f1": 1 / 3, "micro_f1": 1 / 2},
+        ),
+        ({}, {}, {}),
+        # The missing prediction is 1, whose distance from 5 is largest: errors
+        # 1, 0 and 4. Ranks 1, 2, 3 against 2.5, 2.5 and 1, and so on.
+        (
+            {"0": {"label": 2.0}, "1": {"label": 3.0}},
+            {"0": 1.0, "1": 3.0, "2": 5.0},
+            {
+                "mean_squared_error": (1 + 0 + 16) / 3,
+                "negative_mean_squared_error": -(1 + 0 + 16) / 3,
+                # Ranks 1, 2, 3 against 2, 3, 1.
+                "spearman": -0.5,
+            },
+        ),
+        (
+            {"0": {"label": 2.0}, "1": {"label": 2.0}},
+            {"0": 1.0, "1": 3.0},
+            {"mean_squared_error": 1.0, "negative_mean_squared_error": -1.0},
+        ),
+    )
+    def test_special_cases(self, predictions, gold, expected):
+        self.assertAllClose(
+            expected, classification.score(predictions, gold), rtol=1e-12
+        )
+
+    def test_mixed_kinds(self):
+        with self.assertRaisesRegex(ValueError, "several kinds"):
+            classification.score({}, {"0": "a", "1": 0.5})
+
+    def test_write_predictions(self):
+        stream = io.StringIO()
+        predictions = {
+            "1": {"label": "é", "probabilities": {"é": 0.75, "b": 0.25}},
+            "2": {"label": 0.5},
+        }
+        classification.write_predictions(predictions, stream)
+        self.assertEqual(
+            '{"id": "1", "label": "é", "probabilities": {"é": 0.75, "b": 0.25}}'
+            '\n{"id": "2", "label": 0.5}\n',
+            stream.getvalue(),
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()
