@@ -13,16 +13,15 @@ Source: https://nlp.cs.washington.edu/triviaqa; Joshi et al., "TriviaQA: A Large
 Scale Distantly Supervised Challenge Dataset for Reading Comprehension", 2017.
 """
 
-import collections
 import functools
 import os
-import re
 import string
 from collections.abc import Mapping
 from collections.abc import Sequence
 
 import msgspec
 
+from etcmodel.datasets import answer_metrics
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
 from etcmodel.datasets.predictions import write_predictions as write_predictions
@@ -34,7 +33,6 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _TO_SPACES = str.maketrans(dict.fromkeys(f"_{string.punctuation}‘’´`", " "))
 # Field of a question with pages -> folder of the archive.
 _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
@@ -90,8 +88,7 @@ def normalize_answer(text: str) -> str:
     punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
     "The  Quick-brown, an Apple!" becomes "quick brown apple".
     """
-    text = text.lower().translate(_TO_SPACES)
-    return " ".join(_ARTICLES.sub(" ", text).split())
+    return answer_metrics.normalize_answer(text, _TO_SPACES)
 
 
 @functools.lru_cache(maxsize=16)
@@ -210,12 +207,6 @@ def score(
             answer = normalize_answer(predictions[name])
             truths = [normalize_answer(x) for x in truths]
             exact += answer in truths
-            f1 += max(_f1(answer.split(), x.split()) for x in truths)
+            f1 += max(answer_metrics.word_scores(answer, x).f1 for x in truths)
     number = max(len(gold), 1)
     return {"exact_match": 100 * exact / number, "f1": 100 * f1 / number}
-
-
-def _f1(predicted: Sequence[str], true: Sequence[str]) -> float:
-    """Harmonic mean of the shares of words that are in the other answer."""
-    counts = collections.Counter(predicted) & collections.Counter(true)
-    return 2 * counts.total() / max(len(predicted) + len(true), 1)

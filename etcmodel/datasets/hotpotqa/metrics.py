@@ -13,57 +13,22 @@ to 1. Its less obvious rules:
     "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
 """
 
-import collections
-import re
-import string
 from collections.abc import Iterable
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from etcmodel.datasets.answer_metrics import Scores as Scores
+from etcmodel.datasets.answer_metrics import harmonic_mean
+from etcmodel.datasets.answer_metrics import normalize_answer
+from etcmodel.datasets.answer_metrics import set_scores
+from etcmodel.datasets.answer_metrics import word_scores
 
 Fact = tuple[str, int]
 """A supporting fact: title of the paragraph, index of the sentence."""
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
 
 # Ends of the official names, in the order of the fields of `Scores`.
 _METRICS = ("em", "f1", "prec", "recall")
-
-
-class Scores(NamedTuple):
-    """How good one prediction is, from 0 to 1; EM is for an exact match."""
-
-    em: float = 0.0
-    f1: float = 0.0
-    precision: float = 0.0
-    recall: float = 0.0
-
-
-def _harmonic_mean(precision: float, recall: float) -> float:
-    total = precision + recall
-    return 2 * precision * recall / total if total > 0 else 0.0
-
-
-def _overlap_scores(
-    exact: bool, common: int, predicted: int, gold: int
-) -> Scores:
-    """Scores of a (multi)set, from the sizes of the sets and their overlap."""
-    precision = common / predicted if predicted else 0.0
-    recall = common / gold if gold else 0.0
-    f1 = _harmonic_mean(precision, recall)
-    return Scores(float(exact), f1, precision, recall)
-
-
-def normalize_answer(text: str) -> str:
-    """Normalizes an answer for comparison.
-
-    Lower case, without ASCII punctuation (nothing replaces it), without the
-    words "a", "an", "the", with single spaces: "The  Quick-brown, an Apple!"
-    becomes "quickbrown apple".
-    """
-    text = text.lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def answer_scores(prediction: str, gold: str) -> Scores:
@@ -75,31 +40,18 @@ def answer_scores(prediction: str, gold: str) -> Scores:
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
-    exact = prediction == gold
-    if not exact and not _ALL_OR_NOTHING.isdisjoint((prediction, gold)):
+    if prediction != gold and not _ALL_OR_NOTHING.isdisjoint(
+        (prediction, gold)
+    ):
         return Scores()
-    predicted_words = collections.Counter(prediction.split())
-    gold_words = collections.Counter(gold.split())
-    return _overlap_scores(
-        exact,
-        common=(predicted_words & gold_words).total(),
-        predicted=predicted_words.total(),
-        gold=gold_words.total(),
-    )
+    return word_scores(prediction, gold)
 
 
 def supporting_fact_scores(
     predicted: Iterable[Fact], gold: Iterable[Fact]
 ) -> Scores:
     """Compares two sets of supporting facts; repeated facts count once."""
-    predicted_set = {tuple(fact) for fact in predicted}
-    gold_set = {tuple(fact) for fact in gold}
-    return _overlap_scores(
-        predicted_set == gold_set,
-        common=len(predicted_set & gold_set),
-        predicted=len(predicted_set),
-        gold=len(gold_set),
-    )
+    return set_scores(map(tuple, predicted), map(tuple, gold))
 
 
 def joint_scores(answer: Scores, facts: Scores) -> Scores:
@@ -109,7 +61,7 @@ def joint_scores(answer: Scores, facts: Scores) -> Scores:
     """
     precision = answer.precision * facts.precision
     recall = answer.recall * facts.recall
-    f1 = _harmonic_mean(precision, recall)
+    f1 = harmonic_mean(precision, recall)
     return Scores(answer.em * facts.em, f1, precision, recall)
 
 

@@ -1,0 +1,91 @@
+"""Compares answers and sets, as the metrics of several datasets do.
+
+The less obvious rules of `normalize_answer` are those of the official scripts
+of SQuAD, HotpotQA and TriviaQA: only ASCII punctuation counts, so that "«a»"
+keeps its quotation marks.
+"""
+
+import collections
+import re
+import string
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class Scores(NamedTuple):
+    """How good one prediction is, from 0 to 1; EM is for an exact match."""
+
+    em: float = 0.0
+    f1: float = 0.0
+    precision: float = 0.0
+    recall: float = 0.0
+
+
+def normalize_answer(
+    text: str, replacements: Mapping[int, int | str | None] = _NO_PUNCTUATION
+) -> str:
+    """Normalizes an answer for comparison.
+
+    Lower case, without ASCII punctuation (nothing replaces it), without the
+    words "a", "an", "the", with single spaces: "The  Quick-brown, an Apple!"
+    becomes "quickbrown apple".
+
+    Args:
+        text: the answer.
+        replacements: what replaces punctuation; see `str.translate`.
+    """
+    text = text.lower().translate(replacements)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def harmonic_mean(precision: float, recall: float) -> float:
+    """Returns F1; 0 if both are 0."""
+    total = precision + recall
+    return 2 * precision * recall / total if total > 0 else 0.0
+
+
+def _overlap_scores(
+    exact: bool, common: int, predicted: int, gold: int
+) -> Scores:
+    """Scores of a (multi)set, from the sizes of the sets and their overlap."""
+    precision = common / predicted if predicted else 0.0
+    recall = common / gold if gold else 0.0
+    f1 = harmonic_mean(precision, recall)
+    return Scores(float(exact), f1, precision, recall)
+
+
+def word_scores(prediction: str, gold: str) -> Scores:
+    """Compares the words of two normalized answers, whatever their order.
+
+    Words are counted as often as they occur: "paris paris texas" has an F1 of
+    0.8 for "paris texas". Two answers without words share none: only EM is 1.
+    """
+    predicted_words = collections.Counter(prediction.split())
+    gold_words = collections.Counter(gold.split())
+    return _overlap_scores(
+        prediction == gold,
+        common=(predicted_words & gold_words).total(),
+        predicted=predicted_words.total(),
+        gold=gold_words.total(),
+    )
+
+
+def set_scores(
+    predicted: Iterable[Hashable], gold: Iterable[Hashable]
+) -> Scores:
+    """Compares two sets; what is repeated counts once.
+
+    Of two empty sets only EM is 1.
+    """
+    predicted, gold = set(predicted), set(gold)
+    return _overlap_scores(
+        predicted == gold,
+        common=len(predicted & gold),
+        predicted=len(predicted),
+        gold=len(gold),
+    )

@@ -1,0 +1,52 @@
+"""The metrics of HotpotQA and TriviaQA test more of it."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from etcmodel.datasets import answer_metrics
+
+
+class AnswerMetricsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("The  Quick-brown, an Apple!", "quickbrown apple"),
+        ("U.S.A.", "usa"),
+        (" The A an. ", ""),
+        ("Theater Anna A", "theater anna"),
+        ("\u00aba\u00bb", "\u00ab \u00bb"),
+    )
+    def test_normalizes_answers(self, text, expected):
+        self.assertEqual(expected, answer_metrics.normalize_answer(text))
+
+    def test_replaces_punctuation(self):
+        self.assertEqual(
+            "quick brown apple",
+            answer_metrics.normalize_answer(
+                "The quick-brown apple", {ord("-"): " "}
+            ),
+        )
+
+    @parameterized.parameters(
+        # EM, F1, precision and recall.
+        ("paris paris texas", "texas paris", (0, 0.8, 2 / 3, 1)),
+        ("texas paris", "paris texas", (0, 1, 1, 1)),
+        ("paris", "paris", (1, 1, 1, 1)),
+        ("", "", (1, 0, 0, 0)),
+        ("", "paris", (0, 0, 0, 0)),
+    )
+    def test_words(self, prediction, gold, expected):
+        scores = answer_metrics.word_scores(prediction, gold)
+        self.assertSequenceAlmostEqual(expected, scores, places=12)
+
+    @parameterized.parameters(
+        # One right of three predicted and of two.
+        ([1, 2, 3, 3], [3, 4], (0, 0.4, 1 / 3, 1 / 2)),
+        ([2, 1], [1, 2, 2], (1, 1, 1, 1)),
+        ([], [], (1, 0, 0, 0)),
+    )
+    def test_sets(self, predicted, gold, expected):
+        scores = answer_metrics.set_scores(predicted, gold)
+        self.assertSequenceAlmostEqual(expected, scores, places=12)
+
+
+if __name__ == "__main__":
+    absltest.main()
