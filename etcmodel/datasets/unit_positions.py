@@ -1,0 +1,335 @@
+"""Reads which units of a document, sentences or paragraphs, are selected."""
+
+import bisect
+import itertools
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from etcmodel.datasets.normalized_texts import normalize
+from etcmodel.datasets.sectioned import Document
+from etcmodel.datasets.sectioned import Row
+from etcmodel.errors import RecordError
+from etcmodel.errors import show
+
+UNITS = ("sentences", "paragraphs")
+WHOLE_PARAGRAPH = -1
+
+Position = tuple[int, int]
+"""Number of a paragraph, counted through all sections, and of a text in it."""
+
+_EXPECTED = (
+    "a list of positions [paragraph, text] or [title, text], of texts, or of "
+    "true and false for each text"
+)
+
+
+class Selected(NamedTuple):
+    """What is selected in a document.
+
+    Attributes:
+        positions: each once, sorted. The text is -1 for a whole paragraph.
+        texts: texts that are selected instead, of a document that is still to
+            be split into sentences; `find_units` gives their positions.
+    """
+
+    positions: tuple[Position, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+def check_units(units: str) -> None:
+    """Raises a ValueError if no units have this name."""
+    if units not in UNITS:
+        raise ValueError(f"units is {units!r}, expected one of {UNITS}.")
+
+
+def _squeeze(text: str) -> str:
+    """Returns a normalized text without white space."""
+    return "".join(normalize(text).split())
+
+
+def find_units(
+    texts: Iterable[str], units: Iterable[tuple[int, int, str]]
+) -> tuple[set[Position], int]:
+    """Finds texts in the units of a document, whatever their white space.
+
+    A unit is selected if more than half of it is in a text, as a sentence is in
+    a selected passage, or if it has most of a text, as of a phrase.
+
+    Args:
+        texts: the selected texts.
+        units: paragraph, position there and content of all units, in order.
+
+    Returns:
+        The positions, and how many texts are not in any paragraph of units.
+    """
+    paragraphs = []
+    for _, group in itertools.groupby(units, key=lambda x: x[0]):
+        group = [(x[:2], _squeeze(x[2])) for x in group]
+        ends = list(itertools.accumulate(len(x) for _, x in group))
+        content = "".join(x for _, x in group)
+        paragraphs.append(([x for x, _ in group], ends, content))
+    found, num_missing = set(), 0
+    for text in map(_squeeze, texts):
+        num_places = 0
+        for positions, ends, content in paragraphs:
+            start = content.find(text) if text else -1
+            while start >= 0:
+                num_places += 1
+                end = start + len(text)
+                found.update(positions[i] for i in _covered(ends, start, end))
+                start = content.find(text, end)
+        num_missing += not num_places
+    return found, num_missing
+
+
+def _covered(ends: Sequence[int], start: int, end: int) -> list[int]:
+    """Returns the units that a place covers by half, or the most covered."""
+    shares, overlaps = {}, {}
+    for i in range(bisect.bisect_right(ends, start), len(ends)):
+        first = ends[i - 1] if i else 0
+        if first >= end:
+            break
+        overlaps[i] = min(end, ends[i]) - max(start, first)
+        shares[i] = overlaps[i] / max(ends[i] - first, 1)
+    most = max(overlaps, key=overlaps.get)
+    return [i for i, share in shares.items() if share > 0.5 or i == most]
+
+
+def read_selected(
+    row: Row, field: str, document: Document, units: str = "sentences"
+) -> Selected:
+    """Reads what a field of a row selects.
+
+    The value is a list of positions `[paragraph, text]`, of HotpotQA's
+    `[title, text]`, of texts, of numbers of paragraphs (for `units`
+    "paragraphs"), or of true and false, or 1 and 0, for each text in lists like
+    the paragraphs (one for each paragraph for "paragraphs"). All numbers are
+    from 0. One text may stand without a list.
+
+    Args:
+        row: the row.
+        field: the field, which the row has.
+        document: the row's document.
+        units: what is selected, "sentences" or "paragraphs".
+
+    Raises:
+        RecordError: it is of another type, or not in the document.
+    """
+    return _Reader(row, field, document, units == "paragraphs").read(
+        row.values[field]
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class _Reader:
+    """Reads what a field selects."""
+
+    def __init__(self, row: Row, field: str, document: Document, whole: bool):
+        self._row = row
+        self._field = field
+        self._document = document
+        # Whether units are paragraphs.
+        self._whole = whole
+        self._paragraphs = [
+            x for section in document.sections for x in section.paragraphs
+        ]
+
+    def read(self, value: object) -> Selected:
+        """Returns what a value selects."""
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            raise self._wrong(value)
+        if value and all(isinstance(x, str) for x in value):
+            return self._texts(value)
+        if value and all(isinstance(x, bool) for x in value):
+            positions = self._paragraph_flags(value)
+        elif value and all(map(_is_number, value)):
+            positions = self._paragraph_numbers(value)
+        elif all(isinstance(x, list) for x in value):
+            positions = self._lists(value)
+        else:
+            raise self._wrong(value)
+        return Selected(tuple(sorted(set(positions))))
+
+    def _wrong(self, value, expected=_EXPECTED, place="") -> RecordError:
+        return self._row.wrong(self._field + place, value, expected)
+
+    def _texts(self, texts: list) -> Selected:
+        positions = set()
+        for i, text in enumerate(texts):
+            place = f"{self._field}[{i}]"
+            self._row.text(place, text, may_be_empty=False)
+            found = self._find(text)
+            if not found:
+                is_unit = self._document.has_units and not self._whole
+                what = "one of the texts" if is_unit else "a part"
+                raise self._row.error(
+                    "selected text is not in the document",
+                    field=place,
+                    problem=(
+                        f"got {show(text)}, expected {what} of the document"
+                    ),
+                )
+            positions |= found
+        if not self._has_numbers:
+            return Selected(texts=tuple(dict.fromkeys(texts)))
+        return Selected(tuple(sorted(positions)))
+
+    def _find(self, text: str) -> set[Position]:
+        """Returns the units that are a text, or the paragraphs that have it."""
+        if self._document.has_units and not self._whole:
+            form = normalize(text).strip()
+            return {
+                (i, j)
+                for i, texts in enumerate(self._paragraphs)
+                for j, unit in enumerate(texts)
+                if unit == text or normalize(unit).strip() == form
+            }
+        joined = [" ".join(x) for x in self._paragraphs]
+        found = {i for i, x in enumerate(joined) if text in x}
+        if not found:
+            form = _squeeze(text)
+            found = {i for i, x in enumerate(joined) if form in _squeeze(x)}
+        return {(i, WHOLE_PARAGRAPH) for i in found}
+
+    def _paragraph_flags(self, flags: list) -> list[Position]:
+        if not self._whole:
+            raise self._wrong(
+                flags, "true and false in a list for each paragraph"
+            )
+        if len(flags) != len(self._paragraphs):
+            raise self._wrong(
+                flags,
+                "true or false for each of the document's "
+                f"{len(self._paragraphs)} paragraphs",
+            )
+        return [(i, WHOLE_PARAGRAPH) for i, x in enumerate(flags) if x]
+
+    def _paragraph_numbers(self, numbers: list) -> list[Position]:
+        if not self._whole:
+            raise self._wrong(
+                numbers, f"{_EXPECTED}; for paragraphs set units=paragraphs"
+            )
+        if len(set(numbers)) < len(numbers):
+            raise self._wrong(
+                numbers,
+                "numbers of paragraphs, each once, or true and false for each",
+            )
+        return [
+            self._position(number, WHOLE_PARAGRAPH, f"[{i}]")
+            for i, number in enumerate(numbers)
+        ]
+
+    def _lists(self, value: list) -> list[Position]:
+        if value and all(
+            len(x) == 2 and isinstance(x[0], str) and _is_number(x[1])
+            for x in value
+        ):
+            return [
+                self._by_title(*x, place=f"[{i}]") for i, x in enumerate(value)
+            ]
+        flags = self._flags(value)
+        if not all(len(x) == 2 and all(map(_is_number, x)) for x in value):
+            if flags is None:
+                raise self._wrong(value)
+            return flags
+        if flags is not None and not self._are_in_document(value):
+            return flags
+        positions = [
+            self._position(*x, place=f"[{i}]") for i, x in enumerate(value)
+        ]
+        if flags is not None and set(flags) != set(positions):
+            raise self._wrong(
+                value,
+                "true and false instead of 1 and 0, since these lists can also "
+                "be read as positions",
+            )
+        return positions
+
+    def _flags(self, value: list) -> list[Position] | None:
+        """Reads 1 or 0 for each text; returns None for other lists."""
+        if not self._has_numbers or any(
+            not isinstance(flag, int) or flag not in (0, 1)
+            for x in value
+            for flag in x
+        ):
+            return None
+        if list(map(len, value)) != list(map(len, self._paragraphs)):
+            return None
+        return [
+            self._in_units(i, j)
+            for i, x in enumerate(value)
+            for j, flag in enumerate(x)
+            if flag
+        ]
+
+    @property
+    def _has_numbers(self) -> bool:
+        """Whether texts of paragraphs have numbers."""
+        return self._document.has_units or self._whole
+
+    def _are_in_document(self, pairs: list) -> bool:
+        return all(
+            0 <= i < len(self._paragraphs) and 0 <= j < len(self._paragraphs[i])
+            for i, j in pairs
+        )
+
+    def _in_units(self, paragraph: int, text: int) -> Position:
+        return paragraph, WHOLE_PARAGRAPH if self._whole else text
+
+    def _position(self, paragraph: int, text: int, place: str) -> Position:
+        """Returns a position that is in the document."""
+        count = len(self._paragraphs)
+        if not 0 <= paragraph < count:
+            raise self._wrong(
+                paragraph,
+                f"the number of one of the {count} paragraphs, from 0",
+                place,
+            )
+        if text != WHOLE_PARAGRAPH:
+            self._check_number(text, len(self._paragraphs[paragraph]), place)
+        return self._in_units(paragraph, text)
+
+    def _check_number(self, text: int, count: int, place: str) -> None:
+        """Raises an error if a paragraph or section has no such text."""
+        if not self._has_numbers:
+            raise self._wrong(
+                text,
+                "texts, since only paragraphs that are lists of texts have "
+                "numbered ones; or set units=paragraphs",
+                place,
+            )
+        if not 0 <= text < count:
+            raise self._wrong(
+                text, f"the number of one of {count} texts, from 0", place
+            )
+
+    def _by_title(self, title: str, text: int, place: str) -> Position:
+        """Returns the position of a text in the section with a title."""
+        sections, first = {}, 0
+        for section in self._document.sections:
+            positions = [
+                (first + i, j)
+                for i, x in enumerate(section.paragraphs)
+                for j in range(len(x))
+            ]
+            first += len(section.paragraphs)
+            sections.setdefault(section.title, []).append(positions)
+        if title not in sections:
+            form = normalize(title).strip()
+            same = (x for x in sections if normalize(x).strip() == form)
+            title = next(same, title)
+        if title not in sections:
+            raise self._wrong(
+                title, "the title of a section of the document", f"{place}[0]"
+            )
+        # Of several sections it is the first that has the text.
+        longest = max(sections[title], key=len)
+        self._check_number(text, len(longest), f"{place}[1]")
+        positions = next(x for x in sections[title] if text < len(x))
+        return self._in_units(*positions[text])

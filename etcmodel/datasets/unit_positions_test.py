@@ -1,0 +1,159 @@
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from etcmodel.datasets import unit_positions
+from etcmodel.datasets.sectioned import Fields
+from etcmodel.datasets.sectioned import Row
+from etcmodel.datasets.sectioned import Source
+from etcmodel.errors import RecordError
+
+# Paragraphs 0 and 1 are Jan's, 2 to 4 Brno's.
+_SECTIONS = [
+    {"title": "Jan", "paragraphs": [["Jan paints.", "He  sings."], []]},
+    {"title": "Caf\u00e9", "paragraphs": [["A city."], ["B.", "C.", "B."]]},
+]
+_STRING = "Jan paints. He sings.\n\nBrno is\na city. He sings."
+# Two texts in each paragraph.
+_PAIRS = [["a", "b"], ["c", "d"]]
+
+
+def _read(document, value, units="sentences"):
+    row = Row(
+        {"text": document, "selected": value}, Source("data", 4), Fields()
+    )
+    return unit_positions.read_selected(row, "selected", row.document(), units)
+
+
+class ReadTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (_SECTIONS, [], []),
+        (_SECTIONS, [[3, 1], [0, 0], [3, 1]], [(0, 0), (3, 1)]),
+        (_SECTIONS, [[3, -1]], [(3, -1)]),
+        # Counted through the paragraphs of the section; titles as normalized.
+        (_SECTIONS, [["Jan", 1], ["Cafe\u0301 ", 3]], [(0, 1), (3, 2)]),
+        (_SECTIONS, ["He sings.", "B."], [(0, 1), (3, 0), (3, 2)]),
+        (_SECTIONS, "A city.", [(2, 0)]),
+        (
+            _SECTIONS,
+            [[True, False], [], [False], [True, False, True]],
+            [(0, 0), (3, 0), (3, 2)],
+        ),
+        (_SECTIONS, [[0, 1], [], [1], [0, 0, 0]], [(0, 1), (2, 0)]),
+        # No positions of the document, or the same either way.
+        ([["a", "b"]], [[1, 0]], [(0, 0)]),
+        (_PAIRS, [[0, 1], [1, 0]], [(0, 1), (1, 0)]),
+    )
+    def test_sentences(self, document, value, expected):
+        self.assertEqual((tuple(expected), ()), _read(document, value))
+
+    @parameterized.parameters(
+        (_SECTIONS, [3, 0], [0, 3]),
+        (_SECTIONS, [[3, 1], [3, 0], [2, -1]], [2, 3]),
+        (_SECTIONS, [["Jan", 0]], [0]),
+        (_SECTIONS, [True, False, False, True], [0, 3]),
+        (_SECTIONS, [[1, 1], [], [0], [0, 0, 1]], [0, 3]),
+        (_SECTIONS, ["He sings.", "C. B."], [0, 3]),
+        (_STRING, ["He sings."], [0, 1]),
+        (_STRING, ["Brno is a city."], [1]),
+    )
+    def test_paragraphs(self, document, value, expected):
+        self.assertEqual(
+            (tuple((x, -1) for x in expected), ()),
+            _read(document, value, "paragraphs"),
+        )
+
+    def test_texts_of_paragraphs_that_are_not_split(self):
+        self.assertEqual(
+            ((), ("Brno is a city.", "sings")),
+            _read(_STRING, ["Brno is a city.", "sings", "sings"]),
+        )
+        self.assertEqual(((), ()), _read(_STRING, []))
+        self.assertEqual((((1, -1),), ()), _read(_STRING, [[1, -1]]))
+
+    @parameterized.parameters(
+        (_SECTIONS, 5, "': got 5, expected a list of positions"),
+        (_SECTIONS, [5, "a"], "': got .*, a list of 2, expected a list of pos"),
+        (_SECTIONS, [[0, 1, 2]], "': got .*, expected a list of positions"),
+        (_SECTIONS, [[0, 1.5]], "': got .*, expected a list of positions"),
+        (_SECTIONS, [[4, 0]], r"\[0\]': got 4, expected .* the 4 paragraphs"),
+        (_SECTIONS, [[-1, 0]], r"\[0\]': got -1, expected the number"),
+        (_SECTIONS, [[0, 0], [3, 3]], r"\[1\]': got 3, expected .* of 3 texts"),
+        (
+            _SECTIONS,
+            [["Eve", 0]],
+            r"\[0\]\[0\]': got 'Eve', expected the title",
+        ),
+        (
+            _SECTIONS,
+            [["Jan", 2]],
+            r"\[0\]\[1\]': got 2, expected .* of 2 texts",
+        ),
+        (_SECTIONS, ["He"], r"\[0\]': got 'He', expected one of the texts"),
+        (_SECTIONS, [" "], r"\[0\]': it is empty"),
+        (
+            _SECTIONS,
+            [True, False],
+            "': got .*expected true and false in a list for",
+        ),
+        (_SECTIONS, [0], "': got .*for paragraphs set units=paragraphs"),
+        (
+            _PAIRS,
+            [[0, 0], [1, 1]],
+            "': got .*true and false instead of 1 and 0",
+        ),
+        (_STRING, [[0, 0]], r"\[0\]': got 0, expected texts, since only"),
+        (_STRING, ["Brno was"], r"\[0\]': got 'Brno was', expected a part"),
+    )
+    def test_errors(self, document, value, message):
+        with self.assertRaisesRegex(
+            RecordError, f"^data, record 4 .id '4'., field 'selected{message}"
+        ):
+            _read(document, value)
+
+    @parameterized.parameters(
+        ([True, False], "for each of the document's 4 paragraphs"),
+        ([0, 1, 0, 1], "numbers of paragraphs, each once, or true and"),
+        ([4], r"\[0\]': got 4"),
+        ([[0, 2]], r"\[0\]': got 2, expected .* of 2 texts"),
+        (["He jumps."], "got 'He jumps.', expected a part"),
+    )
+    def test_errors_of_paragraphs(self, value, message):
+        with self.assertRaisesRegex(RecordError, message):
+            _read(_SECTIONS, value, "paragraphs")
+
+    def test_unknown_units(self):
+        unit_positions.check_units("sentences")
+        with self.assertRaisesRegex(ValueError, "units is 'words'"):
+            unit_positions.check_units("words")
+
+
+class FindUnitsTest(parameterized.TestCase):
+    UNITS = [
+        (0, 0, "Jan was born."),
+        (0, 1, "He\npaints a lot."),
+        (2, 0, "He sings."),
+        (2, 1, "He was born."),
+        (2, 2, "He sings."),
+    ]
+
+    @parameterized.parameters(
+        (["He paints a lot."], {(0, 1)}, 0),
+        # Everywhere.
+        (["He sings."], {(2, 0), (2, 2)}, 0),
+        # All of one and little of the next.
+        (["Jan was born. He"], {(0, 0)}, 0),
+        (["Jan was born. He paints a"], {(0, 0), (0, 1)}, 0),
+        # A phrase of one, and one across two.
+        (["paints"], {(0, 1)}, 0),
+        (["born. He"], {(0, 0), (2, 1)}, 0),
+        # Not across paragraphs.
+        (["a lot. He sings.", "Eve", " "], set(), 3),
+    )
+    def test_finds(self, texts, expected, missing):
+        self.assertEqual(
+            (expected, missing), unit_positions.find_units(texts, self.UNITS)
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()
